@@ -17,7 +17,7 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import Found, fixed_difference
+from estimators.comparison.joint import Found, fixed_difference, fixed_ratio
 from estimators.comparison.union import Answer, union
 from estimators.errors import meant
 from estimators.estimate import Counts, Estimate, Floats
@@ -177,7 +177,7 @@ def compare(
     )
     counts = one.counts(statistic_a), two.counts(statistic_b)
     joint = _are_independent(one, two, target, independent)
-    joint = joint and not ratio and bound == "fixed" and has_law(one) and has_law(two)
+    joint = joint and bound == "fixed" and has_law(one) and has_law(two)
     if weights == STANDARD and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
@@ -192,9 +192,12 @@ def compare(
             shares = standard_shares(one.randomizer.facts, counts)
         a, b = (arm_of(m, s, question, shares) for m, s in ((one, statistic_a), (two, statistic_b)))
         law = "joint"
-        value, found = _joint(a, b, question)
-        scale = one.domain.unit[1] / (2 if one.kind == "frequency" else 1)
-        value, found = value * scale, _scaled(found, scale)
+        middle, scale = one.domain.unit
+        if one.kind == "frequency":  # on the scale of signs
+            middle, scale = middle + scale / 2, scale / 2
+        value, found = _joint(a, b, question, middle / scale if ratio else None)
+        if not ratio:
+            value, found = value * scale, _scaled(found, scale)
     else:
         law = "union"
         value, found = _union(answers, beta, ratio=ratio)
@@ -303,20 +306,29 @@ def _answer(
     return answer
 
 
-def _joint(a: Arm, b: Arm, question: Question) -> tuple[Floats, Found]:
-    """Return the difference of the sums and its limits, on the scale where means are in [-1, 1]."""
-    value = a.observed - b.observed
+def _joint(a: Arm, b: Arm, question: Question, origin: float | None) -> tuple[Floats, Found]:
+    """Return the value and its limits, on the scale where means are in [-1, 1].
+
+    With an origin it is the ratio of origin + theta, else the difference.
+    """
+    ends, value = (-2.0, 2.0), a.observed - b.observed
+    if origin is not None:
+        value = quotient(origin + a.observed, origin + b.observed)
+        ends = ((origin - 1) / (origin + 1), (origin + 1) / (origin - 1) if origin > 1 else np.inf)
     left = question.beta - a.outside - b.outside
     ones = np.ones_like(value)
     if not value.size or a.law is None or b.law is None or left <= 0:
-        return value, Found(-2 * ones, 2 * ones, ones)
+        return value, Found(ends[0] * ones, ends[1] * ones, ones)
     numbers = value.size if question.simultaneous else 1
-    found = fixed_difference(a, b, left / numbers)
+    if origin is None:
+        found = fixed_difference(a, b, left / numbers)
+    else:
+        found = fixed_ratio(a, b, left / numbers, origin)
     p_value = np.minimum(found.p_value * numbers + a.outside + b.outside, 1.0)
-    inside = np.clip(value, -2, 2)
+    inside = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
     return value, Found(
-        np.clip(np.minimum(found.lower, inside), -2, 2),
-        np.clip(np.maximum(found.upper, inside), -2, 2),
+        np.clip(np.minimum(found.lower, inside), *ends),
+        np.clip(np.maximum(found.upper, inside), *ends),
         p_value,
     )
 

@@ -11,30 +11,12 @@ The true x is outside C, or its own p-value is at most p: so the test fails with
 p plus that of C. One such delta proves all smaller ones: with x as it is, y is smaller, and Y
 stochastically smaller. It does not matter how delta, the tilts or the cells below were found.
 
-**The bound.** For every tilt t > 0,
+**A ratio** m_A / m_B of means m = o + theta, o >= 1, is at most r if the mean of S_A - r S_B is at
+most (r - 1) o. X is -S_B with the factor r, Y is S_A. Here the sum depends on r, so that one r does
+not prove all smaller ones. They are proved in cells of r: a few within some standard errors below
+the limit, and one for all the rest, with Chernoff's bound alone.
 
-    ln P(X + Y >= d) <= K_X(t; x) + K_Y(t; y) - t d + ln R,
-
-K from :meth:`Law.cumulant`. C is cut into cells, each with a tilt of its own. Within a cell K_X +
-K_Y is concave in x, so its tangent at any point bounds it, and the tangent is largest at an end of
-the cell. A mean y above 1 is replaced by 1: the tangent of K_Y grows. Where y would be below -1
-for all of a cell, no population has these means.
-
-**The remainder.** With one mean and signs the tilted law P' of U = X + Y - d is a sum of signs, and
-R = E'[e^(-tU); U >= 0] is at most a normal integral plus twice a Berry-Esseen term
-(:mod:`estimators.bounds.tails`). In a cell, U has a variance between v1 and v2 and a mean within w
-of m. The density of a normal law of variance v is at most sqrt(v2 / v1) times that of variance v2,
-so that with h(m) = E[e^(-tN); N >= 0], N normal with mean m and variance v2,
-
-    R <= sqrt(v2 / v1) h(m) e^(w |h'(m) / h(m)|) + 1.12 rho / v1^1.5,
-
-because ln h is concave (a marginal of a log-concave function). A tilted sign's mean grows with its
-mean and is concave in it, so the mean of U is concave in x: it is at least its value at an end of
-the cell, and at most where the tangents at the two ends meet.
-
-**Other laws** (values with noise, a mean for each level, the users' own values) have R = 1, or the
-plain Berry-Esseen theorem with the moments that x in the cell leaves possible
-(:mod:`estimators.comparison.moments`), or Hoeffding's inequality: whichever gives the least.
+C is cut into cells; :mod:`estimators.comparison.cells` has the bound in each.
 """
 
 from __future__ import annotations
@@ -44,18 +26,104 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
-from estimators.bounds.laws.law import Law, tilted_signs
+from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.tails import BERRY_ESSEEN
-from estimators.comparison.moments import log_berry_esseen, moments_within
+from estimators.comparison.cells import Cells, Line
 from estimators.estimate import Floats
 
 CELLS = 4  # of the interval for the first mean
 STEPS = 40
 TURNS = 2  # of Newton's method for a tilt, at each step
+BACK = 0.03 * 1.3 ** np.arange(17)
+"""Widths of cells of ratios, in standard errors: 8.6 together."""
 
 
-class _Worst(NamedTuple):
+class Sums(NamedTuple):
+    """What is compared: two independent sums, and what was observed.
+
+    Parameters
+    ----------
+    first, second : Law
+        The laws of X and of Y.
+    known, other : ndarray of float64, shape (k,)
+        X and Y, for each of k categories.
+    near : pair of ndarray of float64, shape (k,)
+        C: the ends of an interval for the mean of X.
+    """
+
+    first: Law
+    second: Law
+    known: Floats
+    other: Floats
+    near: tuple[Floats, Floats]
+
+    @property
+    def slack(self) -> float:
+        """What rounding can move a mean by."""
+        return ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
+
+    def variance(self, factor: Floats) -> Floats:
+        """Return about the variance of factor X + Y."""
+        middle = np.clip((self.near[0] + self.near[1]) / 2, -1, 1)
+        rest = np.clip(self.other, -1, 1)
+        return factor**2 * self.first.largest_variance(middle) + self.second.largest_variance(rest)
+
+    def tilts(self, factor: Floats, log_p: float) -> Floats:
+        """Return first tilts of the cells, shape (k, CELLS)."""
+        tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.steepest(factor))
+        return np.repeat(tilt[:, None], CELLS, axis=1)
+
+    def steepest(self, factor: Floats) -> Floats:
+        """Return the steepest tilts."""
+        limit: Floats = np.minimum(self.first.steepest / factor, self.second.steepest)
+        return limit
+
+    def worst(self, line: Line, tilts: Floats, *, chernoff: bool = False) -> Worst:
+        """Return the largest bound over the cells of C, for lines of shape (k,).
+
+        Parameters
+        ----------
+        line : Line
+        tilts : ndarray of float64, shape (k, CELLS)
+        chernoff : bool
+            As in :meth:`Cells.log_chance`.
+        """
+        low, high = self.near
+        edges = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, CELLS + 1)
+        target, factor, back = (np.repeat(x, CELLS) for x in line[:3])
+        lines = Line(target, factor, back, line.origin)
+        start = np.minimum(edges[:, :-1].ravel(), 1.0)
+        end = np.minimum(edges[:, 1:].ravel(), (lines.target + 1) / lines.factor)  # y >= -1
+        cells = Cells(
+            self.first,
+            self.second,
+            np.repeat(self.known, CELLS),
+            np.repeat(line.factor * self.known + self.other, CELLS),
+            start,
+            np.maximum(start, end),
+            lines,
+            all(x.exact and not isinstance(x, RepeatedLaw) for x in (self.first, self.second)),
+        )
+        tilt, steepest = tilts.ravel(), self.steepest(lines.factor)
+        for _ in range(TURNS):
+            tilt = np.minimum(cells.better(tilt), steepest)
+        chance, slope = cells.log_chance(tilt, chernoff=chernoff)
+        chance = np.where(start > end, -np.inf, chance).reshape(tilts.shape)
+        place = chance.argmax(axis=1)[:, None]
+        return Worst(
+            np.take_along_axis(chance, place, axis=1)[:, 0],
+            np.take_along_axis(slope.reshape(tilts.shape), place, axis=1)[:, 0],
+            tilt.reshape(tilts.shape),
+        )
+
+    def of(self, rows: Floats) -> Sums:
+        """Return the sums of these categories; some may be repeated."""
+        index = rows.astype(np.intp)
+        near = self.near[0][index], self.near[1][index]
+        return self._replace(known=self.known[index], other=self.other[index], near=near)
+
+
+class Worst(NamedTuple):
     """The largest bound on ln P over the cells, shape (k,); its slope; the cells' next tilts."""
 
     log_chance: Floats
@@ -63,19 +131,12 @@ class _Worst(NamedTuple):
     tilts: Floats
 
 
-def lower_limit(
-    first: Law, second: Law, observed: Floats, near: tuple[Floats, Floats], log_p: float
-) -> Floats:
+def lower_limit(sums: Sums, log_p: float) -> Floats:
     """Return a sum of means that each observed sum rejects as too small, or -2.
 
     Parameters
     ----------
-    first, second : Law
-        The laws of X and of Y.
-    observed : ndarray of float64, shape (k,)
-        X + Y, for each of k categories.
-    near : pair of ndarray of float64, shape (k,)
-        C: the ends of an interval for the mean of X.
+    sums : Sums
     log_p : float
         ln p, the failure probability beside that of C.
 
@@ -84,233 +145,139 @@ def lower_limit(
     ndarray of float64, shape (k,)
         Within [-2, 2].
     """
-    goal, test = log_p - SAFETY, _Test(first, second, observed, near, log_p)
+    ones = np.ones_like(sums.known)
+    width = np.sqrt(-2 * log_p * sums.variance(ones))
+
+    def line(delta: Floats) -> Line:
+        return Line(delta, ones, 0 * ones)
+
+    observed = sums.known + sums.other
+    found = _search(sums, line, observed, width, (-2.0, 2.0), log_p)
+    return np.maximum(found - sums.slack, -2.0)
+
+
+def lower_ratio(sums: Sums, origin: float, log_p: float) -> Floats:
+    """Return a ratio of means that each pair of sums rejects as too small, with all smaller ones.
+
+    Parameters
+    ----------
+    sums : Sums
+        X is -S_B, Y is S_A.
+    origin : float
+        o, at least 1.
+    log_p : float
+        As in :func:`lower_limit`.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+        At least 0.
+    """
+    above, below = origin + np.clip(sums.other, -1, 1), origin + np.clip(-sums.known, -1, 1)
+    most = np.maximum(above, 1e-9) / np.maximum(below, 1e-9)
+    sd = np.sqrt(sums.variance(most)) / np.maximum(below, 1e-9)
+    step = float(BACK[0]) * sd
+
+    def line(ratio: Floats) -> Line:
+        ratio = np.maximum(ratio, 1e-12)
+        return Line((ratio - 1) * origin, ratio, np.minimum(step, ratio), origin)
+
+    width = np.sqrt(-2 * log_p) * sd
+    found = _search(sums, line, most, width, (0.0, np.inf), log_p)
+    for _ in range(STEPS):
+        proved = _proves_smaller(sums, origin, found, sd, log_p) | (found <= 0)
+        if proved.all():
+            break
+        found = np.where(proved, found, np.maximum(found - step, 0))
+    found = np.where(proved, found, 0.0)
+    return np.maximum(found * (1 - 4 * sums.slack), 0.0)
+
+
+def _proves_smaller(
+    sums: Sums, origin: float, ratio: Floats, sd: Floats, log_p: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Return whether `ratio` and all smaller ones are rejected, cell by cell."""
+    k, number = ratio.size, BACK.size + 1
+    tops = ratio[:, None] - sd[:, None] * np.append(0, np.cumsum(BACK))
+    tops = np.maximum(tops, 0)
+    ends = np.append(tops[:, 1:], np.zeros((k, 1)), axis=1)
+    top = np.maximum(tops.ravel(), 1e-12)
+    line = Line((top - 1) * origin, top, np.maximum(top - ends.ravel(), 0), origin)
+    many = sums.of(np.repeat(np.arange(k), number))
+    tilts, rest = many.tilts(top, log_p), np.tile(np.arange(number) == BACK.size, k)
+    rejected = np.zeros(top.size, dtype=np.bool_)
+    for _ in range(3):
+        at = many.worst(line, tilts)
+        plain = many.worst(line, tilts, chernoff=True)
+        chance = np.where(rest, plain.log_chance, np.minimum(at.log_chance, plain.log_chance))
+        rejected |= chance <= log_p - SAFETY
+        tilts = at.tilts
+    result: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    result = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
+    return result
+
+
+def _search(
+    sums: Sums,
+    line: object,
+    observed: Floats,
+    width: Floats,
+    domain: tuple[float, float],
+    log_p: float,
+) -> Floats:
+    """Return a value whose line is rejected, close to the largest one, or the least of the domain.
+
+    Parameters
+    ----------
+    sums : Sums
+    line : callable
+        From values to lines.
+    observed, width : ndarray of float64, shape (k,)
+        About where half of the tail is, and how far the limit is from there.
+    domain : tuple of float
+    log_p : float
+    """
+    assert callable(line)  # noqa: S101
+    goal, (least, most) = log_p - SAFETY, domain
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(delta) is that of the cumulant times this
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
-    found = np.full_like(observed, -2.0)
-    low, high = found.copy(), np.where(observed > 2, np.inf, np.maximum(observed, -2.0))
-    delta = np.clip(np.minimum(observed, 2.0) - 0.9 * test.width, -2.0, 2.0)
-    tilts = test.first_tilts
+    low = np.full_like(observed, least)
+    high = np.where(observed > most, np.inf, np.maximum(observed, least))
+    value = np.clip(np.minimum(observed, most) - 0.9 * width, low + (observed - low) / 16, most)
+    value = np.clip(value, least, most)
+    tilts = sums.tilts(line(value).factor, log_p)
     for _ in range(STEPS):
-        at = test.worst(delta, tilts)
+        at = sums.worst(line(value), tilts)
         rejected = at.log_chance <= goal
-        low = np.where(rejected, np.maximum(low, delta), low)
-        high = np.where(rejected, high, np.minimum(high, delta))
-        found = np.maximum(found, low)
-        done = (rejected & (at.log_chance >= goal - CLOSE)) | (low >= 2)
-        done |= high - low <= CLOSE / 4 * test.width
+        low = np.where(rejected, np.maximum(low, value), low)
+        high = np.where(rejected, high, np.minimum(high, value))
+        done = (rejected & (at.log_chance >= goal - CLOSE)) | (low >= most)
+        done |= high - low <= CLOSE / 4 * width
         if done.all():
             break
-        wanted = delta + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)
-        between = np.where(np.isfinite(high), (low + high) / 2, low + test.width)
-        between = np.where(wanted <= low, low + (np.minimum(high, 2) - low) / 16, between)
+        wanted = value + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)
+        between = np.where(np.isfinite(high), (low + high) / 2, low + width)
+        between = np.where(wanted <= low, low + (np.minimum(high, most) - low) / 16, between)
         inside = (wanted > low) & (wanted < high)
-        delta = np.where(done, low, np.minimum(np.where(inside, wanted, between), 2.0))
+        value = np.where(done, low, np.minimum(np.where(inside, wanted, between), most))
         tilts = at.tilts
-    slack = ROUNDING * 2 + first.offset_rounding + second.offset_rounding
-    return np.maximum(found - slack, -2.0)
+    return low
 
 
-def log_chance(
-    first: Law,
-    second: Law,
-    observed: Floats,
-    near: tuple[Floats, Floats],
-    log_p: float,
-    delta: float = 0.0,
-) -> Floats:
+def log_chance(sums: Sums, log_p: float, delta: float = 0.0) -> Floats:
     """Bound ln P(X + Y >= observed) for the sum of means `delta` and all x in C, at most 0.
 
     Parameters
     ----------
-    first, second, observed, near
-        As in :func:`lower_limit`.
+    sums : Sums
     log_p : float
         About ln P: for a first guess of the tilts.
     delta : float
     """
-    test, at = _Test(first, second, observed, near, log_p), np.full_like(observed, delta)
-    tilts, least = test.first_tilts, np.zeros_like(observed)
+    ones = np.ones_like(sums.known)
+    tilts, least = sums.tilts(ones, log_p), 0 * ones
     for _ in range(6):
-        worst = test.worst(at, tilts)
+        worst = sums.worst(Line(delta * ones, ones, 0 * ones), tilts)
         least, tilts = np.minimum(least, worst.log_chance), worst.tilts
     return least
-
-
-class _Test:
-    """The cells of C and the bound in each, for k categories."""
-
-    def __init__(
-        self,
-        first: Law,
-        second: Law,
-        observed: Floats,
-        near: tuple[Floats, Floats],
-        log_p: float,
-    ) -> None:
-        self.first, self.second, self.observed = first, second, observed
-        low, high = near
-        edges = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, CELLS + 1)
-        self.low, self.high = edges[:, :-1].copy(), edges[:, 1:].copy()
-        middle = np.clip((low + high) / 2, -1, 1)
-        rest = np.clip(observed - middle, -1, 1)
-        variance = first.largest_variance(middle) + second.largest_variance(rest)
-        self.width = np.sqrt(-2 * log_p * variance)
-        steepest = min(first.steepest, second.steepest)
-        tilt = np.minimum(np.sqrt(-2 * log_p / variance), steepest)
-        self.steepest, self.first_tilts = steepest, np.repeat(tilt[:, None], CELLS, axis=1)
-        self.sharp = all(x.exact and not isinstance(x, RepeatedLaw) for x in (first, second))
-
-    def worst(self, delta: Floats, tilts: Floats) -> _Worst:
-        """Return the largest bound over the cells, for a sum of means `delta`, shape (k,)."""
-        shape = self.low.shape
-        target = np.repeat(delta, CELLS)
-        low = np.minimum(self.low.ravel(), 1.0)
-        high = np.minimum(self.high.ravel(), target + 1)  # beyond, y would be below -1
-        empty = low > high
-        high = np.maximum(low, high)
-        cells = _Cells(self.first, self.second, np.repeat(self.observed, CELLS), low, high, target)
-        tilt = tilts.ravel()
-        for _ in range(TURNS):
-            tilt = np.minimum(cells.better(tilt), self.steepest)
-        chance, slope = cells.log_chance(tilt, self.sharp)
-        chance = np.where(empty, -np.inf, chance).reshape(shape)
-        place = chance.argmax(axis=1)[:, None]
-        return _Worst(
-            np.take_along_axis(chance, place, axis=1)[:, 0],
-            np.take_along_axis(slope.reshape(shape), place, axis=1)[:, 0],
-            tilt.reshape(shape),
-        )
-
-
-class _Cells(NamedTuple):
-    """Rows of cells: x within [low, high], y = target - x."""
-
-    first: Law
-    second: Law
-    observed: Floats
-    low: Floats
-    high: Floats
-    target: Floats
-
-    def rest(self, x: Floats) -> Floats:
-        """Return y within the domain."""
-        return np.clip(self.target - x, -1.0, 1.0)
-
-    def hardest(self, tilt: Floats) -> Floats:
-        """Return about where K_X + K_Y is largest: a zero of its slope, which falls with x."""
-
-        def slope(x: Floats) -> Floats:
-            of_second = self.second.tangent(self.rest(x), tilt)[1]
-            return self.first.tangent(x, tilt)[1] - np.where(self.target - x > 1, 0, of_second)
-
-        low, high = slope(self.low), slope(self.high)
-        share = np.clip(low / np.maximum(low - high, 1e-300), 0, 1)
-        share = np.where(low <= 0, 0.0, np.where(high >= 0, 1.0, share))
-        return self.low + share * (self.high - self.low)
-
-    def better(self, tilt: Floats) -> Floats:
-        """Return a step of Newton's method towards the best tilt."""
-        x = self.hardest(tilt)
-        one, two = self.first.cumulant(x, tilt), self.second.cumulant(self.rest(x), tilt)
-        excess = one.by_tilt + two.by_tilt - self.observed
-        moved = tilt - excess / np.maximum(one.curvature + two.curvature, 1e-300)
-        return np.clip(moved, tilt / 4, tilt * 4)
-
-    def log_chance(self, tilt: Floats, sharp: bool) -> tuple[Floats, Floats]:
-        """Return the bound on ln P in each cell, and how fast its exponent grows with the target.
-
-        If the means do not determine the laws, it is the least of Chernoff's bound, Hoeffding's and
-        the Berry-Esseen theorem's.
-        """
-        x = self.hardest(tilt)
-        y = self.rest(x)
-        of_first, rises = self.first.tangent(x, tilt)
-        of_second, falls = self.second.tangent(y, tilt)
-        # the lines at the ends; that of Y may go on above 1, where it is larger still
-        ends = [
-            rises * (end - x) + falls * (self.target - end - y) for end in (self.low, self.high)
-        ]
-        chernoff = of_first + of_second + np.maximum(*ends) - tilt * self.observed
-        if sharp:
-            return chernoff + self._log_remainder(tilt), falls
-        laws = self.first, self.second
-        excess = np.maximum(self.observed - self.target, 0)
-        bounds = [chernoff, np.zeros_like(chernoff)]
-        if all(law.rate is None for law in laws):
-            bounds.append(-(excess**2) / (2 * sum(law.proxy for law in laws)))
-        one = moments_within(self.first, self.low, self.high)
-        two = moments_within(self.second, self.rest(self.high), self.rest(self.low))
-        if one is not None and two is not None:
-            bounds.append(log_berry_esseen(one, two, excess))
-        return np.minimum.reduce(bounds), falls
-
-    def _log_remainder(self, tilt: Floats) -> Floats:
-        from scipy.special import log_ndtr
-
-        top, bottom = self.rest(self.low), self.rest(self.high)
-        one = _Tilted.within(self.first, tilt, self.low, self.high)
-        two = _Tilted.within(self.second, tilt, bottom, top)
-        least, largest = one.least + two.least, one.largest + two.largest
-        third = one.third + two.third
-        # the mean of U, concave in x: at the ends, and where the tangents there meet
-        at_low = one.means[0] + two.means[1] - self.observed
-        at_high = one.means[1] + two.means[0] - self.observed
-        rises = one.slopes[0] - np.where(self.target - self.low > 1, 0, two.slopes[1])
-        falls = one.slopes[1] - np.where(self.target - self.high > 1, 0, two.slopes[0])
-        step = self.high - self.low
-        across = np.maximum(rises - falls, 1e-300)
-        meet = np.clip((at_high - at_low - falls * step) / across, 0, step)
-        top = np.where(rises <= 0, at_low, np.where(falls >= 0, at_high, at_low + rises * meet))
-        top = np.maximum(top, np.maximum(at_low, at_high))
-        bottom = np.minimum(at_low, at_high)
-        helps = (third < least**1.5) & (least > 0)
-        safe = np.where(helps, least, 1.0)
-        spread = np.where(helps, largest, 1.0)
-        sd = np.sqrt(spread)
-        middle, half = (top + bottom) / 2, (top - bottom) / 2
-        steps = tilt * sd
-        place = middle / sd - steps
-        log_normal = log_ndtr(place) + steps * (steps / 2 - middle / sd)
-        # (ln h)' = -t + phi(place) / (Phi(place) sd)
-        hazard = np.exp(-(place**2) / 2 - log_ndtr(place)) / np.sqrt(2 * np.pi)
-        log_normal = log_normal + half * np.abs(hazard / sd - tilt) + np.log(spread / safe) / 2
-        remainder = np.exp(np.minimum(log_normal, 0)) + 2 * BERRY_ESSEEN * third / safe**1.5
-        result: Floats = np.where(helps, np.log(np.minimum(remainder, 1)), 0.0)
-        return result
-
-
-class _Tilted(NamedTuple):
-    """The tilted law of a sum of signs, for all means in an interval.
-
-    `means` and `slopes` are those at the two ends; slopes are derivatives by the mean.
-    """
-
-    means: tuple[Floats, Floats]
-    slopes: tuple[Floats, Floats]
-    least: Floats
-    largest: Floats
-    third: Floats
-
-    @classmethod
-    def within(cls, law: Law, tilt: Floats, low: Floats, high: Floats) -> _Tilted:
-        z, weight = tilt[:, None] * law.coefficient, law.counts * law.coefficient
-        known = 0.0 if law.offset is None else float(weight @ law.offset)
-        means, slopes, ends = [], [], []
-        for end in (low, high):
-            _, tilted, _, tanh, bottom = tilted_signs(z, law.means(end))
-            ends.append(tilted)
-            means.append(tilted @ weight - known)
-            slopes.append(((1 - tanh) * (1 + tanh) / bottom**2) @ (weight * law.contrast))
-        squares = np.square(ends[0]), np.square(ends[1])
-        largest = np.maximum(*squares)
-        least = np.where(ends[0] * ends[1] <= 0, 0.0, np.minimum(*squares))
-        square = weight * law.coefficient
-        return cls(
-            (means[0], means[1]),
-            (slopes[0], slopes[1]),
-            (1 - largest) @ square,
-            (1 - least) @ square,
-            (1 - least**2) @ (square * law.coefficient),
-        )

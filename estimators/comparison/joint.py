@@ -34,12 +34,14 @@ class _Side(NamedTuple):
 
     first: Law
     second: Law
-    observed: Floats
     known: Floats
+    other: Floats
+    share: float = NUISANCE / 2
 
-    def near(self, log_p: float) -> tuple[Floats, Floats]:
-        """Return an interval for the mean of X, each side failing with probability at most p."""
-        return interval(self.first, self.known, log_p)
+    def sums(self, beta: float) -> fixed.Sums:
+        """Return the sums, with an interval for the mean of X that has its share of beta a side."""
+        near = interval(self.first, self.known, math.log(self.share * beta))
+        return fixed.Sums(*self[:4], near)
 
 
 def fixed_difference(a: Arm, b: Arm, beta: float) -> Found:
@@ -65,10 +67,39 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> Found:
     assert a.law is not None  # noqa: S101
     assert b.law is not None  # noqa: S101
     sides = _sides(a, b, a.law, b.law)
-    lower, upper = (_limit(side, beta) for side in sides)
-    upper = -upper
-    p_value = np.minimum(*(_p_value(side, beta, 0.0) for side in sides))
-    return consistent(lower, upper, p_value, beta, 0.0)
+    log_p = math.log((1 - NUISANCE) / 2 * beta)
+    lower, upper = (fixed.lower_limit(side.sums(beta), log_p) for side in sides)
+    p_value = np.minimum(*(_p_value(side, beta) for side in sides))
+    return consistent(lower, -upper, p_value, beta, 0.0)
+
+
+def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> Found:
+    """Return limits for m_A / m_B, m = origin + theta, failing with probability at most beta.
+
+    Parameters
+    ----------
+    a, b, beta
+        As in :func:`fixed_difference`.
+    origin : float
+        At least 1.
+
+    Notes
+    -----
+    The upper limit is the inverse of the lower limit of m_B / m_A; it is infinite where that is 0.
+    Each side has an interval of its own for an unknown mean, at half of NUISANCE.
+    """
+    assert a.law is not None  # noqa: S101
+    assert b.law is not None  # noqa: S101
+    sides = (
+        _Side(b.law.mirrored(), a.law, -b.observed, a.observed, NUISANCE / 4),
+        _Side(a.law.mirrored(), b.law, -a.observed, b.observed, NUISANCE / 4),
+    )
+    log_p = math.log((1 - NUISANCE) / 2 * beta)
+    lower, other = (fixed.lower_ratio(side.sums(beta), origin, log_p) for side in sides)
+    with np.errstate(divide="ignore"):
+        upper = np.where(other > 0, 1 / other, np.inf)
+    p_value = np.minimum(*(_p_value(side, beta) for side in sides))
+    return consistent(lower, upper, p_value, beta, 1.0)
 
 
 def consistent(lower: Floats, upper: Floats, p_value: Floats, beta: float, null: float) -> Found:
@@ -91,33 +122,23 @@ def consistent(lower: Floats, upper: Floats, p_value: Floats, beta: float, null:
 
 def _sides(a: Arm, b: Arm, of_a: Law, of_b: Law) -> tuple[_Side, _Side]:
     """Return the sums S_A - S_B and S_B - S_A; the mean of the more precise arm is X's."""
-    apart = a.observed - b.observed
     minus_a, minus_b = of_a.mirrored(), of_b.mirrored()
     if of_a.worst_variance <= of_b.worst_variance:
         return (
-            _Side(of_a, minus_b, apart, a.observed),
-            _Side(minus_a, of_b, -apart, -a.observed),
+            _Side(of_a, minus_b, a.observed, -b.observed),
+            _Side(minus_a, of_b, -a.observed, b.observed),
         )
     return (
-        _Side(minus_b, of_a, apart, -b.observed),
-        _Side(of_b, minus_a, -apart, b.observed),
+        _Side(minus_b, of_a, -b.observed, a.observed),
+        _Side(of_b, minus_a, b.observed, -a.observed),
     )
 
 
-def _limit(side: _Side, beta: float) -> Floats:
-    near = side.near(math.log(NUISANCE / 2 * beta))
-    log_p = math.log((1 - NUISANCE) / 2 * beta)
-    return fixed.lower_limit(side.first, side.second, side.observed, near, log_p)
-
-
-def _p_value(side: _Side, beta: float, delta: float) -> Floats:
-    """Return a p-value, for both sides, of the sum of means `delta` or less."""
-    found = np.ones_like(side.observed)
-    gamma = beta
+def _p_value(side: _Side, beta: float) -> Floats:
+    """Return a p-value, for both sides, of a sum of means that is at most 0."""
+    found, gamma = np.ones_like(side.known), beta
     for _ in range(3):
-        log_p = math.log((1 - NUISANCE) / 2 * gamma)
-        near = side.near(math.log(NUISANCE / 2 * gamma))
-        chance = fixed.log_chance(side.first, side.second, side.observed, near, log_p, delta)
+        chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE) / 2 * gamma))
         q = np.exp(chance + SAFETY) / ((1 - NUISANCE) / 2)
         found = np.minimum(found, np.maximum(q, gamma))
         least = float(q.min())

@@ -43,8 +43,10 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     return law.free_sign_moments((low + high) / 2, (high - low) / 2)
 
 
-def log_berry_esseen(one: Moments, two: Moments, excess: Floats) -> Floats:
-    """Bound ln P(X + Y - E >= excess) by the Berry-Esseen theorem, for the worst pair of pieces.
+def log_berry_esseen(
+    one: Moments, two: Moments, excess: Floats, factors: tuple[Floats, Floats]
+) -> Floats:
+    """Bound ln P(factor X + Y exceeds its mean by `excess`), for the worst pair of pieces.
 
     Parameters
     ----------
@@ -52,10 +54,16 @@ def log_berry_esseen(one: Moments, two: Moments, excess: Floats) -> Floats:
         Of X and of Y, shapes (rows, pieces).
     excess : ndarray of float64, shape (rows,)
         At least 0; at most by how much the observed sum exceeds its mean.
+    factors : pair of ndarray of float64, shape (rows,)
+        The least and the largest factor, at least 0.
     """
     from scipy.special import ndtr
 
-    least, largest, third = (x[:, :, None] + y[:, None, :] for x, y in zip(one, two, strict=True))
+    flat, steep = (x[:, None] for x in factors)
+    scaled = one.least_variance * flat**2, one.largest_variance * steep**2, one.third * steep**3
+    least, largest, third = (
+        x[:, :, None] + y[:, None, :] for x, y in zip(scaled, two, strict=True)
+    )
     safe = np.maximum(least, 1e-300)
     chance = ndtr(-excess[:, None, None] / np.sqrt(np.maximum(largest, 1e-300)))
     chance = np.where(least > 0, chance + BERRY_ESSEEN * third / safe**1.5, 1.0)

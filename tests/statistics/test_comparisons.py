@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators.comparison.arms import Arm, arm_of
-from estimators.comparison.joint import fixed_difference
+from estimators.comparison.joint import fixed_difference, fixed_ratio
 from estimators.question import Question
 from tests.support.reports.populations import Population
 
@@ -92,6 +92,35 @@ HARDEST = [
 def test_bounds_cover_the_difference_at_the_hardest_data(case: Case) -> None:
     runs = 400
     assert misses(case, runs, 0.05) <= binom.isf(1e-4, runs, 0.05)
+
+
+def misses_of_ratio(case: Case, runs: int, beta: float) -> int:
+    a, b = case.arms(runs, Question(beta=beta))
+    found = fixed_ratio(a, b, beta / case.truth.size, 1.0)
+    means = [1 + np.atleast_1d(x) for x in (case.theta_a, case.theta_b)]
+    if isinstance(case.theta_a, tuple):
+        means = [np.array(case.theta_a), np.array(case.theta_b)]
+    return missed(found, means[0] / means[1], runs)
+
+
+RATIOS = [
+    Case("randomized_response", 0.5, 0.5),
+    Case("randomized_response", -0.9, -0.5, EVEN, PRIVATE),
+    Case("laplace", 0.3, -0.2),
+    Case("grr", (0.8, 0.15, 0.05), (0.7, 0.2, 0.1)),
+]
+
+
+@pytest.mark.parametrize("case", RATIOS, ids=str)
+def test_bounds_cover_the_ratio(case: Case) -> None:
+    runs = 200
+    assert misses_of_ratio(case, runs, 0.05) <= binom.isf(1e-4, runs, 0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", RATIOS, ids=str)
+def test_two_thousand_ratios_are_covered(case: Case) -> None:
+    assert misses_of_ratio(case, 2000, 0.05) <= (0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)) * 2000
 
 
 @pytest.mark.parametrize("weights", ["optimal", "uniform"])
