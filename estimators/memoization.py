@@ -96,8 +96,7 @@ class Memoization:
                 f"metric {metric.name!r} is not memoized: repeated answers need `memoized = true` "
                 "in its definition, so that bounds over time are wide enough"
             )
-        epsilon = own if self.epsilon is None else self.epsilon
-        object.__setattr__(self, "epsilon", epsilon)
+        epsilon = self.permanent
         if not own <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
             raise ValueError(
                 f"permanent = {float(epsilon):g}: expected an epsilon from {float(own):g}, the "
@@ -109,6 +108,11 @@ class Memoization:
                 f"{float(own):g}, the report's own; only bits can be flipped again "
                 f"({RandomizedResponse.name}, {Rappor.name})"
             )
+
+    @property
+    def permanent(self) -> Fraction:
+        """The epsilon of a permanent answer."""
+        return self.metric.randomizer.epsilons[self.level] if self.epsilon is None else self.epsilon
 
     # -- On the device ------------------------------------------------------------------------
 
@@ -173,9 +177,10 @@ class Memoization:
 
     @functools.cached_property
     def _permanent(self) -> Mechanism:
-        assert self.epsilon is not None  # noqa: S101
         metric = self.metric
-        return type(metric.randomizer)([self.epsilon], **metric.domain.parameters, **metric.options)
+        return type(metric.randomizer)(
+            [self.permanent], **metric.domain.parameters, **metric.options
+        )
 
     @functools.cached_property
     def _words(self) -> tuple[int, int]:

@@ -12,6 +12,7 @@ answer. There is room again when an answer has not been used for a period.
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from fractions import Fraction
 from typing import Any
@@ -100,13 +101,11 @@ def repeat_or_draw(
     with transaction(ledger.path, write=True) as database:
         database.execute(_USES)
         pin(database, metric)
-        now = ledger.advance(database)
+        session = _Session(ledger, database, ledger.advance(database), room, source)
         held = values_of(metric, own, _threshold(database, metric, source))
         answer_once(database, metric, times.tolist())
         reports = [
-            ways[index].report(
-                _answer(ledger, database, now, ways[index], value, room, source), source
-            )
+            ways[index].report(session.answer(ways[index], value), source)
             for value, index in zip(held, level.tolist(), strict=True)
         ]
     return np.concatenate(reports)
@@ -125,93 +124,79 @@ def _threshold(database: sqlite3.Connection, metric: Metric, bits: Bits) -> int:
     return int.from_bytes(found[0], "little")
 
 
-def _answer(
-    ledger: Ledger,
-    database: sqlite3.Connection,
-    now: int,
-    way: Memoization,
-    value: int,
-    room: int,
-    bits: Bits,
-) -> Reports:
-    """Return the permanent answer to a value, or the last answer if there is no room."""
-    assert way.epsilon is not None  # noqa: S101
-    parts = int(way.epsilon * PARTS)
-    (number,) = database.execute("SELECT coalesce(max(number), 0) + 1 FROM uses").fetchone()
-    _reserve(ledger, database, now, way.metric, parts, room, number)
-    kept = _recent(database, way.metric, parts, value, now - ledger.period_ms, room)
-    is_new = False
-    if kept is None:
-        kept, is_new = _kept(database, way, parts, value, bits)
-    total(database, now, way.metric.name, parts if is_new else 0, 1)
-    database.execute(
-        "INSERT INTO uses VALUES (?, ?, ?) ON CONFLICT (answer) DO UPDATE SET "
-        "used_ms = excluded.used_ms, number = excluded.number",
-        (kept[0], now, number),
-    )
-    return way.metric.randomizer.decode(kept[1])
+@dataclasses.dataclass(frozen=True)
+class _Session:
+    """Answers of one transaction: the time on the ledger's clock, and the room of a period."""
 
+    ledger: Ledger
+    database: sqlite3.Connection
+    now: int
+    room: int
+    bits: Bits
 
-def _reserve(
-    ledger: Ledger,
-    database: sqlite3.Connection,
-    now: int,
-    metric: Metric,
-    parts: int,
-    room: int,
-    number: int,
-) -> None:
-    """Charge a report until the room of a period is paid for; then only renew the oldest charge.
+    def answer(self, way: Memoization, value: int) -> Reports:
+        """Return the permanent answer to a value, or the last answer if there is no room."""
+        parts = int(way.permanent * PARTS)
+        (number,) = self.database.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM uses"
+        ).fetchone()
+        self._reserve(way.metric, parts, number)
+        kept = self._recent(way.metric, parts, value)
+        is_new = False
+        if kept is None:
+            kept, is_new = self._kept(way, parts, value)
+        total(self.database, self.now, way.metric.name, parts if is_new else 0, 1)
+        use = (kept[0], self.now, number)
+        self.database.execute("INSERT OR REPLACE INTO uses VALUES (?, ?, ?)", use)
+        return way.metric.randomizer.decode(kept[1])
 
-    So n reports within a period are charged min(n, room) times, and the latest determine when the
-    charges expire.
-    """
-    charged = database.execute(
-        "SELECT rowid FROM spent WHERE metric = ? AND parts = ? AND answer IS NOT NULL "
-        "ORDER BY time_ms, rowid",
-        (metric.name, parts),
-    ).fetchall()
-    if len(charged) < room:
-        ledger.charge(database, now, metric.name, parts, 1, -number)
-        return
-    database.execute(
-        "UPDATE spent SET time_ms = ?, reports = reports + 1 WHERE rowid = ?", (now, *charged[0])
-    )
+    def _reserve(self, metric: Metric, parts: int, number: int) -> None:
+        """Charge a report until a period's room is paid for; then only renew the oldest charge.
 
+        So n reports within a period are charged min(n, room) times, and the latest determine when
+        the charges expire.
+        """
+        charged = self.database.execute(
+            "SELECT rowid FROM spent WHERE metric = ? AND parts = ? AND answer IS NOT NULL "
+            "ORDER BY time_ms, rowid",
+            (metric.name, parts),
+        ).fetchall()
+        if len(charged) < self.room:
+            self.ledger.charge(self.database, self.now, metric.name, parts, 1, -number)
+            return
+        self.database.execute(
+            "UPDATE spent SET time_ms = ?, reports = reports + 1 WHERE rowid = ?",
+            (self.now, *charged[0]),
+        )
 
-def _recent(
-    database: sqlite3.Connection, metric: Metric, parts: int, value: int, since: int, room: int
-) -> Kept | None:
-    """Return the value's answer if it was used in this period; without room, the last answer.
+    def _recent(self, metric: Metric, parts: int, value: int) -> Kept | None:
+        """Return the value's answer if it was used in this period; without room, the last answer.
 
-    Return None if there is room for a new answer.
-    """
-    recent = database.execute(
-        "SELECT id, report, value FROM answers JOIN uses ON answer = id "
-        "WHERE metric = ? AND revision = ? AND parts = ? AND used_ms > ? ORDER BY number DESC",
-        (metric.name, metric.revision, parts, since),
-    ).fetchall()
-    own = next((each[:2] for each in recent if each[2] == value), None)
-    return recent[0][:2] if own is None and len(recent) >= room else own
+        Return None if there is room for a new answer.
+        """
+        since = self.now - self.ledger.period_ms
+        recent = self.database.execute(
+            "SELECT id, report, value FROM answers JOIN uses ON answer = id "
+            "WHERE metric = ? AND revision = ? AND parts = ? AND used_ms > ? ORDER BY number DESC",
+            (metric.name, metric.revision, parts, since),
+        ).fetchall()
+        own = next((each[:2] for each in recent if each[2] == value), None)
+        return recent[0][:2] if own is None and len(recent) >= self.room else own
 
-
-def _kept(
-    database: sqlite3.Connection, way: Memoization, parts: int, value: int, bits: Bits
-) -> tuple[Kept, bool]:
-    """Return the permanent answer to a value, and whether it is new."""
-    metric = way.metric
-    key = (metric.name, metric.revision, parts, value)
-    found = database.execute(
-        "SELECT id, report FROM answers "
-        "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
-        key,
-    ).fetchone()
-    if found is not None:
-        return found, False
-    drawn = metric.randomizer.encode(way.answer(value, bits))
-    identity = database.execute(
-        "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",
-        (*key, drawn),
-    ).lastrowid
-    assert identity is not None  # noqa: S101
-    return (identity, drawn), True
+    def _kept(self, way: Memoization, parts: int, value: int) -> tuple[Kept, bool]:
+        """Return the permanent answer to a value, and whether it is new."""
+        key = (way.metric.name, way.metric.revision, parts, value)
+        found = self.database.execute(
+            "SELECT id, report FROM answers "
+            "WHERE metric = ? AND revision = ? AND parts = ? AND value = ?",
+            key,
+        ).fetchone()
+        if found is not None:
+            return found, False
+        drawn = way.metric.randomizer.encode(way.answer(value, self.bits))
+        identity = self.database.execute(
+            "INSERT INTO answers (metric, revision, parts, value, report) VALUES (?, ?, ?, ?, ?)",
+            (*key, drawn),
+        ).lastrowid
+        assert identity is not None  # noqa: S101
+        return (identity, drawn), True

@@ -150,8 +150,7 @@ def test_no_sequence_is_likelier_than_claimed_between_histories_that_change_alik
             values = len(set(one))
             assert ratio is not None
             assert ratio <= way.ratio_for_ever(values)
-            assert way.epsilon is not None
-            assert ratio <= exp_bounds(values * way.epsilon)[0]
+            assert ratio <= exp_bounds(values * way.permanent)[0]
             reached = max(reached, ratio)
     if permanent is None:  # the claim is no larger than it has to be
         assert reached == way.ratio_for_ever(min(reports, len(permanent_laws(way))))
