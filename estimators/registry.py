@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from estimators.errors import DefinitionError
 
 Entry = TypeVar("Entry")
+logger = logging.getLogger("estimators")
 
 
 class Registry(Mapping[str, Entry], Generic[Entry]):
@@ -22,14 +25,15 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
     group : str
         The group of entry points: see :mod:`importlib.metadata`.
     built_in : mapping of str to entry
-        The built-in entries; nothing else can have their names.
+        The built-in entries. An entry point of such a name is ignored, with a warning in the log.
     accept : callable
         Returns the entry for the object of an entry point. Its ValueError says what was expected.
 
     Raises
     ------
     DefinitionError
-        On use of an invalid entry point, with the distribution and what to do.
+        On use of an invalid entry point, or of a name that two distributions have; with the
+        distribution and what to do. Other entries do not suffer.
     """
 
     def __init__(
@@ -53,21 +57,29 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """Return the number of names."""
         return len(self.built_in) + len(self._outside)
 
+    def usable(self) -> Iterator[tuple[str, Entry]]:
+        """Yield the entries that can be loaded, with their names; asking for another one fails."""
+        for name in self:
+            with contextlib.suppress(DefinitionError):
+                yield name, self[name]
+
     @functools.cached_property
     def _outside(self) -> dict[str, Callable[[], Entry]]:
         """What loads each entry of installed distributions, once."""
         from importlib import metadata  # slow to import, and seldom needed
 
-        found: dict[str, metadata.EntryPoint] = {}
+        found: dict[str, list[metadata.EntryPoint]] = {}
         for point in metadata.entry_points(group=self.group):
-            if point.name in self.built_in:
-                raise _unusable(point, "another name: Dither itself has this one")
-            if point.name in found:
-                raise _unusable(point, f"another name: {_brought_by(found[point.name])} has it too")
-            found[point.name] = point
-        return {name: functools.cache(lambda p=p: self._load(p)) for name, p in found.items()}
+            found.setdefault(point.name, []).append(point)
+        for name in self.built_in.keys() & found.keys():
+            for point in found.pop(name):
+                why = _unusable(point, "another name: Dither itself has this one")
+                logger.warning("%s; it is ignored", why)
+        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in found.items()}
 
-    def _load(self, point: Any) -> Entry:
+    def _load(self, point: Any, *others: Any) -> Entry:
+        if others:
+            raise _unusable(point, f"another name: {_brought_by(others[0])} has it too")
         try:
             target = point.load()
         except Exception as error:

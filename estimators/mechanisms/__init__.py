@@ -73,7 +73,7 @@ MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
 
 def mechanisms_for(kind: str) -> dict[str, type[Mechanism]]:
     """Return the mechanisms for a kind of metric, by name."""
-    return {name: each[kind] for name, each in MECHANISMS.items() if kind in each}
+    return {name: each[kind] for name, each in MECHANISMS.usable() if kind in each}
 
 
 def mechanism_class(name: str, kind: str) -> type[Mechanism]:

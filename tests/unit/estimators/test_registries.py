@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -98,19 +99,23 @@ def test_an_entry_that_cannot_be_used_names_its_distribution_and_a_remedy(
     assert numbers["one"] == 1, "what is built in does not suffer"
 
 
-def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(folder: Path) -> None:
-    installed(folder, "greedy", "one = os:F_OK")
+def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed(folder, "greedy", "one = os:X_OK\ntwo = os:W_OK")
     numbers = registry()
-    assert numbers["one"] == 1
-    with pytest.raises(DefinitionError, match=r"another name: Dither itself has this one.* greedy"):
-        list(numbers)
+    assert list(numbers.items()) == [("one", 1), ("two", os.W_OK)]
+    assert re.search(r"another name: Dither itself has this one.* greedy", caplog.text)
     other = folder / "other"
-    installed(other, "first", "two = os:F_OK", "dither.twice")
+    installed(other, "first", "two = os:F_OK\nthree = os:F_OK", "dither.twice")
     installed(folder, "second", "two = os:F_OK", "dither.twice")
     sys.path.insert(0, str(other))
+    twice = Registry[int]("dither.twice", {}, lambda _, found: int(found))
     try:
         with pytest.raises(DefinitionError, match=r"another name: (first|second) 1.5 has it too"):
-            _ = Registry[int]("dither.twice", {}, lambda _, found: int(found))["two"]
+            _ = twice["two"]
+        assert twice["three"] == os.F_OK, "its neighbour does not suffer"
+        assert list(twice.usable()) == [("three", os.F_OK)]
     finally:
         sys.path.remove(str(other))
 
@@ -137,6 +142,21 @@ def test_a_mechanism_is_looked_up_by_its_name_and_the_kind() -> None:
         mechanism_class("laplce", "mean")
     with pytest.raises(ValueError, match="a mechanism for kind 'mean': randomized_response"):
         mechanism_class("grr", "mean")
+
+
+def test_a_mistaken_name_is_not_the_fault_of_a_broken_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken() -> Any:
+        raise DefinitionError("entry point 'broken'", "no:such", "what can be imported")
+
+    monkeypatch.setitem(vars(MECHANISMS), "_outside", {"broken": broken})
+    with pytest.raises(DefinitionError, match=r"m\.mechanism is missing: expected one of random"):
+        define(name="m", kind="mean", range=(0, 1), levels=[1])
+    with pytest.raises(DefinitionError, match=r"expected a mechanism for kind 'mean': randomized"):
+        define(name="m", kind="mean", mechanism="grr", range=(0, 1), levels=[1])
+    with pytest.raises(DefinitionError, match="what can be imported"):
+        define(name="m", kind="mean", mechanism="broken", range=(0, 1), levels=[1])
 
 
 PLUGGED = """
