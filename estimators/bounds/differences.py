@@ -233,6 +233,5 @@ def log_remainder(law: DifferenceLaw, x: Floats, least: Floats) -> Floats:
     down = x - psi + c * zeta / (1 - c * tanh)
     farthest = np.minimum(2 * x, np.maximum(up, down)).max(axis=1)
     known = np.maximum(sd, 1e-300)
-    remainder = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * farthest / known
-    result: Floats = np.log(np.minimum(remainder, 1.0))
-    return result
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * farthest / known
+    return np.log(np.minimum(remainder, 1.0))

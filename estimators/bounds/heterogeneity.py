@@ -167,9 +167,8 @@ def heterogeneity_of_vectors(
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         apart = means[:, None, chosen] - theta
-        left = (largest + square * rounding**2 / 4)[:, None] - theta**2
-        found: Floats = apart / np.sqrt(np.maximum(left, 1e-12) / n[:, None])
-        return found
+        left: Floats = (largest + square * rounding**2 / 4)[:, None] - theta**2
+        return apart / np.sqrt(np.maximum(left, 1e-12) / n[:, None])
 
     return _least(means, n / largest, scores, -1.0)
 

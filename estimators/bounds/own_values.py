@@ -186,9 +186,8 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     holders = np.where(worst > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
     least = np.maximum(other @ law.counts + holders * worst, np.minimum(own, other) @ law.counts)
     least = np.maximum(least, 1e-60)
-    remainder = erfcx(np.sqrt(2 * least)) + 2 * BERRY_ESSEEN * third / least**1.5
-    result: Floats = np.log(np.minimum(remainder, 1.0))
-    return result
+    remainder: Floats = erfcx(np.sqrt(2 * least)) + 2 * BERRY_ESSEEN * third / least**1.5
+    return np.log(np.minimum(remainder, 1.0))
 
 
 def _slack(law: Law) -> float:

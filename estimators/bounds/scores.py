@@ -81,9 +81,8 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     middle = d * none / 2
     grown = middle + np.sqrt(middle**2 + up * down * (1 - d) * (1 + d))
     tilted = np.maximum(grown, 1e-300) / (up * (1 - d))
-    entropy = d * np.log(tilted) - np.log(none + up * tilted + down / tilted)
-    scores: Floats = np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
-    return scores
+    entropy: Floats = d * np.log(tilted) - np.log(none + up * tilted + down / tilted)
+    return np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
 
 
 def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:

@@ -80,9 +80,8 @@ class Directions:
         return (terms + (z * self.unit) ** 2 / 8) @ self.counts
 
     def _tilts(self, log_p: float) -> Floats:
-        normal = np.sqrt(-2 * log_p * self.dimension / self.variance)
-        result: Floats = np.minimum(TILTS[:, 0] * normal, self._steepest)
-        return result
+        normal = math.sqrt(-2 * log_p * self.dimension / self.variance)
+        return np.minimum(TILTS[:, 0] * normal, self._steepest)
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.

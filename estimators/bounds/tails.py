@@ -58,9 +58,8 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Float
     shift = (at.by_tilt - observed) / sd
     steps = tilt * sd
     normal = np.exp(np.minimum(log_ndtr(shift - steps) + steps * (steps / 2 - shift), 0))
-    remainder = np.where(helps, normal + 2 * BERRY_ESSEEN * at.third / sd**3, 1.0)
-    result: Floats = np.log(np.minimum(remainder, 1))
-    return result
+    remainder: Floats = np.where(helps, normal + 2 * BERRY_ESSEEN * at.third / sd**3, 1.0)
+    return np.log(np.minimum(remainder, 1))
 
 
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
@@ -77,9 +76,8 @@ def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats
         The least variance v and the largest sum of third absolute moments of the tilted law.
     """
     sd = np.sqrt(np.maximum(variance, 1e-60))
-    remainder = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
-    result: Floats = np.log(np.minimum(remainder, 1))
-    return result
+    remainder: Floats = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
+    return np.log(np.minimum(remainder, 1))
 
 
 def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:

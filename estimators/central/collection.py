@@ -26,7 +26,7 @@ from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.laplace import check_grid
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
-from estimators.mechanisms.shared.symbols import check_symbols
+from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
 MOST_REPORTS = 2**32
@@ -257,9 +257,8 @@ class TrueMean(TrueValues):
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return each value in [-1, 1] on the grid, without randomness."""
-        scaled = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
-        reports: Reports = np.floor(scaled + 0.5).astype(self.dtype)
-        return reports
+        scaled: NDArray[Any] = (np.clip(values, -1, 1) + 1) * (self.grid / 2)
+        return np.floor(scaled + 0.5).astype(self.dtype)
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report beyond the grid."""
@@ -314,7 +313,7 @@ class TrueFrequency(TrueValues):
         super().__init__(epsilons)
         self.categories = categories
         self.columns = 1 + categories
-        self.dtype = np.min_scalar_type(categories - 1).newbyteorder("<")
+        self.dtype = index_dtype(categories)
 
     @property
     def numbers(self) -> int:

@@ -29,9 +29,8 @@ def absolute_moment(rate: Floats) -> Floats:
 def third_absolute_moment(rate: Floats) -> Floats:
     """Return E |z|^3 = (cosh(rate) + 2) / (4 sinh^3(rate / 2) cosh(rate / 2))."""
     half = rate / 2
-    sinh = np.sinh(half)
-    result: Floats = (3 / sinh**2 + 2) / (4 * sinh * np.cosh(half))
-    return result
+    sinh: Floats = np.sinh(half)
+    return (3 / sinh**2 + 2) / (4 * sinh * np.cosh(half))
 
 
 def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:

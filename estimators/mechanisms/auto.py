@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import LaplaceNoise, Law
-from estimators.bounds.deviations import Noise
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.laplace import Laplace, check_grid, clamped
+from estimators.mechanisms.laplace import Laplace, NoisyMean, check_grid
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.projection import Projection
@@ -29,7 +27,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.question import Question
 from estimators.weights import LevelFacts
 
 CANDIDATES: tuple[Any, ...] = (
@@ -60,7 +57,7 @@ class Auto(Mechanism):
     name = "auto"
     memoizable = False
     dtype = np.dtype(np.uint8)
-    children: Sequence[Any]
+    children: Sequence[ScalarMean | SupportCounts]
     """The mechanism of each level, built for that level alone."""
 
     def __repr__(self) -> str:
@@ -80,7 +77,7 @@ class Auto(Mechanism):
         variances, paper = np.array([(each.variances[0], each.paper[0]) for each in facts]).T
         return LevelFacts.of(self.epsilons, variances, paper)
 
-    def _by_level(self, level: Levels) -> Iterator[tuple[int, Any, NDArray[np.intp]]]:
+    def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, NDArray[np.intp]]]:
         """Yield each level in use, its mechanism, and its rows."""
         order = np.argsort(level, kind="stable")
         ends = np.cumsum(tally(level, len(self.epsilons)))
@@ -120,9 +117,8 @@ class Auto(Mechanism):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the log likelihood of the level's mechanism."""
         child = self.children[level]
-        own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
-        found: Floats = child.log_likelihood(own, 0, value)
-        return found
+        own = child.decode(reports[:, : child.width].tobytes())
+        return child.log_likelihood(own, 0, value)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the ranges of the levels' mechanisms."""
@@ -132,15 +128,14 @@ class Auto(Mechanism):
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the ratio of the level's mechanism."""
-        ratio: Fraction = self.children[level].privacy_ratio(0)
-        return ratio
+        return self.children[level].privacy_ratio(0)
 
     def is_private(self, level: int) -> bool:
         """Return whether the level's mechanism is private."""
-        return bool(self.children[level].is_private(0))
+        return self.children[level].is_private(0)
 
 
-class AutoMean(Auto, ScalarMean):
+class AutoMean(Auto, NoisyMean):
     """Signs at small epsilons, Laplace noise at large ones.
 
     The mechanism is `randomized_response` or `laplace`, whichever has the smaller worst-case
@@ -166,6 +161,8 @@ class AutoMean(Auto, ScalarMean):
            [167,   3,   0,   0]], dtype=uint8)
     """
 
+    children: Sequence[RandomizedResponse | Laplace]
+
     def __init__(
         self, epsilons: Sequence[Fraction], *, grid: int = 1024, report_bytes: int = 16
     ) -> None:
@@ -173,11 +170,10 @@ class AutoMean(Auto, ScalarMean):
         check_grid(grid)
         _check_report_bytes(report_bytes)
         self.facts = self._choose([_mean_at(e, grid, report_bytes) for e in self.epsilons])
-        self._noisy = np.array([isinstance(child, Laplace) for child in self.children])
         self._contrast = np.array(
             [1.0 if isinstance(x, Laplace) else x.signs.contrast[0] for x in self.children]
         )
-        self._rate = np.array(
+        self.rate = np.array(
             [x.rate[0] if isinstance(x, Laplace) else np.inf for x in self.children]
         )
         self._unit = 1 / grid
@@ -187,29 +183,6 @@ class AutoMean(Auto, ScalarMean):
         rows = [self._row(table, level) for level in range(len(self.epsilons))]
         parts = [x.level_means(row) for x, row in zip(self.children, rows, strict=True)]
         return np.concatenate(parts)
-
-    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of signs and of values with noise; some count is above zero."""
-        used = counts > 0
-        n, contrast = counts[used].astype(np.float64), self._contrast[used]
-        free = question is not None and not question.one_mean(len(n))
-        rate = self._rate[used] if self._noisy[used].any() else None
-        return Law(n, shares[used] / (n * contrast), contrast, rate, self._unit, free)
-
-    def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of noise and rounding; None if no level has noise.
-
-        It depends on the levels on offer, not on those in use, because bounds for all times must be
-        of one kind throughout.
-        """
-        if not self._noisy.any():
-            return None
-        rate = self._rate[counts > 0]
-        return LaplaceNoise(law.counts, law.coefficient, rate, self._unit, law.contrast)
-
-    def outside_law(self, question: Question, counts: Counts) -> float:
-        """Return the probability that some report of `laplace` is clamped."""
-        return clamped(question, counts[self._noisy]) if self._noisy.any() else 0.0
 
 
 class AutoFrequency(Auto, SupportCounts):
@@ -239,6 +212,8 @@ class AutoFrequency(Auto, SupportCounts):
     AutoFrequency(subset_selection, grr)
     """
 
+    children: Sequence[SupportCounts]
+
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
     ) -> None:
@@ -251,9 +226,8 @@ class AutoFrequency(Auto, SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
-        own = child.decode(np.ascontiguousarray(reports[:, : child.width]).tobytes())
-        found: NDArray[np.bool_] = child.supports(own, 0, category)
-        return found
+        own = child.decode(reports[:, : child.width].tobytes())
+        return child.supports(own, 0, category)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
@@ -266,8 +240,9 @@ class AutoFrequency(Auto, SupportCounts):
     def _together(self) -> list[tuple[SupportCounts, list[int]]]:
         """Each chosen mechanism, for all its levels, and these levels."""
         result = []
-        for kind in dict.fromkeys(type(child) for child in self.children):
-            levels = [i for i, child in enumerate(self.children) if type(child) is kind]
+        kinds: list[Any] = [type(child) for child in self.children]
+        for kind in dict.fromkeys(kinds):
+            levels = [i for i, each in enumerate(kinds) if each is kind]
             epsilons = [self.epsilons[level] for level in levels]
             result.append((kind(epsilons, categories=self.categories), levels))
         return result

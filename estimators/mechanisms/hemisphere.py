@@ -191,9 +191,8 @@ class Hemisphere(Mechanism):
         """
         vector = np.asarray(value, dtype=np.float64)
         length = min(float(np.linalg.norm(vector)), 1.0)
-        contrast = self.signs.contrast[level] * length * np.sign(reports @ vector)
-        found: Floats = np.log1p(contrast)
-        return found
+        contrast: Floats = self.signs.contrast[level] * length * np.sign(reports @ vector)
+        return np.log1p(contrast)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a coordinate of +-g represents."""

@@ -200,10 +200,11 @@ class Projection(SupportCounts):
             return super().estimate(table, question)
         support = self.support_of(table, question.asked)
         law = self.flips.law(counts, shares, question)
-        value = self.flips.mean(counts, shares, support)
+        means = self.flips.means(counts, support)
+        value = shares @ means
         log_p, log_values = question.log_p(value.size), math.log(self.categories)
         bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
-        apart = heterogeneity(law, self.flips.means(counts, support)[counts > 0])
+        apart = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
         return self._answer(question, counts, shares, value, bounds, effective, apart)
 

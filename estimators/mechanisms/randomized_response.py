@@ -83,9 +83,8 @@ class RandomizedResponse(ScalarMean):
         """Return the logarithm of each report's probability under a value in [-1, 1]."""
         flip = self._flipped.flip[level]
         ones = (1 + value) / 2 * (1 - flip) + (1 - value) / 2 * flip
-        zeros = (1 - value) / 2 * (1 - flip) + (1 + value) / 2 * flip
-        found: Floats = np.where(reports == 1, np.log(ones), np.log(zeros))
-        return found
+        zeros: Floats = (1 - value) / 2 * (1 - flip) + (1 + value) / 2 * flip
+        return np.where(reports == 1, np.log(ones), np.log(zeros))
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the signs -1 and +1 represent."""

@@ -162,10 +162,11 @@ class RepeatedMean(Repetition, RandomizedResponse):
     ['1 x randomized_response', '3 x randomized_response']
     """
 
+    one: RandomizedResponse
+
     def __init__(self, epsilons: Sequence[Fraction], *, of: str | None = None) -> None:
         Mechanism.__init__(self, epsilons)
         self._repeat(of, [RandomizedResponse])
-        assert isinstance(self.one, RandomizedResponse)  # noqa: S101
         signs = RepeatedSigns(self.one.signs, self.repeats, values=True)
         self.signs = signs
         paper = signs.repeats * signs.contrast**2
@@ -197,13 +198,14 @@ class RepeatedFrequency(Repetition, SupportCounts):
            [5, 8, 2]], dtype=uint8)
     """
 
+    one: SupportCounts
+
     def __init__(
         self, epsilons: Sequence[Fraction], *, categories: int, of: str | None = None
     ) -> None:
         Mechanism.__init__(self, epsilons)
         self._repeat(of, FREQUENCIES, categories=categories)
         columns = self.one.columns
-        assert isinstance(self.one, SupportCounts)  # noqa: S101
         signs = RepeatedSigns(self.one.signs, self.repeats)
         SupportCounts.__init__(self, epsilons, categories, signs)
         self.columns = columns
@@ -212,7 +214,6 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which users' reports all support the category."""
-        assert isinstance(self.one, SupportCounts)  # noqa: S101
         times = self.repeats[level]
         single = reports[:, :times].reshape(-1, *self.one.shape)
         each = self.one.supports(single, level, category).reshape(-1, times)
@@ -221,7 +222,6 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports of all users support each category, shape (levels, k)."""
-        assert isinstance(self.one, SupportCounts)  # noqa: S101
         reports = table.copy()
         reports[:, 0] *= self._repeats
         return self.one.support(reports)

@@ -93,6 +93,11 @@ class Domain(ABC):
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
+    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return values as a device reports them: within the domain, in the metric's unit."""
+        offset, scale = self.unit
+        return offset + scale * self.to_unit(values)
+
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate in the metric's unit."""
         return estimate.rescaled(*self.unit)
@@ -111,10 +116,22 @@ class Domain(ABC):
             If there are no categories, or not these.
         """
         if labels is None:
-            return self.labels, None
+            return self.labels, self._of_all
         if self.names != "categories":
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
-        _each_once(self.metric, labels)
+        if isinstance(labels, str) or len(set(labels)) != len(labels):
+            raise ValueError(
+                f"categories = {labels!r} of {self.metric!r}: expected a list, each once"
+            )
+        return self._named(labels)
+
+    @property
+    def _of_all(self) -> Keys | None:
+        """The keys of all labels for the mechanism; None if it needs none for all."""
+        return None
+
+    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+        """Return the names of labels, and their indices or keys."""
         if unknown := [label for label in labels if label not in self.labels]:
             hint = meant(str(unknown[0]), self.labels)
             raise ValueError(f"category {unknown[0]!r} of {self.metric!r}: {hint}")
@@ -124,8 +141,8 @@ class Domain(ABC):
         """Raise DefinitionError for the value of a key."""
         raise DefinitionError(f"{self.metric}.{key}", getattr(self, key), expected)
 
-    def _call(self, labels: Sequence[str]) -> None:
-        """Set the labels, for the constructor of a subclass."""
+    def set_labels(self, labels: Sequence[str]) -> None:
+        """Set the labels, in `__post_init__` of a subclass."""
         object.__setattr__(self, "labels", tuple(labels))
 
 
@@ -173,6 +190,11 @@ class Interval(Domain):
         low, high = self.range
         return high, low
 
+    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers within the interval."""
+        inside: NDArray[Any] = np.clip(values, *self.ends)
+        return inside
+
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""
         numbers = values.astype(np.float64)
@@ -215,7 +237,7 @@ class Ball(Domain):
             self.refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
         if not (self.radius > 0 and math.isfinite(self.radius)):
             self.refuse("radius", "the largest length of a vector, above zero and finite")
-        self._call(names)
+        self.set_labels(names)
         object.__setattr__(self, "dimension", len(names))
 
     @property
@@ -294,7 +316,7 @@ class Categories(Domain):
             self.refuse("categories", "two or more categories: names, or their number")
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
-        self._call(names)
+        self.set_labels(names)
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -330,11 +352,8 @@ class Categories(Domain):
             ) from None
         return np.asarray(indices, dtype=np.int64)
 
-    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
         """Return categories by name or index: their names and their indices."""
-        if labels is None:
-            return self.labels, None
-        _each_once(self.metric, labels)
         indices = self.to_unit(np.asarray(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
@@ -360,7 +379,7 @@ class Vocabulary(Categories):
         """Reject a string that is on watch twice."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
-        self._call(self.watch or ())
+        self.set_labels(self.watch or ())
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -385,17 +404,14 @@ class Vocabulary(Categories):
             raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
         return np.array([string_key(text) for text in strings], dtype=np.uint64)
 
-    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
-        if labels is None:
-            return self.labels, self._watched
-        _each_once(self.metric, labels)
         keys = self.to_unit(np.asarray(labels, dtype=object))
         return tuple(map(str, labels)), keys
 
     @functools.cached_property
-    def _watched(self) -> Keys:
-        return self.to_unit(np.asarray(self.labels, dtype=object))
+    def _of_all(self) -> Keys:
+        return self._named(self.labels)[1]
 
 
 def string_key(text: str) -> int:
@@ -407,11 +423,6 @@ def string_key(text: str) -> int:
     '0x11908ece61f00b3b'
     """
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _each_once(metric: str, labels: Sequence[str | int]) -> None:
-    if isinstance(labels, str) or len(set(labels)) != len(labels):
-        raise ValueError(f"categories = {labels!r} of {metric!r}: expected a list, each once")
 
 
 def _numbered(count: int) -> tuple[str, ...]:

@@ -36,9 +36,8 @@ def _types(*classes: type[Metric | Domain]) -> dict[str, Any]:
     return {key: hint for key, hint in hints.items() if key not in _NO_KEYS}
 
 
-_TYPES = _types(*FAMILY, *(kind.domain for kind in KINDS.built_in.values())) | {"trust": str}
-KEYS = frozenset(_TYPES)
-"""The keys of definitions, those of kinds from other distributions aside."""
+TYPES = _types(*FAMILY, *(kind.domain for kind in KINDS.built_in.values())) | {"trust": str}
+"""The keys of definitions and their types, those of kinds from other distributions aside."""
 _DEFAULTS = {field.name: field.default for each in FAMILY for field in dataclasses.fields(each)}
 
 
@@ -178,7 +177,7 @@ def _metric(name: str, table: Any) -> Metric:
         raise DefinitionError(f"{name}.{key}", given.get(key), expected)
 
     kind = KINDS.get(given["kind"]) if isinstance(given.get("kind"), str) else None
-    types = _TYPES if kind is None else _TYPES | _types(kind.domain)
+    types = TYPES if kind is None else TYPES | _types(kind.domain)
     for key, value in given.items():
         if key not in types:
             refuse(key, f"a known key: {nearest(key, types)}")
@@ -192,7 +191,7 @@ def _metric(name: str, table: Any) -> Metric:
     if (trust := given.get("trust", "local")) not in TRUSTS:
         refuse("trust", nearest(trust, TRUSTS))
     if (build := metric_class(trust, kind)) is None:
-        fitting = [each.name for each in KINDS.values() if metric_class(trust, each)]
+        fitting = [name for name, each in KINDS.usable() if metric_class(trust, each)]
         refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
     fields = {field.name: field for field in dataclasses.fields(build)}
     for key, field in (fields | kind.keys).items():

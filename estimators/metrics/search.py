@@ -58,7 +58,7 @@ class SearchMetric(Metric):
             If it is not.
         """
         if not isinstance(metric, cls):
-            kinds = " or ".join(repr(name) for name, kind in KINDS.items() if cls.way in kind.ways)
+            kinds = " or ".join(repr(name) for name, kind in KINDS.usable() if cls.way in kind.ways)
             raise ValueError(
                 f"metric {metric.name!r} of kind {metric.kind!r} has no rounds: expected one of "
                 f"kind {kinds}"

@@ -75,8 +75,6 @@ def index_dtype(symbols: int) -> np.dtype[np.integer[Any]]:
     ValueError
         If four bytes are too few.
     """
-    for code in ("<u1", "<u2", "<u4"):
-        dtype: np.dtype[np.integer[Any]] = np.dtype(code)
-        if symbols <= 256**dtype.itemsize:
-            return dtype
-    raise ValueError(f"{symbols} categories: expected at most 2^32")
+    if symbols > 2**32:
+        raise ValueError(f"{symbols} categories: expected at most 2^32")
+    return np.min_scalar_type(symbols - 1).newbyteorder("<")

@@ -7,7 +7,7 @@ import pytest
 
 from estimators import DefinitionError, load_metrics
 from estimators.durations import milliseconds
-from estimators.metrics.loading import KEYS
+from estimators.metrics.loading import TYPES
 from tests.support.paths import ROOT
 
 GOOD = """
@@ -125,6 +125,6 @@ def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
 def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == KEYS
+    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == TYPES.keys()
     example = page.split("```toml\n")[1].split("```")[0]
     assert list(load_metrics(written(tmp_path, example))) == ["late", "carrier", "gradient", "page"]
