@@ -9,27 +9,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from producers.device.reporter import Reporter
-    from producers.device.rounds import Round, Rounds
-    from producers.kafka.connection import Connection
-    from producers.kafka.kafka_errors import DeliveryError
-    from producers.ledger.accounts import BudgetSpent
-    from producers.ledger.ledger import Ledger, LedgerError
-    from producers.ledger.pane_participation import AlreadyAnswered
-    from producers.ledger.pinned_definitions import DefinitionChanged
-
-__all__ = [
-    "AlreadyAnswered",
-    "BudgetSpent",
-    "Connection",
-    "DefinitionChanged",
-    "DeliveryError",
-    "Ledger",
-    "LedgerError",
-    "Reporter",
-    "Round",
-    "Rounds",
-]
+    from producers.device.reporter import Reporter as Reporter
+    from producers.device.rounds import Round as Round
+    from producers.device.rounds import Rounds as Rounds
+    from producers.kafka.connection import Connection as Connection
+    from producers.kafka.kafka_errors import DeliveryError as DeliveryError
+    from producers.ledger.accounts import BudgetSpent as BudgetSpent
+    from producers.ledger.ledger import Ledger as Ledger
+    from producers.ledger.ledger import LedgerError as LedgerError
+    from producers.ledger.pane_participation import AlreadyAnswered as AlreadyAnswered
+    from producers.ledger.pinned_definitions import DefinitionChanged as DefinitionChanged
 
 _HOMES = {
     "AlreadyAnswered": "producers.ledger.pane_participation",
@@ -43,6 +32,7 @@ _HOMES = {
     "Round": "producers.device.rounds",
     "Rounds": "producers.device.rounds",
 }
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

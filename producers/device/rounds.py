@@ -99,11 +99,8 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
             f"round {self.number} of {self.rounds} of {self.metric!r}, revision {self.revision}, "
             f"threshold {self.threshold}"
         )
-        if (self.metric, self.revision, self.rounds) != (
-            metric.name,
-            metric.revision,
-            search.rounds,
-        ):
+        own = (metric.name, metric.revision, search.rounds)
+        if (self.metric, self.revision, self.rounds) != own:
             return (
                 f"{told}: expected a round of {metric.name!r}, revision {metric.revision}, which "
                 f"has {search.rounds}"

@@ -60,18 +60,16 @@ class Times:
             With the reason ``future`` or ``too_old``.
         """
         after = time_ms / 1000 - clock.time()
-        if time_ms and after > self.future:
-            raise ReportError(
-                "future",
-                f"an event time {after:,.0f} s in the future: expected at most {self.future:,.0f} "
-                "(aggregate.future)",
-            )
-        if time_ms and -after > self.past:
-            raise ReportError(
-                "too_old",
-                f"an event time {-after:,.0f} s in the past: expected at most {self.past:,.0f} "
-                "(aggregate.past)",
-            )
+        for reason, where, away, most in (
+            ("future", "future", after, self.future),
+            ("too_old", "past", -after, self.past),
+        ):
+            if time_ms and away > most:
+                raise ReportError(
+                    reason,
+                    f"an event time {away:,.0f} s in the {where}: expected at most {most:,.0f} "
+                    f"(aggregate.{where})",
+                )
 
 
 ANY_TIME = Times()

@@ -59,6 +59,9 @@ class Sender:
         Whether the last batch timed out, and Kafka has acknowledged none since.
     """
 
+    _loop: asyncio.AbstractEventLoop
+    """The one that it was started in."""
+
     def __init__(
         self,
         config: Mapping[str, Any],
@@ -80,7 +83,6 @@ class Sender:
         }
         self._prepare = prepare
         self._connection: Connection | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = threading.Event()
         self._arrived: deque[tuple[asyncio.Future[Outcome], Callable[[], None], Outcome]] = deque()
         self._is_settling = False
@@ -144,7 +146,6 @@ class Sender:
         KafkaException
             If it refuses the batch.
         """
-        assert self._loop is not None  # noqa: S101
         assert self._connection is not None  # noqa: S101
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._connection.producer.produce(
@@ -182,7 +183,6 @@ class Sender:
         self._arrived.append((future, done, error))
         if not self._is_settling:
             self._is_settling = True
-            assert self._loop is not None  # noqa: S101
             self._loop.call_soon_threadsafe(self._settle)
 
     def _settle(self) -> None:
@@ -197,7 +197,6 @@ class Sender:
 
     def _sweep(self) -> None:
         """Time out batches that have waited for too long, the oldest first."""
-        assert self._loop is not None  # noqa: S101
         now = self._loop.time()
         overdue = now - self.timeout
         while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= overdue):
@@ -230,7 +229,7 @@ class Sender:
     def _left(self) -> None:
         """Fail the batches that wait while Kafka is away: their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
-        if self._loop is not None and not self._closing.is_set():
+        if not self._closing.is_set():
             self._loop.call_soon_threadsafe(self._give_up_all)
 
     def _give_up_all(self) -> None:

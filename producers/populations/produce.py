@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import time as clocks
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from estimators.exact.randomness import Bits
@@ -39,32 +38,6 @@ class Produced:
     bytes: int
     seconds: float
     truth: dict[str, Truth]
-
-
-@contextlib.contextmanager
-def open_reporters(
-    metrics: Mapping[str, Metric], config: Mapping[str, Any], **options: Any
-) -> Iterator[dict[str, Reporter]]:
-    """Open a reporter for each metric, with one Kafka producer; flush them at the end.
-
-    Parameters
-    ----------
-    metrics : mapping of str to Metric
-    config : mapping
-        librdkafka's properties.
-    **options
-        Of :class:`producers.device.reporter.Reporter`.
-
-    Raises
-    ------
-    DeliveryError
-        At the end, if something was not acknowledged.
-    """
-    with Connection(config) as connection:
-        yield {
-            name: Reporter(metric, connection, trusted=metric.sends_true_values, **options)
-            for name, metric in metrics.items()
-        }
 
 
 def produce(
@@ -109,13 +82,19 @@ def produce(
     ValueError
         If the population, the mix, a property or a speed cannot be used.
     """
-    options = {
-        "topic": topic,
-        "batch_reports": batch_reports,
-        "batch_age": batch_age,
-        "bits": bits,
-    }
-    with open_reporters(metrics, config, **options) as reporters:
+    with Connection(config) as connection:
+        reporters = {
+            name: Reporter(
+                metric,
+                connection,
+                trusted=metric.sends_true_values,
+                topic=topic,
+                batch_reports=batch_reports,
+                batch_age=batch_age,
+                bits=bits,
+            )
+            for name, metric in metrics.items()
+        }
         replay = Replay(
             population, reporters, mix, speed=speed, seconds=seconds, seed=seed, stop=stop
         )

@@ -23,8 +23,8 @@ class Progress:
 
     Attributes
     ----------
-    devices, of_devices : int
-        Devices so far, and in all.
+    devices : int
+        Devices so far.
     reports : int
         Reports so far: one for each metric and device with a value.
     time_ms : int
@@ -34,7 +34,6 @@ class Progress:
     """
 
     devices: int
-    of_devices: int
     reports: int
     time_ms: int
     seconds: float
@@ -162,7 +161,7 @@ class Replay:
     def _progress(self, done: int, reports: int, started: float) -> Progress:
         reached = int(self.population.time_ms[done - 1]) if done else 0
         seconds = self._timer() - started
-        return Progress(done, len(self.population), reports, reached, seconds)
+        return Progress(done, reports, reached, seconds)
 
 
 def _speed(population: Population, speed: float | None, seconds: float | None) -> float | None:

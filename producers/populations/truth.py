@@ -6,7 +6,7 @@ import dataclasses
 import math
 import threading
 from collections import Counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,73 +75,37 @@ class RunningTruth:
             return Truth(reports, value, self._levels.copy(), labels)
 
 
-class _Tally(Protocol):
-    """Accumulates the truth of one kind of metric."""
+class _Means:
+    """The mean of numbers, or of each coordinate of vectors; sums are rounded once."""
 
-    def add(self, values: NDArray[Any]) -> None:
-        """Add the values of some devices."""
-
-    def mean(self, reports: int) -> tuple[float | NDArray[np.float64], tuple[str, ...]]:
-        """Return the sums divided by the number of reports, and their names."""
-
-
-def _tally(metric: Metric) -> _Tally:
-    if metric.categories == OPEN:
-        return _Strings(metric)
-    if isinstance(metric, SearchMetric):
-        return _Extreme(metric)
-    if metric.kind == "frequency":
-        return _Indices(metric)
-    return _Vectors(metric) if metric.kind == "vector_mean" else _Numbers(metric)
-
-
-class _Numbers:
     def __init__(self, metric: Metric) -> None:
-        assert metric.range is not None  # noqa: S101
-        self.low, self.high = metric.range
-        self.sum: list[float] = []  # a rounded sum and what the rounding lost
+        self.metric = metric
+        self.sums: list[list[float]] = [[] for _ in metric.labels or ("",)]
 
     def add(self, values: NDArray[Any]) -> None:
-        self.sum = _precise_sum([*self.sum, *np.clip(values, self.low, self.high).tolist()])
-
-    def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
-        return math.fsum(self.sum) / reports if reports else math.nan, ()
-
-
-class _Extreme:
-    def __init__(self, metric: Metric) -> None:
-        assert metric.range is not None  # noqa: S101
-        self.low, self.high = metric.range
-        self.pick = np.fmin if metric.kind == "minimum" else np.fmax
-        self.found = math.nan
-
-    def add(self, values: NDArray[Any]) -> None:
-        """Clip values as the device does."""
-        inside = np.clip(values, self.low, self.high)
-        self.found = float(self.pick.reduce(inside, initial=self.found))
-
-    def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
-        """Return the extreme value, without division."""
-        return self.found, ()
-
-
-class _Vectors:
-    def __init__(self, metric: Metric) -> None:
-        assert metric.radius is not None  # noqa: S101
-        self.metric, self.radius = metric, metric.radius
-        self.sums: list[list[float]] = [[] for _ in metric.labels]
-
-    def add(self, values: NDArray[Any]) -> None:
-        """Shorten vectors as the device does."""
-        columns = self.metric.domain.to_unit(values).T.tolist()
+        columns = self.metric.domain.clipped(values).reshape(-1, len(self.sums)).T.tolist()
         self.sums = [
             _precise_sum([*before, *column])
             for before, column in zip(self.sums, columns, strict=True)
         ]
 
-    def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-        sums = np.array([math.fsum(each) for each in self.sums])
-        return sums * (self.radius / reports if reports else math.nan), self.metric.labels
+    def mean(self, reports: int) -> tuple[float | NDArray[np.float64], tuple[str, ...]]:
+        means = np.array([math.fsum(each) for each in self.sums]) / (reports or math.nan)
+        labels = self.metric.labels
+        return (means if labels else float(means[0])), labels
+
+
+class _Extreme:
+    def __init__(self, metric: Metric) -> None:
+        self.domain, self.found = metric.domain, math.nan
+        self.pick = np.fmin if metric.kind == "minimum" else np.fmax
+
+    def add(self, values: NDArray[Any]) -> None:
+        self.found = float(self.pick.reduce(self.domain.clipped(values), initial=self.found))
+
+    def mean(self, reports: int) -> tuple[float, tuple[str, ...]]:
+        """Return the extreme value, without division."""
+        return self.found, ()
 
 
 class _Indices:
@@ -169,6 +133,18 @@ class _Strings:
         if not labels:
             labels = tuple(text for text, _ in self.counts.most_common(MOST_FREQUENT))
         return np.array([self.counts[text] for text in labels]) / (reports or math.nan), labels
+
+
+_Tally = _Means | _Extreme | _Indices | _Strings
+"""Accumulates the values of one kind of metric, and returns their mean or extreme."""
+
+
+def _tally(metric: Metric) -> _Tally:
+    if metric.categories == OPEN:
+        return _Strings(metric)
+    if isinstance(metric, SearchMetric):
+        return _Extreme(metric)
+    return _Indices(metric) if metric.categories is not None else _Means(metric)
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:
