@@ -185,14 +185,32 @@ class Lines(NamedTuple):
 
 def _tangents(law: Law, theta: Floats, terms: _Terms) -> Lines:
     """Return the mixture of lines that touch the cumulants at `theta`, of shape (m,)."""
-    flat, shape = terms.tilts.ravel(), terms.tilts.shape
+    value, slope = touching_lines(law, theta, terms.tilts)
+    return Lines(theta, terms.tilts, terms.log_weights, value, slope)
+
+
+def touching_lines(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+    """Return lines that bound the cumulants for all means: their values at theta, and slopes.
+
+    Parameters
+    ----------
+    law : Law
+    theta : ndarray of float64, shape (m,)
+    tilts : ndarray of float64, shape (m, terms)
+        On the scale of S.
+
+    Returns
+    -------
+    value, slope : ndarray of float64, shape (m, terms)
+    """
+    flat, shape = tilts.ravel(), tilts.shape
     at = law.tangent(np.repeat(theta, shape[1]), flat)
     value, slope = (x.reshape(shape) for x in at)
     if law.free:
-        plain = terms.tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
-        slope = np.where(plain < value, terms.tilts, slope)
+        plain = tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
+        slope = np.where(plain < value, tilts, slope)
         value = np.minimum(value, plain)
-    return Lines(theta, terms.tilts, terms.log_weights, value, slope)
+    return value, slope
 
 
 def _hoeffding(law: Law, tilts: Floats) -> Floats:

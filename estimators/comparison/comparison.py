@@ -17,7 +17,7 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import Found, fixed_difference, fixed_ratio
+from estimators.comparison.joint import Found, anytime, fixed_difference, fixed_ratio
 from estimators.comparison.union import Answer, union
 from estimators.errors import meant
 from estimators.estimate import Counts, Estimate, Floats
@@ -163,7 +163,7 @@ def compare(
     >>> found.law, found.decided
     ('joint', True)
     """
-    one, two = _checked(metric, other, of, bound, weights, target)
+    one, two = _checked(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
     labels, asked = one.domain.select(categories)
     known = "uniform" if weights == STANDARD else weights
@@ -177,7 +177,7 @@ def compare(
     )
     counts = one.counts(statistic_a), two.counts(statistic_b)
     joint = _are_independent(one, two, target, independent)
-    joint = joint and bound == "fixed" and has_law(one) and has_law(two)
+    joint = joint and has_law(one) and has_law(two)
     if weights == STANDARD and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
@@ -195,7 +195,7 @@ def compare(
         middle, scale = one.domain.unit
         if one.kind == "frequency":  # on the scale of signs
             middle, scale = middle + scale / 2, scale / 2
-        value, found = _joint(a, b, question, middle / scale if ratio else None)
+        value, found = _joint(a, b, question, split, middle / scale if ratio else None)
         if not ratio:
             value, found = value * scale, _scaled(found, scale)
     else:
@@ -221,12 +221,23 @@ def compare(
 
 
 def _checked(
-    metric: Metric, other: Metric | None, of: str, bound: str, weights: str, target: str
+    metric: Metric,
+    other: Metric | None,
+    of: str,
+    bound: str,
+    weights: str,
+    target: str,
+    split: float | None,
 ) -> tuple[LocalMetric, LocalMetric]:
     """Return both metrics if they can be compared in this way."""
     for key, value, known in (("of", of, KINDS_OF), ("bound", bound, BOUNDS)):
         if value not in known:
             raise ValueError(f"{key} = {value!r}: {meant(value, known)}")
+    if split is not None and not (bound == "anytime" and 0 < split < math.inf):
+        raise ValueError(
+            f"split = {split!r}: expected a ratio of reports, a to b, above 0, with "
+            "bound = 'anytime'"
+        )
     one, two = (
         LocalMetric.require(_with_numbers(m)) for m in (metric, metric if other is None else other)
     )
@@ -306,7 +317,9 @@ def _answer(
     return answer
 
 
-def _joint(a: Arm, b: Arm, question: Question, origin: float | None) -> tuple[Floats, Found]:
+def _joint(
+    a: Arm, b: Arm, question: Question, split: float | None, origin: float | None
+) -> tuple[Floats, Found]:
     """Return the value and its limits, on the scale where means are in [-1, 1].
 
     With an origin it is the ratio of origin + theta, else the difference.
@@ -320,7 +333,9 @@ def _joint(a: Arm, b: Arm, question: Question, origin: float | None) -> tuple[Fl
     if not value.size or a.law is None or b.law is None or left <= 0:
         return value, Found(ends[0] * ones, ends[1] * ones, ones)
     numbers = value.size if question.simultaneous else 1
-    if origin is None:
+    if question.bound == "anytime":
+        found = anytime(a, b, left / numbers, split, origin)
+    elif origin is None:
         found = fixed_difference(a, b, left / numbers)
     else:
         found = fixed_ratio(a, b, left / numbers, origin)

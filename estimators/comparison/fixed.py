@@ -21,6 +21,7 @@ C is cut into cells; :mod:`estimators.comparison.cells` has the bound in each.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -174,8 +175,9 @@ def lower_ratio(sums: Sums, origin: float, log_p: float) -> Floats:
         At least 0.
     """
     above, below = origin + np.clip(sums.other, -1, 1), origin + np.clip(-sums.known, -1, 1)
-    most = np.maximum(above, 1e-9) / np.maximum(below, 1e-9)
-    sd = np.sqrt(sums.variance(most)) / np.maximum(below, 1e-9)
+    below = np.maximum(below, np.sqrt(sums.first.largest_variance(np.clip(sums.known, -1, 1))))
+    most = np.maximum(above, 1e-9) / below
+    sd = np.sqrt(sums.variance(most)) / below
     step = float(BACK[0]) * sd
 
     def line(ratio: Floats) -> Line:
@@ -219,7 +221,7 @@ def _proves_smaller(
 
 def _search(
     sums: Sums,
-    line: object,
+    line: Callable[[Floats], Line],
     observed: Floats,
     width: Floats,
     domain: tuple[float, float],
@@ -237,7 +239,6 @@ def _search(
     domain : tuple of float
     log_p : float
     """
-    assert callable(line)  # noqa: S101
     goal, (least, most) = log_p - SAFETY, domain
     aim = goal - CLOSE / 2
     # for a normal tail, the slope of ln p(delta) is that of the cumulant times this

@@ -12,7 +12,7 @@ import numpy as np
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.deviations import Noise
 from estimators.bounds.inversion import SAFETY
-from estimators.comparison import fixed
+from estimators.comparison import fixed, mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
 from estimators.estimate import Floats
@@ -100,6 +100,60 @@ def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> Found:
         upper = np.where(other > 0, 1 / other, np.inf)
     p_value = np.minimum(*(_p_value(side, beta) for side in sides))
     return consistent(lower, upper, p_value, beta, 1.0)
+
+
+def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | None = None) -> Found:
+    """Return limits that hold at all times at once, failing with probability at most beta.
+
+    Parameters
+    ----------
+    a, b, beta
+        As in :func:`fixed_difference`.
+    split : float or None
+        The planned ratio of reports, a to b.
+    origin : float or None
+        For a ratio, as in :func:`fixed_ratio`; None for a difference.
+
+    Notes
+    -----
+    The p-value is 2 / M where both means are equal, M the larger of both sides' mixtures: it may be
+    looked at at any time.
+    """
+    log_p = math.log(beta / 2)
+    plan = mixtures.Plan.of(split)
+    above = mixtures.Mixture(_stream(a), _stream(b, mirrored=True), plan)
+    below = mixtures.Mixture(_stream(a, mirrored=True), _stream(b), plan)
+    if origin is None:
+        null, lower = 0.0, mixtures.lower_limit(above, log_p)
+        upper = -mixtures.lower_limit(below, log_p)
+    else:
+        null, lower = 1.0, mixtures.lower_ratio(above.swapped(), origin, log_p)
+        other = mixtures.lower_ratio(below, origin, log_p)
+        with np.errstate(divide="ignore"):
+            upper = np.where(other > 0, 1 / other, np.inf)
+    evidence = np.maximum(*(_evidence(mixture, log_p) for mixture in (above, below)))
+    p_value = np.minimum(2 * np.exp(SAFETY - evidence), 1.0)
+    return consistent(lower, upper, p_value, beta, null)
+
+
+def _stream(arm: Arm, *, mirrored: bool = False) -> mixtures.Stream:
+    sign = -1.0 if mirrored else 1.0
+    if arm.noise is not None:
+        return mixtures.NoiseStream(arm.noise, sign * arm.observed, arm.total)
+    assert arm.law is not None  # noqa: S101
+    law = arm.law.mirrored() if mirrored else arm.law
+    return mixtures.LawStream(law, sign * arm.observed, arm.total)
+
+
+def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:
+    """Return ln M for equal means; tilts are for the limit and for what was observed."""
+    ones = np.ones_like(mixture.first.observed)
+    apart = mixture.first.observed + mixture.second.observed
+    variance = mixture.first.variance() + mixture.second.variance()
+    means = mixtures.Means(0 * ones, ones, ones)
+    tilts = mixture.tilt(ones, -log_p), np.maximum(apart, 1e-12) / variance
+    result: Floats = np.maximum(*(mixture.log_evidence(means, tilt) for tilt in tilts))
+    return result
 
 
 def consistent(lower: Floats, upper: Floats, p_value: Floats, beta: float, null: float) -> Found:

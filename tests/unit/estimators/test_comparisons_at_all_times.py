@@ -1,0 +1,171 @@
+"""Comparisons that hold at all times: exact chances along paths, width, and p-values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtri
+from scipy.stats import binom
+
+from estimators import compare, define
+from estimators.bounds import Law
+from estimators.comparison import mixtures
+from estimators.comparison.arms import Arm
+from estimators.comparison.joint import anytime
+
+MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
+
+
+def mixed(n: float) -> tuple[Law, float]:
+    contrast = np.tanh(np.array(MIXED) / 2)
+    counts = np.full(contrast.size, n / contrast.size)
+    law = Law(counts, contrast / (counts @ contrast**2), contrast)
+    return law, float(counts @ contrast**2 / contrast.max())
+
+
+def wider(n_a: float, n_b: float, theta: float, split: float | None) -> float:
+    """Return the width over the normal one with the true standard deviation."""
+    (a, total_a), (b, total_b), at = mixed(n_a), mixed(n_b), np.array([theta])
+    found = anytime(Arm(at, a, None, total_a), Arm(at, b, None, total_b), 0.05, split)
+    sd = np.sqrt(a.largest_variance(at) + b.largest_variance(at))
+    return float((found.upper - found.lower)[0] / (-2 * ndtri(0.025) * sd[0]))
+
+
+@pytest.mark.parametrize(
+    ("n", "planned", "product"), [(1e3, 1.82, 2.07), (1e4, 1.77, 1.94), (1e5, 1.74, 1.90)]
+)
+def test_a_difference_is_as_wide_as_its_table_says(
+    n: float, planned: float, product: float
+) -> None:
+    assert 1 < wider(n, n, 0.0, 1.0) < 1.02 * planned
+    assert 1 < wider(n, n, 0.0, None) < 1.02 * product
+
+
+def test_a_plan_that_fails_costs_width_and_nothing_else() -> None:
+    assert wider(1e3, 1e5, 0.0, 0.01) < 1.78
+    assert wider(1e3, 1e5, 0.0, None) < 1.02 * 2.00
+    assert wider(1e3, 1e5, 0.0, 1.0) < 2.21
+
+
+@pytest.mark.parametrize("split", [None, 0.01, 1.0, 2.7, 100.0])
+def test_the_weights_of_all_pairs_are_a_probability(split: float | None) -> None:
+    plan = mixtures.Plan.of(split)
+    assert np.exp(plan.log_weights).sum() == pytest.approx(1)
+    assert np.all(np.diff(plan.first) > 0)
+    assert np.all(np.diff(plan.second) > 0)
+
+
+def arm(ones: Any, n: int, contrast: float) -> Arm:
+    law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
+    return Arm((2 * np.asarray(ones) - n) / (n * contrast), law, None, n * contrast)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    n=st.tuples(st.integers(1, 25), st.integers(1, 25)),
+    thetas=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    split=st.sampled_from([None, 1.0, 5.0]),
+)
+def test_the_mixture_has_mean_at_most_one(
+    n: tuple[int, int], thetas: tuple[float, float], split: float | None
+) -> None:
+    """By summing over all outcomes of both streams, with tangents at any means."""
+    contrast = 0.8
+    ones = [x.ravel() for x in np.meshgrid(np.arange(n[0] + 1), np.arange(n[1] + 1))]
+    chance = np.prod(
+        [binom.pmf(k, m, (1 + contrast * t) / 2) for k, m, t in zip(ones, n, thetas, strict=True)],
+        axis=0,
+    )
+    streams = []
+    for k, m in zip(ones, n, strict=True):
+        one = arm(k, m, contrast)
+        assert one.law is not None
+        streams.append(mixtures.LawStream(one.law, one.observed, one.total))
+    mixture = mixtures.Mixture(streams[0], streams[1], mixtures.Plan.of(split))
+    same = np.ones(chance.size)
+    for touching in (1.0, 0.5):
+        at = [touching * t * same for t in thetas]
+        pairs = mixture.pairs(at[0], at[1], mixture.tilt(same, 3.7), same)
+        means = mixtures.Means(sum(thetas) * same, same, same)
+        value = pairs.at(thetas[0] * same, means)[0]
+        assert chance @ np.exp(value) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("split", [None, 1.0])
+@pytest.mark.parametrize("thetas", [(0.0, 0.0), (0.95, 0.7)])
+def test_the_exact_chance_of_ever_missing_is_below_beta(
+    thetas: tuple[float, float], split: float | None
+) -> None:
+    """By walking through all paths of 20 reports an arm, in turns, looking at every second turn."""
+    beta, contrast = 0.5, 0.95
+    chance = [(1 + contrast * t) / 2 for t in thetas]
+    inside, left = np.ones((1, 1)), 0.0
+    for n in range(1, 21):
+        for axis, p in enumerate(chance):
+            padding = [(0, 0), (0, 0)]
+            padding[axis] = (0, 1)
+            up = [(0, 0), (0, 0)]
+            up[axis] = (1, 0)
+            inside = np.pad(inside * (1 - p), padding) + np.pad(inside * p, up)
+        ones = [x.ravel() for x in np.meshgrid(*[np.arange(n + 1)] * 2, indexing="ij")]
+        if n % 2:
+            continue
+        found = anytime(arm(ones[0], n, contrast), arm(ones[1], n, contrast), beta, split)
+        delta = thetas[0] - thetas[1]
+        outside = ((delta < found.lower) | (delta > found.upper)).reshape(inside.shape)
+        left += inside[outside].sum()
+        if delta == 0:
+            assert np.array_equal(outside.ravel(), found.p_value <= beta)
+        inside[outside] = 0
+    assert left <= beta
+    assert left + inside.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("of", ["difference", "ratio"])
+@pytest.mark.parametrize("split", [None, 0.5])
+def test_swapped_arms_and_p_values_agree(of: str, split: float | None) -> None:
+    metric = define(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1]
+    )
+    a = np.array([5000, 2800])
+    for ones in (5600, 5350, 5200, 4000, 0):
+        b = np.array([10_000, ones])
+        found = compare(metric, a, b, of=of, bound="anytime", split=split)
+        other = None if split is None else 1 / split
+        swapped = compare(metric, b, a, of=of, bound="anytime", split=other)
+        null = 1.0 if of == "ratio" else 0.0
+        assert found.lower <= found.upper
+        assert found.decided == (found.lower > null or found.upper < null)
+        mirrored = -float(swapped.upper) if of == "difference" else 1 / float(swapped.upper)
+        assert found.lower == pytest.approx(mirrored, rel=3e-2, abs=2e-3)
+        assert swapped.p_value == pytest.approx(found.p_value, rel=0.2)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "auto", "repetition"])
+def test_noise_alone_has_bounds_at_all_times(mechanism: str) -> None:
+    metric = define(name="m", kind="mean", mechanism=mechanism, range=(0, 1), levels=[1, 4])
+    rng = np.random.default_rng(1)
+    level = metric.level_of(rng.choice([1.0, 4.0], 4000))
+    arms = []
+    for share in (0.4, 0.6):
+        arms.append(metric.zero())
+        values = rng.random(4000) < share
+        metric.accumulate(arms[-1], level, metric.randomize(values.astype(float), level))
+    joint = compare(metric, arms[0], arms[1], bound="anytime", target="sample", split=1.0)
+    assert joint.lower < -0.2 < joint.upper
+    assert joint.upper - joint.lower < 0.5
+
+
+@pytest.mark.parametrize("split", [0.0, -1.0, float("inf")])
+def test_a_plan_has_to_be_a_ratio(split: float) -> None:
+    metric = define(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1]
+    )
+    with pytest.raises(ValueError, match="expected a ratio of reports"):
+        compare(metric, metric.zero(), metric.zero(), bound="anytime", split=split)
+    with pytest.raises(ValueError, match="bound = 'anytime'"):
+        compare(metric, metric.zero(), metric.zero(), split=1.0)
