@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from estimators.bounds.anytime import Places
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
 from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
@@ -117,11 +118,10 @@ class Sums(NamedTuple):
             tilt.reshape(tilts.shape),
         )
 
-    def of(self, rows: Floats) -> Sums:
+    def at(self, rows: Places) -> Sums:
         """Return the sums of these categories; some may be repeated."""
-        index = rows.astype(np.intp)
-        near = self.near[0][index], self.near[1][index]
-        return self._replace(known=self.known[index], other=self.other[index], near=near)
+        near = self.near[0][rows], self.near[1][rows]
+        return self._replace(known=self.known[rows], other=self.other[rows], near=near)
 
 
 class Worst(NamedTuple):
@@ -149,8 +149,8 @@ def lower_limit(sums: Sums, log_p: float) -> Floats:
     ones = np.ones_like(sums.known)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
 
-    def line(delta: Floats) -> Line:
-        return Line(delta, ones, 0 * ones)
+    def line(delta: Floats, _: Places) -> Line:
+        return Line(delta, np.ones_like(delta), np.zeros_like(delta))
 
     observed = sums.known + sums.other
     found = _search(sums, line, observed, width, (-2.0, 2.0), log_p)
@@ -180,9 +180,9 @@ def lower_ratio(sums: Sums, origin: float, log_p: float) -> Floats:
     sd = np.sqrt(sums.variance(most)) / below
     step = float(BACK[0]) * sd
 
-    def line(ratio: Floats) -> Line:
+    def line(ratio: Floats, rows: Places) -> Line:
         ratio = np.maximum(ratio, 1e-12)
-        return Line((ratio - 1) * origin, ratio, np.minimum(step, ratio), origin)
+        return Line((ratio - 1) * origin, ratio, np.minimum(step[rows], ratio), origin)
 
     width = np.sqrt(-2 * log_p) * sd
     found = _search(sums, line, most, width, (0.0, np.inf), log_p)
@@ -205,7 +205,7 @@ def _proves_smaller(
     ends = np.append(tops[:, 1:], np.zeros((k, 1)), axis=1)
     top = np.maximum(tops.ravel(), 1e-12)
     line = Line((top - 1) * origin, top, np.maximum(top - ends.ravel(), 0), origin)
-    many = sums.of(np.repeat(np.arange(k), number))
+    many = sums.at(np.repeat(np.arange(k), number))
     tilts, rest = many.tilts(top, log_p), np.tile(np.arange(number) == BACK.size, k)
     rejected = np.zeros(top.size, dtype=np.bool_)
     for _ in range(3):
@@ -221,7 +221,7 @@ def _proves_smaller(
 
 def _search(
     sums: Sums,
-    line: Callable[[Floats], Line],
+    line: Callable[[Floats, Places], Line],
     observed: Floats,
     width: Floats,
     domain: tuple[float, float],
@@ -247,23 +247,26 @@ def _search(
     high = np.where(observed > most, np.inf, np.maximum(observed, least))
     value = np.clip(np.minimum(observed, most) - 0.9 * width, low + (observed - low) / 16, most)
     value = np.clip(value, least, most)
-    tilts = sums.tilts(line(value).factor, log_p)
+    rows, found = np.arange(observed.size), low.copy()
+    tilts = sums.tilts(line(value, rows).factor, log_p)
     for _ in range(STEPS):
-        at = sums.worst(line(value), tilts)
+        at = sums.at(rows).worst(line(value, rows), tilts)
         rejected = at.log_chance <= goal
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
-        done = (rejected & (at.log_chance >= goal - CLOSE)) | (low >= most)
-        done |= high - low <= CLOSE / 4 * width
-        if done.all():
+        found[rows] = low
+        left = ~(rejected & (at.log_chance >= goal - CLOSE)) & (low < most)
+        left &= high - low > CLOSE / 4 * width
+        if not left.any():
             break
         wanted = value + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)
         between = np.where(np.isfinite(high), (low + high) / 2, low + width)
         between = np.where(wanted <= low, low + (np.minimum(high, most) - low) / 16, between)
         inside = (wanted > low) & (wanted < high)
-        value = np.where(done, low, np.minimum(np.where(inside, wanted, between), most))
-        tilts = at.tilts
-    return low
+        value = np.minimum(np.where(inside, wanted, between), most)
+        rows, value, tilts = rows[left], value[left], at.tilts[left]
+        low, high, width = low[left], high[left], width[left]
+    return found
 
 
 def log_chance(sums: Sums, log_p: float, delta: float = 0.0) -> Floats:

@@ -15,6 +15,7 @@ from estimators.bounds.inversion import SAFETY
 from estimators.comparison import fixed, mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
+from estimators.comparison.streams import LawStream, NoiseStream, Stream
 from estimators.estimate import Floats
 
 NUISANCE = 0.02
@@ -136,13 +137,13 @@ def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | No
     return consistent(lower, upper, p_value, beta, null)
 
 
-def _stream(arm: Arm, *, mirrored: bool = False) -> mixtures.Stream:
+def _stream(arm: Arm, *, mirrored: bool = False) -> Stream:
     sign = -1.0 if mirrored else 1.0
     if arm.noise is not None:
-        return mixtures.NoiseStream(arm.noise, sign * arm.observed, arm.total)
+        return NoiseStream(arm.noise, sign * arm.observed, arm.total)
     assert arm.law is not None  # noqa: S101
     law = arm.law.mirrored() if mirrored else arm.law
-    return mixtures.LawStream(law, sign * arm.observed, arm.total)
+    return LawStream(law, sign * arm.observed, arm.total)
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:

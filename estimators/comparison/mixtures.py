@@ -29,9 +29,8 @@ ones are summed, and their choice may depend on anything.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,11 +41,10 @@ from estimators.bounds.anytime import (
     REACH,
     SPREAD,
     TILTS,
-    touching_lines,
+    Places,
 )
-from estimators.bounds.deviations import Noise
-from estimators.bounds.inversion import ROUNDING, SAFETY
-from estimators.bounds.laws.law import Law
+from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
+from estimators.comparison.streams import Stream
 from estimators.estimate import Floats
 
 PLANNED = 0.8
@@ -54,73 +52,6 @@ PLANNED = 0.8
 NEAR = 0.15  # of the ratio, in units of its logarithm
 TERMS, BELOW = 8, 4  # tilts of each stream that are summed, and how many of them below the best
 ROUNDS, STEPS, TURNS = 4, 30, 20  # of tangents, of the target, of the unknown mean
-
-
-class Stream(Protocol):
-    """A sum of reports whose cumulant is known, or bounded, for k numbers."""
-
-    @property
-    def total(self) -> float:
-        """N: the tilts are fixed on the scale of N S."""
-
-    @property
-    def observed(self) -> Floats:
-        """S, shape (k,)."""
-
-    @property
-    def steepest(self) -> float:
-        """The largest tilt on the scale of S."""
-
-    def variance(self) -> Floats:
-        """About the variance of S, shape (k,)."""
-
-    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return lines that bound the cumulants, as :func:`.anytime.touching_lines`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class LawStream:
-    """A sum whose law depends on its mean."""
-
-    law: Law
-    observed: Floats
-    total: float
-
-    @property
-    def steepest(self) -> float:
-        """That of the law."""
-        return self.law.steepest
-
-    def variance(self) -> Floats:
-        """Return the largest variance at the observed mean."""
-        return self.law.largest_variance(np.clip(self.observed, -1, 1))
-
-    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return tangents."""
-        return touching_lines(self.law, theta, tilts)
-
-
-@dataclasses.dataclass(frozen=True)
-class NoiseStream:
-    """A sum of the users' own values with noise, whose law does not depend on these."""
-
-    noise: Noise
-    observed: Floats
-    total: float
-
-    @property
-    def steepest(self) -> float:
-        """That of the noise."""
-        return self.noise.steepest
-
-    def variance(self) -> Floats:
-        """Return the variance of the noise."""
-        return np.full_like(self.observed, self.noise.variance)
-
-    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-        """Return the cumulants, which are lines."""
-        value = self.noise.cumulant(np.minimum(tilts.ravel(), self.steepest)).reshape(tilts.shape)
-        return value + tilts * theta[:, None], tilts
 
 
 class Plan(NamedTuple):
@@ -217,12 +148,21 @@ class Mixture(NamedTuple):
     second: Stream
     plan: Plan
 
+    def at(self, rows: Places) -> Mixture:
+        """Return the mixture for these of the k numbers."""
+        return Mixture(self.first.at(rows), self.second.at(rows), self.plan)
+
     def swapped(self) -> Mixture:
         """Return the same mixture with the streams in the other order."""
         return Mixture(self.second, self.first, self.plan.swapped())
 
     def pairs(self, x: Floats, y: Floats, tilt: Floats, factor: Floats) -> Pairs:
-        """Return lines that touch at (x, y), for terms near a tilt of factor X + Y."""
+        """Return lines that touch at (x, y), for terms near a tilt of factor X + Y.
+
+        Parameters
+        ----------
+        x, y, tilt, factor : ndarray of float64, shape (k,)
+        """
         parts, chosen = [], []
         for stream, theta, grid, steep in (
             (self.first, x, self.plan.first, factor * tilt),
@@ -243,7 +183,15 @@ class Mixture(NamedTuple):
         return Pairs(x, y, parts[0], parts[1], weights)
 
     def least(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
-        """Return where ln M is least along the line, a lower bound on it, and its slope by y."""
+        """Return where ln M is least along the line, a lower bound on it, and its slope by y.
+
+        Parameters
+        ----------
+        pairs : Pairs
+        x : ndarray of float64, shape (k,)
+            Where to begin.
+        means : Means
+        """
         low = np.full_like(x, -1.0)
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)
         x = np.clip(x, low, high)
@@ -253,10 +201,10 @@ class Mixture(NamedTuple):
             moved = x - rise / np.maximum(bend, 1e-300)
             x = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
             value, rise, bend, fall = pairs.at(x, means)
-            if np.all(np.abs(rise) * (high - low) < 1e-7):
+            unsure = np.abs(rise) * np.maximum(np.where(rise > 0, x - low, high - x), 0)
+            if unsure.max(initial=0.0) < CLOSE / 100:
                 break
-        apart = np.where(rise > 0, x - low, high - x)
-        return x, value - np.abs(rise) * np.maximum(apart, 0), fall
+        return x, value - unsure, fall
 
     def log_evidence(self, means: Means, tilt: Floats) -> Floats:
         """Return a lower bound on ln M for all means on the line, at least 0.
@@ -292,9 +240,9 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
     log_p : float
         ln p, the failure probability over all times.
     """
-    ones = np.ones_like(mixture.first.observed)
 
-    def means(delta: Floats) -> Means:
+    def means(delta: Floats, _: Places) -> Means:
+        ones = np.ones_like(delta)
         return Means(delta, ones, ones)
 
     observed = mixture.first.observed + mixture.second.observed
@@ -319,9 +267,9 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), least)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
-    def means(ratio: Floats) -> Means:
+    def means(ratio: Floats, rows: Places) -> Means:
         ratio = np.maximum(ratio, 1e-12)
-        return Means((ratio - 1) * origin, ratio, below)
+        return Means((ratio - 1) * origin, ratio, below[rows])
 
     observed = np.maximum(above, 1e-9) / below
     found = _search(mixture, means, observed, (0.0, np.inf), log_p)
@@ -330,7 +278,7 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
 
 def _search(
     mixture: Mixture,
-    means: Callable[[Floats], Means],
+    means: Callable[[Floats, Places], Means],
     observed: Floats,
     domain: tuple[float, float],
     log_p: float,
@@ -347,27 +295,27 @@ def _search(
     log_p : float
     """
     goal, (least, most) = SAFETY - log_p, domain
-    value = np.clip(observed, least, most)
-    tilt = mixture.tilt(means(value).factor, goal)
-    width = (goal + 2) / tilt * 2 / means(value).by_value
+    value, rows = np.clip(observed, least, most), np.arange(observed.size)
+    at = means(value, rows)
+    width = (goal + 2) / mixture.tilt(at.factor, goal) * 2 / at.by_value
+    low, high = np.full_like(value, least), value
     value = np.maximum(value - width, (value + least) / 2)
-    x = np.clip(mixture.first.observed, -1.0, 1.0)
-    low, high = np.full_like(value, least), np.clip(observed, least, most)
+    x, found = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
     for _ in range(STEPS):
-        at = means(value)
-        tilt = mixture.tilt(at.factor, goal)
-        y = np.clip(at.target - at.factor * x, -1.0, 1.0)
-        x, evidence, fall = mixture.least(mixture.pairs(x, y, tilt, at.factor), x, at)
-        y = np.clip(at.target - at.factor * x, -1.0, 1.0)
-        x, evidence, fall = mixture.least(mixture.pairs(x, y, tilt, at.factor), x, at)
+        at, here = means(value, rows), mixture.at(rows)
+        tilt = here.tilt(at.factor, goal)
+        for _ in range(2):  # tangents, first at the former x
+            y = np.clip(at.target - at.factor * x, -1.0, 1.0)
+            x, evidence, fall = here.least(here.pairs(x, y, tilt, at.factor), x, at)
         rejected = evidence >= goal
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
-        done = (rejected & (evidence <= goal + 4e-3)) | (high - low <= 1e-3 * width)
-        if done.all():
+        found[rows] = low
+        left = ~(rejected & (evidence <= goal + CLOSE)) & (high - low > CLOSE / 4 * width)
+        if not left.any():
             break
-        moved = value + (evidence - goal - 2e-3) / np.maximum(fall * at.by_value, 1e-300)
-        inside = (moved > low) & (moved < high)
-        value = np.where(inside, moved, (low + high) / 2)
-        value = np.where(done, low, value)
-    return low
+        moved = value + (evidence - goal - CLOSE / 2) / np.maximum(fall * at.by_value, 1e-300)
+        value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
+        rows, value, x = rows[left], value[left], x[left]
+        low, high, width = low[left], high[left], width[left]
+    return found

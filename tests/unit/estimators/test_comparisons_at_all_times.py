@@ -16,6 +16,7 @@ from estimators.bounds import Law
 from estimators.comparison import mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime
+from estimators.comparison.streams import LawStream
 
 MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -84,7 +85,7 @@ def test_the_mixture_has_mean_at_most_one(
     for k, m in zip(ones, n, strict=True):
         one = arm(k, m, contrast)
         assert one.law is not None
-        streams.append(mixtures.LawStream(one.law, one.observed, one.total))
+        streams.append(LawStream(one.law, one.observed, one.total))
     mixture = mixtures.Mixture(streams[0], streams[1], mixtures.Plan.of(split))
     same = np.ones(chance.size)
     for touching in (1.0, 0.5):
