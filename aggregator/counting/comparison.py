@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aggregator.counting.replay import LogReplay
 from aggregator.errors import StateUnreadable
@@ -16,7 +17,8 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_keys, width_ms
+from aggregator.state.pane_keys import PaneKey, counted_metric, kept_ms, width_ms
+from aggregator.state.slice_tables import decode_chunk
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
@@ -155,8 +157,13 @@ class Comparison:
     ) -> None:
         self._store, self._number, self._outcome = store, number, outcome
         self._replay, self._snapshot = replay, replay.snapshot
-        metrics = [metric for one in definitions for metric in one.metrics.values()]
-        self._metrics = {key: metric for metric in metrics for key in counted_keys(metric)}
+        tables = [one.metrics for one in definitions]
+        self._metrics = {
+            key: metric
+            for key in {key.metric for key in stored}
+            for metrics in tables
+            if (metric := counted_metric(metrics, key)) is not None
+        }
         self._stored = {k: first for k, first in stored.items() if k.metric in self._metrics}
         self._has_older = len(self._stored) < len(stored)
 
@@ -191,7 +198,7 @@ class Comparison:
 
     def _is_open(self, key: PaneKey) -> bool:
         """Return whether a pane cannot be closed yet: none of its reports was late."""
-        mark = self._snapshot.watermarks.get(key.metric)
+        mark = self._snapshot.watermarks.get(key.question)
         metric = self._replay.panes[key].metric
         width = width_ms(key.grain, metric)
         return mark is None or width is None or key.start + width > mark.closed
@@ -227,11 +234,11 @@ class Comparison:
             metric, place = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
             if found:
                 try:
-                    parsing.statistic(place, found, metric)
+                    parsing.pane(place, key, found, metric)
                 except StateUnreadable as error:
                     self._note(self._outcome.differences, key, error.fact)
             elif found is not None or not (
-                metric.retention_ms is not None
+                kept_ms(key.grain, metric) is not None
                 or self._store.panes.expires(self._number, key.metric)
             ):
                 self._note(self._outcome.differences, key, "missing in the store")
@@ -269,11 +276,13 @@ class Comparison:
         ]
 
     def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
-        expected = pane.statistic.astype("<i8").tobytes()
+        expected = bytes(pane.encode(key.chunk))
         if found == expected or (not found and self._is_expired(key, pane)):
             return
         if not found:
-            detail = f"missing in the store; the log has {_reports(pane, expected)} reports"
+            detail = f"missing in the store; the log has {_reports(pane, pane.statistic)} reports"
+        elif key.chunk is not None:
+            detail = _other_slices(key, pane, found)
         elif len(found) != len(expected):
             detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
         else:
@@ -288,14 +297,16 @@ class Comparison:
                 values = ""
             detail = (
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
-                f"({_reports(pane, found)} and {_reports(pane, expected)} reports in all)"
+                f"({_reports(pane, np.frombuffer(found, '<i8'))} and "
+                f"{_reports(pane, pane.statistic)} reports in all)"
             )
         self._note(self._outcome.differences, key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
-        if pane.metric.retention_ms is None or key not in self._replay.closed:
+        kept = kept_ms(key.grain, pane.metric)
+        if kept is None or key not in self._replay.closed:
             return False
-        expires = self._replay.closed[key][1] + pane.metric.retention_ms
+        expires = self._replay.closed[key][1] + kept
         return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
 
     def _compare_open(self) -> None:
@@ -372,14 +383,35 @@ def describe(key: PaneKey) -> str:
     'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
     """
     metric = key.metric.split("@")[0]
-    if key.grain == "total":
-        return f"total of {metric} ({key})"
+    if key.grain.endswith("total"):
+        return f"{key.grain.replace('-', ' ')} of {metric} ({key})"
     begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
-    return f"{key.grain} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
+    return f"{key.grain.replace('-', ' ')} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
 
 
-def _reports(pane: Pane, statistic: bytes) -> int:
-    return int(pane.metric.counts(np.frombuffer(statistic, "<i8").astype(np.int64)).sum())
+def _reports(pane: Pane, statistic: NDArray[np.int64]) -> int:
+    rows = statistic.astype(np.int64).reshape(-1, pane.metric.zero().size)
+    return sum(int(pane.metric.counts(row).sum()) for row in rows)
+
+
+def _other_slices(key: PaneKey, pane: Pane, found: bytes) -> str:
+    """Return what differs between a replayed chunk of slices and the stored one."""
+    slicing = pane.metric.slicing
+    assert slicing is not None  # noqa: S101
+    assert key.chunk is not None  # noqa: S101
+    try:
+        stored = decode_chunk(key.chunk, found, pane.metric)
+    except ValueError as error:
+        return f"no slices in the store: {error}"
+    rows = np.flatnonzero((stored != pane.statistic).any(axis=1))
+    if not rows.size:
+        return "stored in another form than Dither writes"
+    first = int(rows[0])
+    return (
+        f"{len(rows)} slices differ, the first {slicing.slice(key.chunk * len(stored) + first)}: "
+        f"stored {_reports(pane, stored[first])} reports, replayed "
+        f"{_reports(pane, pane.statistic[first])}"
+    )
 
 
 def _text(marks: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from aggregator.kafka.obstacles import between, is_of_data, spans
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
 from estimators.durations import milliseconds
@@ -93,7 +93,7 @@ class LogReplay:
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    self.closed[key] = (pane, max(first, before.get(key.metric, first)))
+                    self.closed[key] = (pane, max(first, before.get(key.question, first)))
         self._redefine(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
@@ -116,8 +116,8 @@ class LogReplay:
             self.state.watermarks.update(state.watermarks)
             self.state.counts.update(state.counts)
             for key in [*self._left]:
-                metric = definitions.metrics.get(key.metric.partition("@")[0])
-                if metric is not None and key.metric in counted_keys(metric):
+                metric = counted_metric(definitions.metrics, key.metric)
+                if metric is not None:
                     self.state.panes[key] = dataclasses.replace(self._left.pop(key), metric=metric)
 
     def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:

@@ -5,12 +5,31 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.rows import Integers
 from producers.wire.reports_pb2 import ReportBatch
+
+NO_SLICES: Integers = np.zeros(0, dtype=np.int64)
+
+
+class Columns(NamedTuple):
+    """The levels and the values of some batches, and how many reports each slice has of them.
+
+    Attributes
+    ----------
+    levels, values : bytes
+    codes, sizes : ndarray of int64, shape (slices,)
+        The slices in the order of their reports; empty if the metric has no slices.
+    """
+
+    levels: bytes
+    values: bytes
+    codes: Integers = NO_SLICES
+    sizes: Integers = NO_SLICES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,15 +43,22 @@ class Rows(ABC):
     time_ms : ndarray of int64, shape (n,)
         The event time that the batch names; 0: none.
     ids : list of bytes, n of them
+    codes : ndarray of int64, shape (n,)
+        The slice of each row; None if the metric has no slices.
     """
 
     index: Integers
     time_ms: Integers
     ids: list[bytes]
+    codes: Integers | None
 
     @abstractmethod
     def size(self, row: int) -> int:
         """Return the number of reports in a row."""
+
+    @abstractmethod
+    def sizes(self, which: NDArray[np.intp]) -> Integers:
+        """Return the numbers of reports in some rows."""
 
     @abstractmethod
     def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
@@ -56,9 +82,13 @@ class MatrixRows(Rows):
         """Return the number of reports in a row."""
         return len(self.levels) // len(self.ids)
 
+    def sizes(self, which: NDArray[np.intp]) -> Integers:
+        """Return the numbers of reports in some rows."""
+        return np.full(which.size, self.size(0))
+
     def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
         """Return the levels and the values of some rows, one after the other."""
-        if which.size == len(self.ids):
+        if which.size == len(self.ids) and (np.diff(which) > 0).all():
             return self.levels, self.values
         parts = (np.frombuffer(x, np.uint8) for x in (self.levels, self.values))
         levels, values = (part.reshape(len(self.ids), -1)[which].tobytes() for part in parts)
@@ -74,6 +104,10 @@ class ParsedRows(Rows):
     def size(self, row: int) -> int:
         """Return the number of reports in a row."""
         return len(self.batches[row].levels)
+
+    def sizes(self, which: NDArray[np.intp]) -> Integers:
+        """Return the numbers of reports in some rows."""
+        return np.array([self.size(row) for row in which.tolist()], dtype=np.int64)
 
     def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
         """Return the levels and the values of some rows, one after the other."""
@@ -124,12 +158,21 @@ class DecodedBatches:
                 empty[mine] = sizes[self._row[mine]] == 0
         return empty
 
-    def columns(self, which: NDArray[np.intp]) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the levels and the values of some batches."""
-        if len(self._blocks) == 1:
-            yield self._blocks[0].columns(which)
-            return
+    def columns(self, which: NDArray[np.intp]) -> Iterator[Columns]:
+        """Yield the levels and the values of some batches, those of each slice together."""
         for number, block in enumerate(self._blocks):
-            rows = self._row[which[self._block[which] == number]]
-            if rows.size:
-                yield block.columns(rows)
+            rows = which
+            if len(self._blocks) > 1:
+                rows = self._row[which[self._block[which] == number]]
+            if not rows.size:
+                continue
+            if block.codes is None:
+                yield Columns(*block.columns(rows))
+                continue
+            codes = block.codes[rows]
+            if (codes[1:] < codes[:-1]).any():
+                order = np.argsort(codes, kind="stable")
+                rows, codes = rows[order], codes[order]
+            first = np.flatnonzero(np.diff(codes, prepend=-1))
+            sizes = np.add.reduceat(block.sizes(rows), first)
+            yield Columns(*block.columns(rows), codes[first], sizes)

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from aggregator.state.decoded_batches import DecodedBatches, ParsedRows, Rows
 from aggregator.state.layout import LARGEST_TIME, LEAST_TIME, Layout
+from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
-from producers.wire.batch import check_batch, parse_batch
+from producers.wire.batch import attributes_of, check_batch, parse_batch
 from producers.wire.reports_pb2 import ReportBatch
 
 MATRIX_MESSAGES = 16
@@ -111,8 +112,16 @@ class Decoder:
             indices, batches = zip(*found, strict=True)
             times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
             ids = [batch.batch_id for batch in batches]
-            rows[question].append(ParsedRows(np.array(indices), times, ids, list(batches)))
+            codes = self._read_codes(question[0], batches)
+            rows[question].append(ParsedRows(np.array(indices), times, ids, codes, list(batches)))
         return {question: DecodedBatches(blocks) for question, blocks in rows.items()}, rejections
+
+    def _read_codes(self, metric: str, batches: Sequence[ReportBatch]) -> Integers | None:
+        """Return the slice of each batch of a metric; None if it has no slices."""
+        slicing = self.metrics[metric].slicing
+        if slicing is None:
+            return None
+        return np.array([slicing.code(attributes_of(b)) for b in batches], dtype=np.int64)
 
     def _read_matrices(
         self, payloads: Sequence[bytes | None], rows: defaultdict[MetricRound, list[Rows]]

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from aggregator.state.decoded_batches import MatrixRows, Rows
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
-from producers.wire.batch import BATCH_ID_BYTES
+from producers.wire.batch import BATCH_ID_BYTES, attributes_of, parse_batch
 from producers.wire.reports_pb2 import ReportBatch
 
 TIME_BYTES = 6
 VARINT_MORE = 0x80
 LEAST_TIME, LARGEST_TIME = 1 << 7 * (TIME_BYTES - 1), (1 << 7 * TIME_BYTES) - 1
 """Times of six bytes on the wire: 1971 to 2109."""
+MOST_KNOWN = 4_096
+"""Attributes whose slice is remembered, as their bytes."""
 PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 
@@ -32,8 +34,10 @@ class Layout:
     least, spread : ndarray of uint8, shape (m,)
         Each is at least the first, and at most the second above it: nothing, where it is the same
         in all such batches.
-    ids, times, levels, values : slice
+    ids, times, levels, values, attributes : slice
     round : int
+    codes : dict of bytes to int
+        The slices of the attributes that were read so far.
     """
 
     metric: Metric
@@ -44,7 +48,9 @@ class Layout:
     times: slice
     levels: slice
     values: slice
+    attributes: slice
     round: int
+    codes: dict[bytes, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
@@ -62,7 +68,8 @@ class Layout:
         head = ReportBatch(metric=batch.metric, revision=batch.revision).ByteSize() + 2
         ids = slice(head, head + BATCH_ID_BYTES)
         times = slice(ids.stop + 1, ids.stop + 1 + TIME_BYTES)
-        end = len(payload) - ReportBatch(round=batch.round).ByteSize()
+        sent = len(payload) - ReportBatch(attributes=batch.attributes).ByteSize()
+        end = sent - ReportBatch(round=batch.round).ByteSize()
         ends = end - ReportBatch(values=batch.values).ByteSize()
         levels = slice(ends - len(batch.levels), ends)
         values = slice(end - len(batch.values), end)
@@ -70,11 +77,12 @@ class Layout:
         spread = np.zeros_like(least)
         least[times], spread[times] = VARINT_MORE, VARINT_MORE - 1
         least[times.stop - 1], spread[times.stop - 1] = 1, VARINT_MORE - 2
-        own = (ids, levels, values)
+        attributes = slice(sent, len(payload))
+        own = (ids, levels, values, attributes)
         places = np.delete(np.arange(len(payload)), np.r_[own])
-        return cls(
-            metric, places, least[places], spread[places], ids, times, levels, values, batch.round
-        )
+        bounds = least[places], spread[places]
+        parts = ids, times, levels, values, attributes
+        return cls(metric, places, *bounds, *parts, batch.round)
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
@@ -89,7 +97,7 @@ class Layout:
     def read(
         self, matrix: NDArray[np.uint8], index: Integers, fitting: NDArray[np.bool_]
     ) -> Rows | None:
-        """Return the rows that fit, or None if some report in them cannot be one.
+        """Return the rows that fit, or None if some report or attribute in them cannot be one.
 
         Parameters
         ----------
@@ -105,8 +113,33 @@ class Layout:
         levels, values = (matrix[:, part].tobytes() for part in (self.levels, self.values))
         try:
             self.metric.randomizer.check(levels, values)
+            codes = self._read_codes(matrix[:, self.attributes])
         except ReportError:
             return None
         ids = np.ascontiguousarray(matrix[:, self.ids]).view(f"V{BATCH_ID_BYTES}")[:, 0].tolist()
         time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
-        return MatrixRows(index, time_ms, ids, levels, values)
+        return MatrixRows(index, time_ms, ids, codes, levels, values)
+
+    def _read_codes(self, attributes: NDArray[np.uint8]) -> Integers | None:
+        """Return the slice of each row; None if the metric has no slices.
+
+        Raises
+        ------
+        ReportError
+            If the bytes of a row are no attributes as our producers write them.
+        """
+        slicing, size = self.metric.slicing, attributes.shape[1]
+        if not size:
+            return None if slicing is None else np.full(len(attributes), slicing.code({}))
+        sent = np.ascontiguousarray(attributes).view(f"V{size}")[:, 0].tolist()
+        if len(self.codes) > MOST_KNOWN:
+            self.codes.clear()
+        for each in set(sent).difference(self.codes):
+            batch = parse_batch(each)
+            found = attributes_of(batch)
+            if ReportBatch(attributes=batch.attributes).SerializeToString() != each:
+                raise ReportError("bad_attributes", f"{each!r}")
+            self.codes[each] = 0 if slicing is None else slicing.code(found)
+        if slicing is None:
+            return None
+        return np.array([self.codes[each] for each in sent], dtype=np.int64)

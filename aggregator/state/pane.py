@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.state.decoded_batches import DecodedBatches
-from aggregator.state.rows import pick
+from aggregator.state.decoded_batches import Columns, DecodedBatches
+from aggregator.state.rows import Integers, pick
+from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
 from estimators.estimate import Counts
 
@@ -18,7 +20,7 @@ Uses = dict[bytes, int]
 
 @dataclasses.dataclass(eq=False)
 class Pane:
-    """A statistic over one stretch of event time, open in memory.
+    """A statistic over one stretch of event time, or a chunk of its slices', open in memory.
 
     Attributes
     ----------
@@ -35,6 +37,8 @@ class Pane:
         Those of which the store has another number.
     changed, closed : bool
         Since the last commit.
+    waiting : list of Columns
+        Batches that are put aside for :meth:`settle`.
     """
 
     metric: Metric
@@ -46,8 +50,7 @@ class Pane:
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     changed: bool = True
     closed: bool = False
-    levels: list[bytes] = dataclasses.field(default_factory=list)
-    values: list[bytes] = dataclasses.field(default_factory=list)
+    waiting: list[Columns] = dataclasses.field(default_factory=list)
 
     def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
         """Put admitted batches aside for :meth:`settle`; `seen` has their ids already.
@@ -62,23 +65,43 @@ class Pane:
             The new numbers of reports of their keys.
         """
         self.unsaved += pick(batches.ids, which)
-        for levels, values in batches.columns(which):
-            self.levels.append(levels)
-            self.values.append(values)
+        self.waiting += batches.columns(which)
         self.used.update(uses)
         self.unsaved_keys.update(uses)
 
-    def settle(self) -> int:
-        """Add the batches put aside to the statistic, all at once; return their reports."""
-        if not self.levels:
-            return 0
-        levels = np.frombuffer(_joined(self.levels), dtype=np.uint8)
-        reports = self.metric.randomizer.decode(_joined(self.values))
-        self.metric.accumulate_checked(self.statistic, levels, reports)
-        self.levels.clear()
-        self.values.clear()
-        self.changed = True
-        return len(levels)
+    def settle(self, add_to_slices: Callable[[Integers, Counts], None]) -> int:
+        """Add the batches put aside to the statistic, all at once; return their reports.
+
+        Parameters
+        ----------
+        add_to_slices : callable
+            Called with codes and statistics of slices, where the metric has some: they sum to what
+            is added to the pane.
+        """
+        decode, waiting = self.metric.randomizer.decode, self.waiting
+        self.waiting, self.changed = [], True
+        if self.metric.slicing is None:
+            levels = _levels(_joined([part.levels for part in waiting]))
+            reports = decode(_joined([part.values for part in waiting]))
+            self.metric.accumulate_checked(self.statistic, levels, reports)
+            return len(levels)
+        for part in waiting:
+            rows = np.zeros((part.codes.size, self.statistic.size), dtype=np.int64)
+            levels, reports = _levels(part.levels), decode(part.values)
+            self.metric.accumulate_slices(rows, part.sizes, levels, reports)
+            self.statistic += rows.sum(axis=0)
+            add_to_slices(part.codes, rows)
+        return sum(len(part.levels) for part in waiting)
+
+    def encode(self, chunk: int | None) -> bytes | memoryview:
+        """Return the statistic as it is stored: int64, little endian, or a chunk of slices."""
+        if chunk is not None:
+            return encode_chunk(chunk, self.statistic)
+        return self.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
+
+
+def _levels(data: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(data, dtype=np.uint8)
 
 
 def _joined(parts: list[bytes]) -> bytes:

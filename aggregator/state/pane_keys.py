@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
 """Widths of the panes that closed panes are added to, so that a long window is a few reads."""
+SLICES, SLICES_DAY, SLICES_TOTAL = "slices", "slices-day", "slices-total"
+"""The grains of tables of slices: the metric's own `by_pane`, days, and all closed ones."""
+GRAINS = ("pane", *GRAINS_MS, "total", SLICES, SLICES_DAY, SLICES_TOTAL)
 
 
 def metric_key(name: str, revision: int) -> str:
@@ -40,17 +44,45 @@ def counted_keys(metric: Metric) -> list[str]:
     return [round_key(key, number) for number in range(1, metric.rounds + 1)]
 
 
+def slices_key(metric: Metric, chunk: int) -> str:
+    """Return the key of one chunk of a metric's slices: what their codes mean is part of it."""
+    if metric.slicing is None:
+        raise ValueError(f"metric {metric.name!r} has no slices")
+    return f"{metric_key(metric.name, metric.revision)}~{metric.slicing.key}.{chunk}"
+
+
+def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
+    """Return the metric under whose definition a key is counted; None if it is another one.
+
+    Parameters
+    ----------
+    metrics : mapping of str to Metric
+        By name, as they are defined.
+    key : str
+        From :func:`metric_key`, :func:`round_key` or :func:`slices_key`.
+    """
+    metric = metrics.get(key.partition("@")[0])
+    question, _, slices = key.partition("~")
+    if metric is None or question not in counted_keys(metric):
+        return None
+    slicing = metric.slicing
+    if slices and (slicing is None or slices.partition(".")[0] != slicing.key):
+        return None
+    return metric
+
+
 class PaneKey(NamedTuple):
     """Names a pane within its partition.
 
     Attributes
     ----------
     grain : str
-        ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes.
+        ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes. The
+        same for tables of slices: :data:`SLICES`, :data:`SLICES_DAY`, :data:`SLICES_TOTAL`.
     metric : str
-        From :func:`metric_key`, or :func:`round_key`.
+        From :func:`metric_key`, :func:`round_key`, or :func:`slices_key`.
     start : int
-        Milliseconds since the epoch; 0 for ``total``.
+        Milliseconds since the epoch; 0 for totals.
     """
 
     grain: str
@@ -61,6 +93,17 @@ class PaneKey(NamedTuple):
         """Return the key without the partition's tag."""
         return f"{self.grain}:{self.metric}:{self.start}"
 
+    @property
+    def question(self) -> str:
+        """The key of the metric, or of its round, whose watermark the pane follows."""
+        return self.metric.partition("~")[0]
+
+    @property
+    def chunk(self) -> int | None:
+        """The number of a chunk of slices; None for other panes."""
+        _, _, slices = self.metric.partition("~")
+        return int(slices.rpartition(".")[2]) if slices else None
+
     @classmethod
     def parse(cls, text: str) -> PaneKey:
         """Read back what ``str`` wrote."""
@@ -70,16 +113,29 @@ class PaneKey(NamedTuple):
 
 def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
     """Return the coarser panes that a closed pane of a metric is added to."""
-    coarser = [
-        PaneKey(grain, key.metric, key.start - key.start % width)
-        for grain, width in GRAINS_MS.items()
-        if metric.pane_ms < width
-        and width % metric.pane_ms == 0
-        and not isinstance(metric, SearchMetric)
+    coarser = GRAINS_MS
+    if isinstance(metric, SearchMetric):
+        coarser = {}
+    if key.grain == SLICES:
+        coarser = {SLICES_DAY: GRAINS_MS["day"]}
+    own = width_ms(key.grain, metric) or 0
+    return [
+        *(
+            PaneKey(grain, key.metric, key.start - key.start % width)
+            for grain, width in coarser.items()
+            if own < width and width % own == 0
+        ),
+        PaneKey(SLICES_TOTAL if key.grain == SLICES else "total", key.metric, 0),
     ]
-    return [*coarser, PaneKey("total", key.metric, 0)]
 
 
 def width_ms(grain: str, metric: Metric) -> int | None:
-    """Return a grain's width in milliseconds; None for ``total``, which never ends."""
-    return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain)
+    """Return a grain's width in milliseconds; None for totals, which never end."""
+    if grain == SLICES and metric.slicing is not None:
+        return metric.slicing.pane_ms
+    return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain.removeprefix("slices-"))
+
+
+def kept_ms(grain: str, metric: Metric) -> int | None:
+    """Return how long a closed pane is kept, in milliseconds; None: for ever."""
+    return metric.by_retention_ms if grain == SLICES else metric.retention_ms

@@ -16,10 +16,19 @@ from aggregator.state.admission import ANY_AGE, TimeLimits, admit
 from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Decoder, Message, Rejection
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_keys, rollups, width_ms
+from aggregator.state.pane_keys import (
+    SLICES,
+    PaneKey,
+    counted_keys,
+    rollups,
+    slices_key,
+    width_ms,
+)
 from aggregator.state.rows import Integers, by_start
+from aggregator.state.slice_tables import by_chunk, empty_chunk
 from aggregator.state.watermark import Watermark
 from estimators import Metric
+from estimators.estimate import Counts
 
 
 class Partition:
@@ -70,13 +79,14 @@ class Partition:
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         for (name, number), batches in found.items():
-            key = self._keys[name][number - 1 if number else 0]
-            rejections += self._place(self.metrics[name], key, batches, fresh, arrived)
+            question = self._keys[name][number - 1 if number else 0]
+            rejections += self._place(self.metrics[name], question, batches, fresh, arrived)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
-        for pane in self.panes.values():
-            if counted := pane.settle():
+        for key, pane in list(self.panes.items()):
+            if pane.waiting:
+                counted = pane.settle(lambda *rows, key=key: self._add_to_slices(key, *rows))
                 self.counts[f"accepted:{pane.metric.name}"] += counted
                 self.unsaved += counted
         self.next_offset = fresh[-1].offset() + 1
@@ -154,24 +164,49 @@ class Partition:
             for row, error in admission.refused().items()
         ]
 
+    def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
+        """Add to the tables of a pane's stretch what its slices have more.
+
+        Parameters
+        ----------
+        key : PaneKey
+            The pane's.
+        codes : ndarray of int64, shape (n,)
+            Of the slices.
+        rows : ndarray of int64, shape (n, cells)
+            Their statistics.
+        """
+        metric = self.panes[key].metric
+        start = key.start - key.start % (width_ms(SLICES, metric) or 1)
+        for chunk, places, those in by_chunk(metric, codes, rows):
+            table = self._pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
+            table.statistic[places] += those
+
+    def _pane(self, key: PaneKey, metric: Metric) -> Pane:
+        """Return a pane that sums others, to be added to."""
+        if key not in self.panes:
+            empty = metric.zero() if key.chunk is None else empty_chunk(metric)
+            self.panes[key] = Pane(metric, 0, empty)
+        self.panes[key].changed = True
+        return self.panes[key]
+
     def _close(self) -> None:
         """Close the panes that the watermark has left behind, adding them to the coarser ones."""
         for key, pane in list(self.panes.items()):
-            if key.grain == "pane" and not pane.closed and self._is_over(key, pane):
+            if key.grain in ("pane", SLICES) and self._is_over(key, pane):
                 pane.closed = pane.changed = True
                 for coarser in rollups(pane.metric, key):
-                    if coarser not in self.panes:
-                        self.panes[coarser] = Pane(pane.metric, 0, pane.metric.zero())
-                    self.panes[coarser].statistic += pane.statistic
-                    self.panes[coarser].changed = True
+                    self._pane(coarser, pane.metric).statistic += pane.statistic
         for key, pane in self.panes.items():
-            if key.grain in ("hour", "day") and not pane.closed and self._is_over(key, pane):
+            if self._is_over(key, pane):
                 pane.closed = pane.changed = True
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
+        """Return whether a pane that is open still is to be closed."""
         width = width_ms(key.grain, pane.metric)
-        assert width is not None  # noqa: S101
-        return key.start + width <= self.watermarks[key.metric].closed
+        if width is None or pane.closed:
+            return False
+        return key.start + width <= self.watermarks[key.question].closed
 
     def mark_committed(self) -> dict[PaneKey, Pane]:
         """Mark the state as committed; evict and return the closed panes."""

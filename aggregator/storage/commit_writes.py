@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from aggregator.state.pane_keys import kept_ms
 from aggregator.state.partition import Partition
 from producers.wire.batch import BATCH_ID_BYTES
 
@@ -36,8 +37,7 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
     for key, pane in partition.panes.items():
         if not pane.changed:
             continue
-        value = pane.statistic.astype("<i8", copy=False).data.cast("B")  # not copied
-        yield ["SET", f"{prefix}:{key}", value]
+        yield ["SET", f"{prefix}:{key}", pane.encode(key.chunk)]
         member = f"{key.grain}:{key.metric}"
         indexed[member] = None
         indexes[f"{prefix}:index:{member}"] += (key.start, f"{key.start}:{pane.first_offset}")
@@ -51,9 +51,9 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
             continue
         closed.append(f"{key}:{pane.first_offset}")
         yield ["DEL", f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
-        if pane.metric.retention_ms is not None:
-            arrived = partition.watermarks[key.metric].arrived
-            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + pane.metric.retention_ms]
+        if (kept := kept_ms(key.grain, pane.metric)) is not None:
+            arrived = partition.watermarks[key.question].arrived
+            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + kept]
             expiring[key.metric] = None
     for index, ranks in indexes.items():
         yield from _parts(["ZADD", index], ranks)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from aggregator.errors import StateUnreadable
-from aggregator.state.pane_keys import GRAINS_MS, PaneKey
+from aggregator.state.pane_keys import GRAINS, PaneKey
+from aggregator.state.slice_tables import decode_chunk
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
@@ -34,7 +35,6 @@ LOWEST = {
     "partitions": 0,
 }
 """The fields of an owner's hash that are numbers, and the least that they can be."""
-GRAINS = ("pane", *GRAINS_MS, "total")
 BATCH_ID_BYTES = 16
 MOST_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
@@ -225,6 +225,37 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
         expected = f"the statistic of {metric.name!r}"
         raise StateUnreadable(key, "a negative number of reports", expected)
     return vector
+
+
+def pane(place: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
+    """Return the statistic of a pane, or those of a chunk of slices.
+
+    Parameters
+    ----------
+    place : str
+        Where the value stands, for errors.
+    key : PaneKey
+    value : bytes
+        As it was read.
+    metric : Metric
+        Whose pane it is.
+
+    Raises
+    ------
+    StateUnreadable
+        If it is none.
+    """
+    if key.chunk is None:
+        return statistic(place, value, metric)
+    try:
+        found = decode_chunk(key.chunk, value, metric)
+        counts = [metric.counts(row) for row in found if row.any()]
+    except ValueError as error:
+        raise StateUnreadable(place, str(error), f"slices of {metric.name!r}") from None
+    if any((each < 0).any() for each in counts):
+        expected = f"slices of {metric.name!r}"
+        raise StateUnreadable(place, "a negative number of reports", expected)
+    return found
 
 
 def open_round(key: str, value: bytes, metric: Metric) -> Round:

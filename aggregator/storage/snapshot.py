@@ -9,7 +9,7 @@ from typing import Any
 from aggregator.errors import StateUnreadable
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.pane import Pane, Uses
-from aggregator.state.pane_keys import PaneKey, counted_keys
+from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
@@ -110,9 +110,9 @@ class Snapshot:
         partition.watermarks.update(self.watermarks)
         partition.counts.update(self.counts)
         for key, (first_offset, value, seen) in self.open.items():
-            metric = metrics.get(key.metric.partition("@")[0])
-            if metric is not None and key.metric in counted_keys(metric):
-                sums = parsing.statistic(f"{self.prefix}:{key}", value, metric).copy()
+            metric = counted_metric(metrics, key.metric)
+            if metric is not None:
+                sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
                 used = dict(self.used.get(key, {}))
                 partition.panes[key] = Pane(
                     metric, first_offset, sums, seen, used=used, changed=False
@@ -128,9 +128,9 @@ class Snapshot:
             expected = "the panes that are open, of which there always are some"
             raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
         for key in self.open:
-            if key.metric not in self.watermarks:
+            if key.question not in self.watermarks:
                 place = f"{self.prefix}:watermarks"
-                raise StateUnreadable(place, f"no field {key.metric}", "that of an open pane")
+                raise StateUnreadable(place, f"no field {key.question}", "that of an open pane")
             if (name := f"accepted:{key.metric.partition('@')[0]}") not in accepted:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 

@@ -77,8 +77,9 @@ def tally_signs(
     if _is_bitwise(1 + (bits := (levels - 1).bit_length()), signs.size):
         planes = [*_planes(level, bits), _words(np.packbits(signs))]
         return np.array(_patterns(signs.size, None, planes)).reshape(-1, 2)[:levels]
-    cells = np.left_shift(level, 1, dtype=np.uint16, casting="unsafe")
-    cells |= signs.astype(np.uint16)
+    narrow = np.uint16 if levels < 2**15 else np.uint32
+    cells = np.left_shift(level, 1, dtype=narrow, casting="unsafe")
+    cells |= signs.astype(narrow)
     return tally(cells, 2 * levels).reshape(-1, 2)
 
 

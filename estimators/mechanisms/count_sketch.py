@@ -95,6 +95,7 @@ class CountSketch(OutputSets, Differences):
     open_vocabulary = True
     closed_vocabulary = False
     signed = True
+    rows_are_alike = True
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class Grr(OutputSets, SupportCounts):
 
     name = "grr"
     memoizable = True
+    rows_are_alike = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         others = categories - 1

@@ -28,6 +28,8 @@ from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weig
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
+MANY_REPORTS = 1_000
+"""Of a slice: from so many on, slices are added one by one."""
 FEW_BYTES = 256
 """Up to here Python's own loop over bytes is faster than an array."""
 
@@ -56,6 +58,8 @@ class Mechanism(ABC):
     memoizable : bool
         Whether its reports may be drawn once and repeated. The estimate must then be a mean of
         signs that are independent within a pane, with bounds that need nothing else.
+    rows_are_alike : bool
+        Whether :meth:`accumulate` does the same in every row of a table, however many there are.
     dtype, shape : numpy dtype and tuple
         The type and shape of one report: an array of n reports has shape ``(n, *shape)``, and its
         little-endian bytes are the wire format.
@@ -70,6 +74,7 @@ class Mechanism(ABC):
     open_vocabulary: ClassVar[bool] = False
     closed_vocabulary: ClassVar[bool] = True
     memoizable: ClassVar[bool] = False
+    rows_are_alike: ClassVar[bool] = False
     facts: LevelFacts
     dtype: np.dtype[np.integer[Any]]
     shape: tuple[int, ...] = ()
@@ -115,6 +120,31 @@ class Mechanism(ABC):
         reports : ndarray, shape (n, *shape)
             Reports that :meth:`check` accepts.
         """
+
+    def accumulate_slices(
+        self, tables: Counts, sizes: NDArray[np.int64], level: Levels, reports: Reports
+    ) -> None:
+        """Add reports that are ordered by their slice to the tables of these slices, in place.
+
+        Parameters
+        ----------
+        tables : ndarray of int64, shape (slices, levels, columns)
+            Changed in place.
+        sizes : ndarray of int64, shape (slices,)
+            The number of reports of each slice: the first ones are those of the first slice.
+        level : ndarray of int, shape (n,)
+            Index of each report's level.
+        reports : ndarray, shape (n, *shape)
+            Reports that :meth:`check` accepts.
+        """
+        if self.rows_are_alike and level.size < MANY_REPORTS * len(tables):
+            row = np.repeat(np.arange(len(tables)), sizes) * len(self.epsilons) + level
+            self.accumulate(tables.reshape(-1, self.columns), row, reports)
+            return
+        end = 0
+        for table, size in zip(tables, sizes.tolist(), strict=True):
+            start, end = end, end + size
+            self.accumulate(table, level[start:end], reports[start:end])
 
     @abstractmethod
     def estimate(self, table: Counts, question: Question) -> Estimate:

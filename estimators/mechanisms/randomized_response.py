@@ -47,6 +47,7 @@ class RandomizedResponse(ScalarMean):
 
     name = "randomized_response"
     memoizable = True
+    rows_are_alike = True
     dtype = np.dtype(np.uint8)
     columns = 2
 
@@ -69,7 +70,7 @@ class RandomizedResponse(ScalarMean):
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones)."""
-        table += tally_signs(level, len(self.epsilons), reports) @ PAIRS
+        table += tally_signs(level, len(table), reports) @ PAIRS
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero without reports."""

@@ -74,6 +74,7 @@ class Repetition(Mechanism):
 
     name = "repetition"
     memoizable = False
+    rows_are_alike = False
 
     def _repeat(self, of: str | None, known: Sequence[type[Any]], **parameters: int) -> None:
         """Build the mechanism `of`, and set the layout of its reports."""

@@ -21,7 +21,7 @@ from estimators.metrics.trusted import TrustedMetric
 FAMILY: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
 """A class for each way of collecting: a definition's trust and kind say which."""
 TRUSTS = ("local", "central")
-DURATIONS = ("pane", "lateness", "retention", "round_time")
+DURATIONS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are no keys of a definition."""
 
@@ -54,6 +54,8 @@ def metric_class(trust: str, kind: Kind) -> type[Metric] | None:
 def load_metrics(path: str | Path) -> dict[str, Metric]:
     """Read the metrics of a TOML file: a table ``[metrics.NAME]`` for each.
 
+    The table ``[attributes]`` has the declared values of each attribute of devices.
+
     Parameters
     ----------
     path : path
@@ -77,12 +79,27 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
     for key in document:
-        if key != "metrics":
-            raise DefinitionError(key, document[key], "only tables [metrics.NAME]", source)
+        if key not in ("metrics", "attributes"):
+            expected = "only tables [metrics.NAME] and [attributes]"
+            raise DefinitionError(key, document[key], expected, source)
+    attributes = document.get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise DefinitionError("attributes", attributes, "a table [attributes]", source)
     tables = document.get("metrics")
     if not isinstance(tables, dict) or not tables:
         raise DefinitionError("metrics", tables, "one table [metrics.NAME] or more", source)
-    return {name: read_definition(name, table, source) for name, table in tables.items()}
+    return {
+        name: read_definition(name, _with_values(table, attributes), source)
+        for name, table in tables.items()
+    }
+
+
+def _with_values(table: Any, attributes: dict[str, Any]) -> Any:
+    """Return a metric's table with the declared values of the attributes that it names."""
+    by = table.get("by") if isinstance(table, dict) else None
+    if not isinstance(by, list) or "attributes" in table:
+        return table
+    return table | {"attributes": {name: attributes[name] for name in by if name in attributes}}
 
 
 @overload

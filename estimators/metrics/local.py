@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from estimators.bounds.manipulation import Influence, Reach, largest_shifts
+from estimators.durations import milliseconds
+from estimators.errors import DefinitionError, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms import MECHANISMS, Mechanism, mechanism_class, mechanisms_for
+from estimators.metrics.attributes import MOST_ATTRIBUTES, Slicing, check_attribute
 from estimators.metrics.domains import OPEN
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
+from estimators.metrics.validation import check_duration
 from estimators.question import Question
+
+HOUR_MS = 3_600_000
+MOST_SLICES = 65_536
+MOST_SLICE_BYTES = 64 << 20
+"""Of the sums of all slices of one stretch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,6 +41,20 @@ class LocalMetric(ReportedMetric):
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are
         wider. Only for ``memoizable`` mechanisms.
+    by : sequence of str
+        The attributes of devices by which reports are also summed: see
+        :class:`estimators.metrics.attributes.Slicing`. None of the keys for slices changes the
+        metric's revision: a report means the same with other attributes.
+    attributes : mapping of str to sequence of str
+        The declared values of these attributes; in a file, the table ``[attributes]`` has them.
+    by_pane : str, optional
+        The stretch of event time for which slices are kept, a multiple of `pane`; the larger of
+        `pane` and one hour by default.
+    by_retention : str, optional
+        How long the sums of one `by_pane` are kept; like `retention` by default. Those of days are
+        kept as long as `retention`.
+    max_slices : int
+        The number of slices is refused above this.
 
     Examples
     --------
@@ -54,6 +78,11 @@ class LocalMetric(ReportedMetric):
         metadata={"expected": lambda kind: f"one of {', '.join(mechanisms_for(kind))}"}
     )
     memoized: bool = False
+    by: Sequence[str] = ()
+    attributes: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    by_pane: str | None = None
+    by_retention: str | None = None
+    max_slices: int = 1_000
 
     def check(self) -> None:
         """Reject a mechanism that does not fit."""
@@ -72,10 +101,64 @@ class LocalMetric(ReportedMetric):
         if self.memoized and not mechanism.memoizable:
             fitting = self._with("memoizable") or "(none)"
             self.refuse("memoized", f"false, or one of the mechanisms {fitting}")
+        self._check_attributes()
+
+    def _check_attributes(self) -> None:
+        """Reject attributes that are not declared, and a stretch that is not one of whole panes."""
+        if len(set(self.by)) < len(self.by) or len(self.by) > MOST_ATTRIBUTES:
+            self.refuse("by", f"at most {MOST_ATTRIBUTES} attributes, each once")
+        for name in self.by:
+            if name not in self.attributes:
+                self.refuse("by", f"attributes that are declared: {nearest(name, self.attributes)}")
+        for name, values in self.attributes.items():
+            if name not in self.by:
+                self.refuse("attributes", f"only those of `by`, without {name!r}")
+            try:
+                check_attribute(name, values)
+            except ValueError as error:
+                raise DefinitionError(f"attributes.{name}", values, str(error)) from None
+        self.require_key(check_duration, "by_pane", "by_retention")
+        if self.slicing is None:
+            return
+        if self.slicing.pane_ms % self.pane_ms:
+            self.refuse("by_pane", f"a multiple of the metric's pane, {self.pane}")
+        if not 1 <= self.max_slices <= MOST_SLICES:
+            self.refuse("max_slices", f"1 to {MOST_SLICES}")
+        if self.slicing.size > self.max_slices:
+            values = " x ".join(str(places) for places in self.slicing.places)
+            expected = (
+                f"at most {self.max_slices} slices (max_slices), not {self.slicing.size} = "
+                f"{values}, each attribute with `other` and `none`"
+            )
+            self.refuse("by", expected)
+
+    @functools.cached_property
+    def slicing(self) -> Slicing | None:
+        """How reports are divided into slices; None if they are not."""
+        if not self.by:
+            return None
+        stretch = max(self.pane_ms, HOUR_MS)
+        if self.by_pane is not None:
+            stretch = milliseconds(self.by_pane)
+        return Slicing({name: tuple(self.attributes[name]) for name in self.by}, stretch)
+
+    @property
+    def by_retention_ms(self) -> int | None:
+        """How long the slices of one `by_pane` are kept, in milliseconds; None: for ever."""
+        return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
         """Refuse also a mechanism from another distribution that says more than a level allows."""
         super().__post_init__()
+        if self.slicing is not None:
+            size = self.slicing.size * self.zero().nbytes
+            if size > MOST_SLICE_BYTES:
+                expected = (
+                    f"at most {MOST_SLICE_BYTES >> 20} MiB of sums, not {self.slicing.size} slices "
+                    f"of {self.zero().nbytes} bytes each: fewer attributes, values, levels or "
+                    "categories"
+                )
+                self.refuse("by", expected)
         if self.mechanism in MECHANISMS.built_in:
             return
         for level, epsilon in enumerate(self.levels):

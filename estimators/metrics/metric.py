@@ -19,6 +19,7 @@ from estimators.errors import DefinitionError
 from estimators.estimate import Counts
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.metrics.attributes import Slicing
 from estimators.metrics.domains import Domain
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
@@ -252,6 +253,16 @@ class Metric(ABC):
         return None if self.retention is None else milliseconds(self.retention)
 
     @property
+    def slicing(self) -> Slicing | None:
+        """How reports are also divided into slices; None if they are not."""
+        return None
+
+    @property
+    def by_retention_ms(self) -> int | None:
+        """How long the slices of one stretch are kept, in milliseconds; None: for ever."""
+        return self.retention_ms
+
+    @property
     def policies(self) -> tuple[str, ...]:
         """The names of the possible weights, the default first."""
         return tuple(WEIGHTINGS)
@@ -383,6 +394,23 @@ class Metric(ABC):
             The reports.
         """
         self.randomizer.accumulate(self.table(statistic), level, reports)
+
+    def accumulate_slices(
+        self, statistics: Counts, sizes: NDArray[np.int64], level: Levels, reports: Reports
+    ) -> None:
+        """Add reports that have passed `randomizer.check` to the statistics of their slices.
+
+        Parameters
+        ----------
+        statistics : ndarray of int64, shape (slices, cells)
+            A statistic a slice; changed in place.
+        sizes : ndarray of int64, shape (slices,)
+            The number of reports of each slice; the reports are ordered by slice.
+        level : ndarray of int, shape (n,)
+        reports : ndarray, n rows
+        """
+        shape = (len(statistics), len(self.levels), self.randomizer.columns)
+        self.randomizer.accumulate_slices(statistics.reshape(shape), sizes, level, reports)
 
     def counts(self, statistic: Counts) -> Counts:
         """Return the number of reports per level, shape (levels,)."""

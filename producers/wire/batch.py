@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.errors import ReportError
+from estimators.metrics.attributes import check_sent
 from estimators.metrics.metric import Metric
-from producers.wire.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 BATCH_ID_BYTES = 16
 LARGEST_BYTES = 33_554_432
@@ -32,6 +33,7 @@ def encode_batch(
     time_ms: int,
     batch_id: bytes | None = None,
     number: int = 0,
+    attributes: Mapping[str, str] | None = None,
 ) -> bytes:
     r"""Return randomized reports as the bytes of one ``ReportBatch``.
 
@@ -49,6 +51,9 @@ def encode_batch(
         16 bytes under which the batch is counted once; random by default.
     number : int
         The round that the reports answer, from 1 on, for a metric with rounds; else 0.
+    attributes : mapping of str to str, optional
+        The device's, declared or not: those that the metric does not use are left out, and a value
+        that is not declared becomes "other".
 
     Raises
     ------
@@ -74,7 +79,8 @@ def encode_batch(
     if len(identity) != BATCH_ID_BYTES:
         raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
     check_round(metric, number)
-    return encode_randomized(metric, levels, rows, time_ms, identity, number)
+    sent = metric.slicing.coarsen(attributes or {}) if metric.slicing else {}
+    return encode_randomized(metric, levels, rows, time_ms, identity, number, sent)
 
 
 def encode_randomized(
@@ -84,6 +90,7 @@ def encode_randomized(
     time_ms: int,
     batch_id: bytes,
     number: int = 0,
+    attributes: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return what this metric has just randomized as bytes, without the checks of encode_batch.
 
@@ -101,6 +108,8 @@ def encode_randomized(
         16 bytes.
     number : int
         Of the round, from 1 on; 0 where there are none.
+    attributes : mapping of str to str, optional
+        As :meth:`estimators.metrics.attributes.Slicing.coarsen` returned them.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -110,6 +119,7 @@ def encode_randomized(
         levels=level.astype(np.uint8).tobytes(),
         values=metric.randomizer.encode(reports),
         round=number,
+        attributes=[Attribute(name=n, value=v) for n, v in (attributes or {}).items()],
     )
     return batch.SerializeToString()
 
@@ -175,8 +185,22 @@ def check_batch(
     if len(batch.batch_id) != BATCH_ID_BYTES:
         raise ReportError("bad_batch_id", f"{len(batch.batch_id)} bytes: expected {BATCH_ID_BYTES}")
     check_round(metric, batch.round)
+    attributes_of(batch)
     metric.randomizer.check(batch.levels, batch.values)
     return metric
+
+
+def attributes_of(batch: ReportBatch) -> dict[str, str]:
+    """Return the attributes of a batch by name.
+
+    Raises
+    ------
+    ReportError
+        With the reason ``bad_attributes``.
+    """
+    if not batch.attributes:  # far faster than a look at each
+        return {}
+    return check_sent([(each.name, each.value) for each in batch.attributes])
 
 
 def check_round(metric: Metric, number: int) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cproducers/wire/reports.proto\x12\x06\x64ither\"\x81\x01\n\x0bReportBatch\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x0c\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x0e\n\x06levels\x18\x05 \x01(\x0c\x12\x0e\n\x06values\x18\x06 \x01(\x0c\x12\r\n\x05round\x18\x07 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cproducers/wire/reports.proto\x12\x06\x64ither\"\xa8\x01\n\x0bReportBatch\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\x10\n\x08revision\x18\x02 \x01(\r\x12\x10\n\x08\x62\x61tch_id\x18\x03 \x01(\x0c\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12\x0e\n\x06levels\x18\x05 \x01(\x0c\x12\x0e\n\x06values\x18\x06 \x01(\x0c\x12\r\n\x05round\x18\x07 \x01(\r\x12%\n\nattributes\x18\x08 \x03(\x0b\x32\x11.dither.Attribute\"(\n\tAttribute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,5 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'producers.wire.reports_pb2'
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTBATCH']._serialized_start=41
-  _globals['_REPORTBATCH']._serialized_end=170
+  _globals['_REPORTBATCH']._serialized_end=209
+  _globals['_ATTRIBUTE']._serialized_start=211
+  _globals['_ATTRIBUTE']._serialized_end=251
 # @@protoc_insertion_point(module_scope)

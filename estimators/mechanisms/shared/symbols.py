@@ -22,6 +22,8 @@ class ReportedSymbols(Mechanism):
     zero.
     """
 
+    rows_are_alike = True
+
     def _count_symbols(self, symbols: Sequence[int]) -> None:
         """Set the layout of reports and statistic for these K, one a level."""
         self.columns = 1 + max(symbols)

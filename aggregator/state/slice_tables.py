@@ -1,0 +1,128 @@
+"""Tables of slices: the statistics of a metric's slices over one stretch, and their stored form.
+
+A table is cut into chunks of a fixed number of slices, by their codes, so that a commit writes the
+chunks that changed. In memory a chunk has a row for each of its slices. Its stored form has the
+rows that are not empty: byte 0 is the width of an integer, the smallest of 1, 2, 4 and 8 bytes that
+fits all; then come the rows by code, each a uint32 code and the statistic, little endian.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+
+from aggregator.state.rows import Integers
+from estimators import Metric
+from estimators.estimate import Counts
+
+CHUNK_BYTES = 65_536
+"""Of a chunk's statistics in memory."""
+WIDTHS = (1, 2, 4, 8)
+
+
+def chunk_rows(metric: Metric) -> int:
+    """Return how many slices of a metric a chunk has."""
+    return max(1, CHUNK_BYTES // metric.zero().nbytes)
+
+
+def empty_chunk(metric: Metric) -> Counts:
+    """Return a chunk without reports, shape (slices, cells)."""
+    return np.zeros((chunk_rows(metric), metric.zero().size), dtype=np.int64)
+
+
+def by_chunk(
+    metric: Metric, codes: Integers, rows: Counts
+) -> Iterator[tuple[int, Integers, Counts]]:
+    """Yield what belongs to each chunk: its number, the places in it, and their rows.
+
+    Parameters
+    ----------
+    metric : Metric
+    codes : ndarray of int64, shape (n,)
+        Of slices, ascending.
+    rows : ndarray of int64, shape (n, cells)
+        Their statistics.
+    """
+    size = chunk_rows(metric)
+    edges = [0, *(np.flatnonzero(np.diff(codes // size)) + 1).tolist(), len(codes)]
+    for first, last in itertools.pairwise(edges):
+        chunk = int(codes[first]) // size
+        yield chunk, codes[first:last] - chunk * size, rows[first:last]
+
+
+def encode_chunk(number: int, statistics: Counts) -> bytes:
+    """Return the stored form of a chunk.
+
+    Parameters
+    ----------
+    number : int
+        The chunk's, from 0 on.
+    statistics : ndarray of int64, shape (slices, cells)
+    """
+    used = np.flatnonzero(statistics.any(axis=1))
+    rows = statistics[used]
+    low, high = int(rows.min(initial=0)), int(rows.max(initial=0))
+    width = next(w for w in WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+    stored = np.zeros(len(used), dtype=_row_type(width, statistics.shape[1]))
+    stored["code"], stored["sums"] = used + number * len(statistics), rows
+    return bytes([width]) + stored.tobytes()
+
+
+def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
+    """Return the codes and the statistics of a chunk's slices from its stored form.
+
+    Parameters
+    ----------
+    value : bytes
+        From :func:`encode_chunk`.
+    cells : int
+        Of one statistic.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    width = value[0] if value else 0
+    if width not in WIDTHS:
+        raise ValueError(f"integers of {width} bytes")
+    row = _row_type(width, cells)
+    if (len(value) - 1) % row.itemsize:
+        raise ValueError(f"{len(value)} bytes")
+    stored = np.frombuffer(value, dtype=row, offset=1)
+    codes = stored["code"].astype(np.int64)
+    if (np.diff(codes) <= 0).any():
+        raise ValueError("codes of slices that do not ascend")
+    return codes, stored["sums"].astype(np.int64)
+
+
+def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
+    """Return a chunk from its stored form, shape (slices, cells).
+
+    Parameters
+    ----------
+    number : int
+        The chunk's.
+    value : bytes
+    metric : Metric
+        Whose slices they are.
+
+    Raises
+    ------
+    ValueError
+        If it is none of this metric.
+    """
+    statistics = empty_chunk(metric)
+    codes, rows = decode_rows(value, statistics.shape[1])
+    first, slicing = number * len(statistics), metric.slicing
+    size = 0 if slicing is None else slicing.size
+    if codes.size and not first <= codes[0] <= codes[-1] < min(first + len(statistics), size):
+        raise ValueError(f"slices {codes[0]} to {codes[-1]}")
+    statistics[codes - first] = rows
+    return statistics
+
+
+def _row_type(width: int, cells: int) -> np.dtype[np.void]:
+    return np.dtype([("code", "<u4"), ("sums", f"<i{width}", (cells,))])

@@ -1,0 +1,179 @@
+"""Attributes: public properties of devices, by which a metric's reports are also summed."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.errors import ReportError, nearest
+from estimators.metrics.validation import check_name
+
+OTHER: Final = "other"
+"""On the wire and as a word: an attribute that was sent, with a value that is not declared."""
+NONE: Final = "none"
+"""As a word: an attribute that was not sent."""
+MOST_ATTRIBUTES = 16
+"""Of a batch, and of a metric."""
+MOST_BYTES = 64
+"""Of an attribute's value."""
+
+Codes = NDArray[np.int64]
+
+
+def check_attribute(name: str, values: Sequence[str]) -> None:
+    """Raise ValueError, with what was expected, unless an attribute can be declared so."""
+    check_name(name)
+    if not values:
+        raise ValueError("one value or more")
+    for value in values:
+        if not 1 <= len(value.encode()) <= MOST_BYTES or not value.isprintable():
+            raise ValueError(f"values of 1 to {MOST_BYTES} printable bytes, found {value!r}")
+        if value in (OTHER, NONE):
+            raise ValueError(f"values besides {OTHER!r} and {NONE!r}, which every attribute has")
+    if len(set(values)) < len(values):
+        raise ValueError("every value once")
+
+
+@dataclasses.dataclass(frozen=True)
+class Slicing:
+    """How a metric's reports are divided into slices: one value for each of its attributes.
+
+    A slice has a code: its values' places in mixed radix, the last attribute's counting by one.
+    An attribute's declared values have the first places, then `other`, then `none`.
+
+    Parameters
+    ----------
+    attributes : mapping of str to sequence of str
+        The declared values of each attribute, in the order of the metric's `by`.
+    pane_ms : int
+        The stretch of event time for which slices are kept, in ms.
+
+    Examples
+    --------
+    >>> slicing = Slicing({"country": ("DE", "FR"), "version": ("1",)}, 3_600_000)
+    >>> slicing.size, slicing.code({"country": "FR"}), slicing.code({"country": "GB"})
+    (12, 5, 8)
+    >>> slicing.slice(5), slicing.slice(6)
+    ({'country': 'FR', 'version': None}, {'country': 'other', 'version': '1'})
+    """
+
+    attributes: Mapping[str, Sequence[str]]
+    pane_ms: int
+
+    @functools.cached_property
+    def places(self) -> tuple[int, ...]:
+        """How many values each attribute has, `other` and `none` included."""
+        return tuple(len(values) + 2 for values in self.attributes.values())
+
+    @property
+    def size(self) -> int:
+        """The number of slices."""
+        return math.prod(self.places)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A name for what the codes mean: 32 bits, in hexadecimal."""
+        meaning = [[name, list(values)] for name, values in self.attributes.items()]
+        text = json.dumps([meaning, self.pane_ms], separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @functools.cached_property
+    def _indices(self) -> dict[str, dict[str, int]]:
+        return {
+            name: {value: place for place, value in enumerate(values)}
+            for name, values in self.attributes.items()
+        }
+
+    def code(self, attributes: Mapping[str, str]) -> int:
+        """Return the code of the slice of a device; attributes that are not here do not matter.
+
+        Parameters
+        ----------
+        attributes : mapping of str to str
+            The device's values by name, declared or not.
+        """
+        code = 0
+        for (name, indices), places in zip(self._indices.items(), self.places, strict=True):
+            value = attributes.get(name)
+            place = places - 1 if value is None else indices.get(value, places - 2)
+            code = code * places + place
+        return code
+
+    def slice(self, code: int) -> dict[str, str | None]:
+        """Return the values of a slice by attribute; None: `none`."""
+        found: dict[str, str | None] = {}
+        for name, places in reversed([*zip(self.attributes, self.places, strict=True)]):
+            code, place = divmod(code, places)
+            found[name] = self.words(name)[place]
+        return dict(reversed(found.items()))
+
+    def words(self, name: str) -> tuple[str | None, ...]:
+        """Return the values of an attribute in the order of their places; None: `none`."""
+        return (*self.attributes[name], OTHER, None)
+
+    def digits(self, codes: Codes) -> dict[str, Codes]:
+        """Return the place of each slice's value, by attribute.
+
+        Parameters
+        ----------
+        codes : ndarray of int64, shape (n,)
+
+        Returns
+        -------
+        dict of str to ndarray of int64, shape (n,)
+        """
+        found = dict(zip(self.attributes, np.unravel_index(codes, self.places), strict=True))
+        return {name: place.astype(np.int64) for name, place in found.items()}
+
+    def coarsen(self, attributes: Mapping[str, str]) -> dict[str, str]:
+        """Return what a device may send of its attributes: declared values, or `other`.
+
+        Sorted by name. Attributes that the metric does not use are left out.
+        """
+        return {
+            name: attributes[name] if attributes[name] in self._indices[name] else OTHER
+            for name in sorted(self.attributes)
+            if name in attributes
+        }
+
+
+def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the attributes of a batch by name.
+
+    Parameters
+    ----------
+    attributes : sequence of (str, str)
+        Names and values, as they came.
+
+    Raises
+    ------
+    ReportError
+        ``bad_attributes``: too many, a name twice, names that are not sorted, or a long text.
+    """
+    names = [name for name, _ in attributes]
+    if len(attributes) > MOST_ATTRIBUTES:
+        detail = f"{len(attributes)} attributes: expected {MOST_ATTRIBUTES} at most"
+        raise ReportError("bad_attributes", detail)
+    if any(first >= second for first, second in itertools.pairwise(names)):
+        raise ReportError("bad_attributes", f"{names}: expected names in order, each once")
+    for text in (text for pair in attributes for text in pair):
+        if len(text.encode()) > MOST_BYTES:
+            detail = f"{text[:20]!r}... of {len(text.encode())} bytes: expected {MOST_BYTES}"
+            raise ReportError("bad_attributes", f"{detail} at most")
+    return dict(attributes)
+
+
+def check_known(attributes: Mapping[str, object], known: Sequence[str]) -> None:
+    """Raise ValueError for the name of an attribute that is not among the known ones."""
+    for name in attributes:
+        if name not in known:
+            raise ValueError(f"attribute {name!r}: expected {nearest(name, known)}")
