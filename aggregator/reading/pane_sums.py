@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aggregator.errors import PaneExpired, StateUnreadable
 from aggregator.reading.windows import Window
-from aggregator.state.pane_cover import COARSE, Span, spans
+from aggregator.state.pane_cover import GRAINS, Span, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
@@ -55,9 +55,20 @@ class PaneSums:
             statistic += pane
         return statistic
 
-    def find(self, window: Window, grains: tuple[str, ...] = COARSE) -> list[Place]:
-        """Return the panes that cover a window, in roll-ups of these grains where they fit."""
-        key = metric_key(window.metric.name, window.metric.revision)
+    def find(
+        self, window: Window, grains: tuple[str, ...] = GRAINS, key: str | None = None
+    ) -> list[Place]:
+        """Return the panes that cover a window, the coarsest where they fit.
+
+        Parameters
+        ----------
+        window : Window
+        grains : tuple of str
+            Those that may be used, the coarsest first.
+        key : str, optional
+            Of a chunk of the metric's slices; by default the metric's own panes.
+        """
+        key = key or metric_key(window.metric.name, window.metric.revision)
         cut = [
             (number, span)
             for number, mark in window.watermarks.items()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from estimators.metrics.attributes import NONE
 
 MOST_WINDOWS = 1_000_000
 Time = float | datetime.datetime | None
@@ -42,7 +44,12 @@ class Query:
         Weights and target were chosen before looking, so beta is not shared.
     top : int, optional
         Keep so many categories or coordinates, the largest first. A series keeps those that are
-        largest over its whole range.
+        largest over its whole range. With `by`: so many slices, those with most reports.
+    by : sequence of str
+        An answer for each combination of the values of these attributes of devices.
+    where : mapping of str to str, or sequence of pairs
+        Only reports of devices with this value of each attribute: a declared one, ``"other"``, or
+        None for devices that did not say.
 
     Raises
     ------
@@ -63,13 +70,31 @@ class Query:
     windows: int = 1
     weights_fixed: bool = False
     top: int | None = None
+    by: Sequence[str] = ()
+    where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the number of windows, and keep the categories as a tuple: queries are hashable."""
+        """Check the number of windows, and keep what there are several of: queries are hashable."""
+        object.__setattr__(self, "where", self.conditions)
+        object.__setattr__(self, "by", tuple(self.by))
+        named = [*self.by, *(name for name, _ in self.conditions)]
+        for name in named:
+            if named.count(name) > 1:
+                raise ValueError(f"attribute {name!r}: expected it once, in by or in where")
         if self.categories is not None:
             object.__setattr__(self, "categories", tuple(self.categories))
         if not 1 <= self.windows <= MOST_WINDOWS:
             raise ValueError(f"windows = {self.windows}: expected 1 to {MOST_WINDOWS:,}")
+
+    @property
+    def conditions(self) -> tuple[tuple[str, str | None], ...]:
+        """The attributes in `where`, each with its value."""
+        return tuple(self.where.items()) if isinstance(self.where, Mapping) else self.where
+
+    @property
+    def is_sliced(self) -> bool:
+        """Whether it asks for slices."""
+        return bool(self.by or self.where)
 
     @property
     def has_window(self) -> bool:
@@ -84,6 +109,28 @@ class Query:
 
 EVERYTHING = Query()
 """The running total, as it is shown where nothing else is asked."""
+
+
+def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
+    """Return what ``ATTRIBUTE=VALUE`` says, for `where`; the value "none" as None.
+
+    Raises
+    ------
+    ValueError
+        If a text has another form.
+
+    Examples
+    --------
+    >>> conditions(["country=DE", "version=none"])
+    (('country', 'DE'), ('version', None))
+    """
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"where = {text!r}: expected ATTRIBUTE=VALUE, as in country=DE")
+        found.append((name, None if value == NONE else value))
+    return tuple(found)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

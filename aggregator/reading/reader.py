@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
 from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
 from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.slices import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
@@ -75,7 +77,19 @@ class Reader:
             raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
 
-    def estimate(self, name: str, start: Time = None, end: Time = None, **options: Any) -> Estimate:
+    @overload
+    def estimate(
+        self, name: str, start: Time = None, end: Time = None, *, by: Sequence[str], **options: Any
+    ) -> Slices: ...
+
+    @overload
+    def estimate(
+        self, name: str, start: Time = None, end: Time = None, **options: Any
+    ) -> Estimate: ...
+
+    def estimate(
+        self, name: str, start: Time = None, end: Time = None, **options: Any
+    ) -> Estimate | Slices:
         """Estimate a metric over a window of event time.
 
         Parameters
@@ -89,10 +103,10 @@ class Reader:
 
         Returns
         -------
-        Estimate
+        Estimate or Slices
             With a status: ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or
             ``expired``. Of a metric that is collected in trust, the latest release of a pane in the
-            window.
+            window. With attributes in `by`, an estimate for each of their slices.
 
         Raises
         ------
@@ -102,7 +116,25 @@ class Reader:
             If the window is empty, or a release was not drawn as it is asked for.
         """
         query = Query(start, end, **options)
-        return self.answer(self.window(name, query), query)
+        window = self.window(name, query)
+        return self.answer_slices(window, query) if query.by else self.answer(window, query)
+
+    @staticmethod
+    def answer_slices(window: Window, query: Query) -> Slices:
+        """Estimate each slice of a window that was read before.
+
+        Parameters
+        ----------
+        window : Window
+        query : Query
+            With attributes in `by`.
+
+        Raises
+        ------
+        ValueError
+            If it cannot be asked so.
+        """
+        return LocalPlan.answer_slices(window, query)
 
     @staticmethod
     def answer(window: Window, query: Query = EVERYTHING) -> Estimate:
@@ -162,6 +194,7 @@ class Reader:
             If it cannot be said how far a partition is counted.
         """
         plan = self._plan(name)
+        Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
         overview.check()
         return plan.describe(overview, query)
 

@@ -75,6 +75,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
     once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
     without `influence`.
+    `where`: it is of the reports of devices with these attributes alone ("other" for a value that
+    is not declared, null for devices that did not say); `coverage` is the share of the window's
+    reports that tables of such slices have.
     """
 
     metric: str
@@ -108,6 +111,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int | UnsetType = UNSET
     radius: Number | UnsetType = UNSET
     simplex: list[Number] | UnsetType = UNSET
+    where: dict[str, str | None] | UnsetType = UNSET
+    coverage: Number | UnsetType = UNSET
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +205,8 @@ def answer(
         left_out=UNSET if top is None else len(found.labels) - len(shown.labels),
         simplex=UNSET if nearest is None else plain(nearest),  # type: ignore[arg-type]
         **{name: getattr(found, name) for name in SAME},
+        where=UNSET if window.grouping is None else dict(window.grouping.conditions),
+        coverage=UNSET if window.grouping is None else window.coverage,
         **SHAPES[metric.shape](window, found, shown),
     )
 

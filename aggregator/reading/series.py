@@ -211,7 +211,7 @@ class SeriesReader:
         part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
         found = [
             place
-            for place in self.reader.sums.find(part, grains)
+            for place in self.reader.sums.find(part, (*grains, "pane"))
             if (place[1].start - origin) // plan.step_ms in wanted
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}

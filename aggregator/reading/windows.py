@@ -7,6 +7,7 @@ import datetime
 import math
 from collections.abc import Mapping
 
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Time
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
@@ -23,6 +24,18 @@ class Sums:
     """The statistic of the reports in a window."""
 
     statistic: Counts
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceSums:
+    """The statistics of the slices that are asked for, shape (slices, cells).
+
+    `coverage` is the share of the window's reports that tables of slices have; None if unknown.
+    While a window grows, its reports and the tables are not read at the same moment.
+    """
+
+    statistics: Counts
+    coverage: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +72,7 @@ class Window:
     status : str
         ``not_ready`` (nothing was counted, or asked, yet), ``provisional`` (more can come),
         ``final``, or ``expired``: Redis has a part of it at most, and none of that is here.
-    content : Sums, Release or SearchState, optional
+    content : Sums, SliceSums, Release or SearchState, optional
         What is in it; None until it is read.
     arrived_ms : int
         When the last counted report of the metric reached Kafka; -1 for never.
@@ -75,13 +88,15 @@ class Window:
         Whether its start moves: the last stretch of event time.
     changed_ms : int or None
         When the policy of weights was changed last; None: never.
+    grouping : Grouping or None
+        Which slices are asked for; None: the whole metric.
     """
 
     metric: Metric
     start_ms: int | None = None
     end_ms: int | None = None
     status: str
-    content: Sums | Release | SearchState | None = None
+    content: Sums | SliceSums | Release | SearchState | None = None
     arrived_ms: int = NEVER
     policy: str = DEFAULT_POLICY
     watermarks: Mapping[int, Watermark] = dataclasses.field(default_factory=dict)
@@ -89,6 +104,7 @@ class Window:
     overview: TopicProgress = dataclasses.field(default_factory=lambda: TopicProgress({}, {}))
     slides: bool = False
     changed_ms: int | None = None
+    grouping: Grouping | None = None
 
     def with_sums(self, statistic: Counts) -> Window:
         """Return the window with the statistic of its reports."""
@@ -111,7 +127,13 @@ class Window:
 
     @property
     def sums(self) -> Counts:
-        """The statistic of its reports, or of the answers to the round that is open."""
+        """The statistic of its reports, or of the answers to the round that is open.
+
+        Of slices: of those that are asked for, all together.
+        """
+        if isinstance(self.content, SliceSums):
+            total: Counts = self.content.statistics.sum(axis=0)
+            return total
         assert isinstance(self.content, Sums | SearchState)  # noqa: S101
         return self.content.statistic
 
@@ -131,6 +153,11 @@ class Window:
     def is_running_total(self) -> bool:
         """Whether it is everything that was counted."""
         return self.start_ms is None and self.end_ms is None
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of its reports that the answer is made of; None: all, or it is not known."""
+        return self.content.coverage if isinstance(self.content, SliceSums) else None
 
     @property
     def panes(self) -> int | None:
@@ -223,6 +250,25 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
     first = None if first is None else metric.pane_start(first)
     last = None if last is None else -metric.pane_start(-last)
     return first, last
+
+
+def widened(first: int | None, last: int | None, width_ms: int) -> tuple[int | None, int | None]:
+    """Return the edges of a window, widened to whole stretches.
+
+    Parameters
+    ----------
+    first, last : int or None
+        Milliseconds since the epoch; None: unbounded.
+    width_ms : int
+        Of a stretch.
+
+    Examples
+    --------
+    >>> widened(5, 12, 10), widened(None, 20, 10)
+    ((0, 20), (None, 20))
+    """
+    first = None if first is None else first - first % width_ms
+    return first, None if last is None else last + -last % width_ms
 
 
 def _milliseconds(moment: Time) -> int | None:

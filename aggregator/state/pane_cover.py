@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from aggregator.state.pane_keys import GRAINS_MS
+from aggregator.state.pane_keys import width_ms
 from estimators import Metric
 
 COARSE = ("day", "hour")
+GRAINS = (*COARSE, "pane")
 
 
 class Span(NamedTuple):
@@ -24,7 +25,7 @@ def spans(
     closed_ms: int,
     start: int | None,
     end: int | None,
-    grains: tuple[str, ...] = COARSE,
+    grains: tuple[str, ...] = GRAINS,
 ) -> Iterator[Span]:
     """Cut a window into the spans with the fewest panes.
 
@@ -36,7 +37,7 @@ def spans(
     start, end : int or None
         On edges of the metric's panes, in ms since the epoch.
     grains : tuple of str
-        The coarse grains that may be used, the coarsest first.
+        Those that may be used, the coarsest first.
 
     Examples
     --------
@@ -50,14 +51,16 @@ def spans(
     """
     if start is not None and end is not None and start >= end:
         return
-    if not grains:
-        yield Span("pane", start, end)
-        return
     grain, *finer = grains
-    width = GRAINS_MS[grain]
+    if not finer:
+        yield Span(grain, start, end)
+        return
+    width, finest = width_ms(grain, metric), width_ms(grains[-1], metric)
+    assert width is not None  # noqa: S101
+    assert finest is not None  # noqa: S101
     last = (closed_ms if end is None else min(end, closed_ms)) // width * width
     first = None if start is None else -(-start // width) * width
-    exists = metric.pane_ms < width and width % metric.pane_ms == 0
+    exists = finest < width and width % finest == 0
     if not exists or (first is not None and first >= last):
         yield from spans(metric, closed_ms, start, end, tuple(finer))
         return

@@ -45,7 +45,13 @@ def counted_keys(metric: Metric) -> list[str]:
 
 
 def slices_key(metric: Metric, chunk: int) -> str:
-    """Return the key of one chunk of a metric's slices: what their codes mean is part of it."""
+    """Return the key of one chunk of a metric's slices: what their codes mean is part of it.
+
+    Raises
+    ------
+    ValueError
+        If the metric has no slices.
+    """
     if metric.slicing is None:
         raise ValueError(f"metric {metric.name!r} has no slices")
     return f"{metric_key(metric.name, metric.revision)}~{metric.slicing.key}.{chunk}"

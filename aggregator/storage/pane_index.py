@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import Span
-from aggregator.state.pane_keys import PaneKey
+from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.storage import consistent_read, parsing, sizes
 from aggregator.storage.commands import Command, Commands, ask_each
 from aggregator.storage.redis_keys import tag
@@ -145,6 +145,28 @@ class PaneIndex:
         key = f"{tag(self._topic, partition)}:indexed"
         return sorted(parsing.indexed(key, member) for member in self._commands.members(key))
 
+    def slice_keys(self, metric: str, partitions: Sequence[int]) -> list[str]:
+        """Return the keys of a metric's tables of slices, chunk by chunk, in any of partitions.
+
+        Parameters
+        ----------
+        metric : str
+            Name and revision, as in keys.
+        partitions : sequence of int
+            Where to look.
+        """
+        places = [f"{tag(self._topic, number)}:indexed" for number in partitions]
+        found = self._commands.ask([("SMEMBERS", place) for place in places])
+        start = f":{metric}~".encode()
+        return sorted(
+            {
+                parsing.indexed(place, member)[1]
+                for place, members in zip(places, found, strict=True)
+                for member in members
+                if start in member
+            }
+        )
+
     def lost(self, partition: int) -> list[StateUnreadable]:
         """Return which indexes, and sets of what there is, lack some of what was committed."""
         prefix = tag(self._topic, partition)
@@ -227,15 +249,18 @@ class PaneIndex:
         """Return what makes up running totals of metrics: closed panes, and open ones."""
 
         def reads(opened: Collection[bytes]) -> list[Command]:
-            panes: dict[bytes, list[bytes]] = {metric.encode(): [] for metric in metrics}
+            grains = {metric: (SLICES, SLICES_TOTAL) for metric in metrics if "~" in metric}
+            grains |= {metric: ("pane", "total") for metric in metrics if metric not in grains}
+            panes: dict[bytes, list[bytes]] = {
+                f"{grains[metric][0]}:{metric}".encode(): [] for metric in metrics
+            }
             for member in sorted(opened):
-                grain, _, rest = member.partition(b":")
-                if grain == b"pane" and (mine := panes.get(rest.partition(b":")[0])) is not None:
+                if (mine := panes.get(member.rsplit(b":", 2)[0])) is not None:
                     mine.append(member)
             commands: list[Command] = []
             for metric, members in zip(metrics, panes.values(), strict=True):
                 keys = (parsing.opened(f"{prefix}:open", member)[0] for member in members)
-                commands.append(("GET", f"{prefix}:total:{metric}:0"))
+                commands.append(("GET", f"{prefix}:{grains[metric][1]}:{metric}:0"))
                 commands += [("GET", f"{prefix}:{key}") for key in keys]
             return commands
 

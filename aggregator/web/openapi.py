@@ -43,8 +43,8 @@ def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict
         Of the metrics: examples.
     """
     operations, names = list(operations), list(names)
-    bodies = [c.schema for o in operations for c in (*o.answers.values(), o.body) if c]
-    types = dict.fromkeys([*(s for s in bodies if s is not None), *LIVE, ProblemDetails])
+    bodies = [s for o in operations for c in (*o.answers.values(), o.body) if c for s in c.schemas]
+    types = dict.fromkeys([*bodies, *LIVE, ProblemDetails])
     (*schemas,), components = msgspec.json.schema_components(list(types), ref_template=TEMPLATE)
     known = dict(zip(types, schemas, strict=True))
     for schema in components.values():
@@ -120,7 +120,8 @@ def _responses(operation: Operation, known: Mapping[Any, Any]) -> dict[str, Any]
 
 
 def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
-    schema = content.plain if content.schema is None else known[content.schema]
+    schemas = [known[one] for one in content.schemas]
+    schema = {"anyOf": schemas} if len(schemas) > 1 else (*schemas, content.plain)[0]
     media = {name: {"schema": schema} for name in content.media}
     media |= {name: {"schema": {"type": "string", "format": "binary"}} for name in content.binary}
     return {"description": content.described, "content": media}

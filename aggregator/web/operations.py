@@ -27,6 +27,8 @@ class Content:
     described : str
     schema : struct, optional
         What it has in JSON.
+    or_schema : struct, optional
+        What else it may have.
     media : tuple of str
     plain : mapping
         The schema where there is no struct.
@@ -39,6 +41,12 @@ class Content:
     media: tuple[str, ...] = (JSON,)
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
     binary: tuple[str, ...] = ()
+    or_schema: Any = None
+
+    @property
+    def schemas(self) -> list[Any]:
+        """The structs that it may have."""
+        return [one for one in (self.schema, self.or_schema) if one is not None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

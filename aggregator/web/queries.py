@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.reading.query import MOST_WINDOWS
+from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations
 from estimators.errors import meant, readable
@@ -80,6 +80,24 @@ WeightsFixed = Annotated[
 ]
 
 
+By = Annotated[
+    list[Annotated[str, Meta(max_length=64)]],
+    Meta(
+        max_length=16,
+        description="An estimate for each value of this attribute of devices; may be repeated.",
+    ),
+]
+Where = Annotated[
+    list[Annotated[str, Meta(max_length=200)]],
+    Meta(
+        max_length=16,
+        description="Only reports of devices with this value of an attribute, as in country=DE "
+        "(other: a value that is not declared; none: devices that did not say); may be repeated.",
+        examples=["country=DE"],
+    ),
+]
+
+
 class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
     """What is asked of an estimate and of a series."""
 
@@ -114,6 +132,12 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     windows: Windows = 1
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
     target: Literal["population", "sample"] = "population"
+    by: By = []
+    where: Where = []
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of a :class:`aggregator.reading.query.Query`."""
+        return {**super().fields(), "where": conditions(self.where)}
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):

@@ -16,6 +16,7 @@ from aggregator.reading import serialization
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
+from aggregator.reading.slice_answers import SlicesAnswer, slices_answer
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
@@ -107,7 +108,13 @@ async def show_round(service: Service, request: Request) -> Response:
     path="/v1/metrics/{name}/estimate",
     summary="A metric's estimate and its confidence bounds over a window of event time.",
     query=EstimateParameters,
-    answers={200: Content("The answer; its status says how reliable it is.", Answer)},
+    answers={
+        200: Content(
+            "The answer; its status says how reliable it is. With `by`, one for each slice.",
+            Answer,
+            or_schema=SlicesAnswer,
+        )
+    },
     conditional=True,
     problems=(400, 404, 503),
 )
@@ -123,9 +130,11 @@ async def estimate(service: Service, request: Request) -> Response:
         with asking():
             return reader.describe(overview, name, query)
 
-    def compute() -> Answer:
+    def compute() -> Answer | SlicesAnswer:
         window = reader.read(described)
         with asking():
+            if query.by:
+                return slices_answer(reader.answer_slices(window, query))
             found = reader.answer(window, query)
         return serialization.answer(window, found, query.top)
 

@@ -12,13 +12,16 @@ from aggregator.cli.commands.options import (
     metric_argument,
     opened_reader,
     settings_options,
+    slice_options,
 )
 from aggregator.cli.format import SHOWN, Shown, as_text
+from aggregator.cli.slice_tables import scope_lines, slices_as_text
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
-from aggregator.reading.query import MOST_WINDOWS, Query
+from aggregator.reading.query import MOST_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
+from aggregator.reading.slice_answers import as_dict as as_rows
 from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project
@@ -80,10 +83,11 @@ from estimators.weights import WEIGHTINGS
     multiple=True,
     help="Show only this category; may be repeated. With an open vocabulary: any string.",
 )
+@slice_options
 @click.option(
     "--pointwise",
     is_flag=True,
-    help="Make the bounds hold for each category by itself, not for all at once.",
+    help="Make the bounds hold for each category and slice by itself, not for all at once.",
 )
 @click.option(
     "--simplex",
@@ -97,6 +101,7 @@ def estimate(
     settings: Settings,
     metric: str,
     categories: tuple[str, ...],
+    where: tuple[str, ...],
     pointwise: bool,
     simplex: bool,
     as_json: bool,
@@ -116,14 +121,24 @@ def estimate(
     beta is shared among all alternatives, because you may have chosen the answer after looking at
     the others. The answer without --weights is not among them: to compare with it, name its policy
     too.
+
+    With --by there is an answer for each value of an attribute of devices, and the bounds of all
+    hold together. With --where only reports of such devices count; choose the value before you look
+    at others, or use --by. A window by attributes is widened to whole stretches of by_pane.
     """
     reader = opened_reader(settings)
     definition = reader.metric(metric)
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     try:
-        query = Query(categories=categories or None, simultaneous=not pointwise, **parameters)
+        query = Query(
+            categories=categories or None,
+            simultaneous=not pointwise,
+            where=conditions(where),
+            **parameters,
+        )
         read = reader.window(metric, query)
+        slices = reader.answer_slices(read, query) if query.by else None
         found = reader.answer(read, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
@@ -136,8 +151,13 @@ def estimate(
     if not found.reports:  # they may be its own, under a name or a definition nobody counts
         notes += LeftOut("", refused_reports(overview, "")).lines()
     if as_json:
-        click.echo(json.dumps(as_dict(read, found, query.top, nearest)))
+        answer = as_dict(read, found, query.top, nearest) if slices is None else as_rows(slices)
+        click.echo(json.dumps(answer))
         for line in notes:
             click.echo(line, err=True)
+    elif slices is not None:
+        click.echo(slices_as_text(slices, notes))
     else:
-        click.echo(as_text(Shown(read, found, query.top or SHOWN, nearest), notes))
+        about = scope_lines(read) if query.is_sliced else []
+        shown = Shown(read, found, query.top or SHOWN, nearest)
+        click.echo(as_text(shown, about + notes))

@@ -122,6 +122,24 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def slice_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which slices are asked for."""
+    by = click.option(
+        "--by",
+        multiple=True,
+        metavar="ATTRIBUTE",
+        help="Show each value of this attribute of devices; may be repeated.",
+    )
+    where = click.option(
+        "--where",
+        multiple=True,
+        metavar="ATTRIBUTE=VALUE",
+        help="Count only reports of devices with this value (other: not declared; none: not sent); "
+        "may be repeated.",
+    )
+    return by(where(command))
+
+
 workers_option = click.option(
     "--workers",
     type=click.IntRange(1),

@@ -8,10 +8,12 @@ import time
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
 from aggregator.reading.coverage import chosen_among, covers
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import Plan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.reading.windows import Window, window_status
+from aggregator.reading.slices import SliceEstimate, Slices, SliceTables
+from aggregator.reading.windows import SliceSums, Sums, Window, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric
 
@@ -26,21 +28,28 @@ class LocalPlan(Plan[LocalMetric]):
         """Return a window with what is known before its sums are read."""
         watermarks, metric = self.watermarks(overview), self.metric
         first, last = self.edges(query, watermarks)
+        grouping = Grouping.of(metric, query)
+        if grouping is not None:
+            first, last = widened(first, last, grouping.slicing.pane_ms)
         status = window_status(watermarks, overview.closed(self.key), last)
         policy = self.policy(overview)
         expires = metric.retention_ms is not None and (first, last) != (None, None)
         until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
-        asked = (self.key, first, last, status, policy)
+        asked = (self.key, first, last, status, policy, grouping)
         facts = (*asked, self.counted(overview), sorted(watermarks.items()), until)
-        edges = {"start_ms": first, "end_ms": last}
+        fields = {"start_ms": first, "end_ms": last, "grouping": grouping}
         return self.window(
-            overview, query, watermarks, facts, status=status, policy=policy, **edges
+            overview, query, watermarks, facts, status=status, policy=policy, **fields
         )
 
     def read(self, window: Window) -> Window:
         """Return a window with its sums; final only if all of it was read from one history."""
         try:
-            found = window.with_sums(self.sums.of_window(window))
+            if window.grouping is None:
+                found = window.with_sums(self.sums.of_window(window))
+            else:
+                content = SliceTables(self.sums, self.metric).read(window, window.grouping)
+                found = dataclasses.replace(window, content=content)
         except PaneExpired:
             return window.expired()
         if window.status == "final" and not self.store.is_same_history(window.overview):
@@ -48,8 +57,16 @@ class LocalPlan(Plan[LocalMetric]):
         return found
 
     @staticmethod
-    def answer(window: Window, query: Query) -> Estimate:
-        """Return the estimate from the sums of a window."""
+    def answer(window: Window, query: Query, simultaneous: int = 1) -> Estimate:
+        """Return the estimate from the sums of a window.
+
+        Parameters
+        ----------
+        window : Window
+        query : Query
+        simultaneous : int
+            So many answers like this one share beta.
+        """
         metric, beta = window.metric, query.beta
         assert isinstance(metric, LocalMetric)  # noqa: S101
         if window.is_running_total and not window.slides:
@@ -62,7 +79,7 @@ class LocalPlan(Plan[LocalMetric]):
         among = chosen_among(window, query)
         estimate = metric.estimate(
             window.sums,
-            beta / (among * query.windows),
+            beta / (among * query.windows * simultaneous),
             window.policy if query.weights is None else query.weights,
             known,
             query.target,
@@ -82,9 +99,35 @@ class LocalPlan(Plan[LocalMetric]):
             weights_fixed=query.weights_fixed,
         )
 
+    @classmethod
+    def answer_slices(cls, window: Window, query: Query) -> Slices:
+        """Return the estimates of the slices of a window; those with few reports have none."""
+        grouping, content = window.grouping, window.content
+        assert grouping is not None  # noqa: S101
+        assert isinstance(content, SliceSums)  # noqa: S101
+        metric, statistics = window.metric, content.statistics
+        reports = [int(metric.counts(row).sum()) for row in statistics]
+        enough = sum(number >= metric.minimum_reports for number in reports)
+        # which slices have enough reports says nothing of values, but of a total it changes
+        simultaneous = max(1, enough) if window.status == "final" else grouping.size
+        if not query.simultaneous:
+            simultaneous = 1
+        ordered = grouping.order(reports)
+        found = []
+        for group in ordered[: query.top]:
+            one = dataclasses.replace(window, content=Sums(statistics[group]))
+            estimate = None
+            if reports[group] >= metric.minimum_reports:
+                estimate = cls.answer(one, query, simultaneous)
+            found.append(SliceEstimate(grouping.slice(group), reports[group], estimate))
+        left = len(ordered) - len(found)
+        return Slices(window, query, tuple(found), simultaneous, left)
+
     def series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
         """Return the steps of a series: of whole panes, about 200 of them unless it says."""
         metric = self.metric
+        if query.is_sliced:
+            raise ValueError("by, where: expected none for a series")
         labels, _ = metric.domain.select(query.categories)
         first, last = self._range(window)
         wished = None if query.step is None else steps.whole_panes(metric, query.step)

@@ -1,0 +1,81 @@
+"""`dither slices`: which slices of a metric have reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import (
+    Moment,
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    slice_options,
+)
+from aggregator.cli.format import table
+from aggregator.cli.slice_tables import scope_lines
+from aggregator.config.settings import Settings
+from aggregator.reading.query import Query, conditions
+from aggregator.reading.reader import Reader
+from aggregator.reading.slice_answers import values
+from aggregator.reading.windows import SliceSums
+from estimators.metrics.attributes import NONE
+
+
+@click.command()
+@metric_argument()
+@click.option("--from", "start", type=Moment(), help="Start of the window.")
+@click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
+@slice_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def slices(
+    settings: Settings,
+    metric: str,
+    by: tuple[str, ...],
+    where: tuple[str, ...],
+    as_json: bool,
+    **parameters: Any,
+) -> None:
+    """Show which slices of a metric have reports, and how many.
+
+    A slice is a combination of the values of the attributes by which the metric is summed. Nothing
+    is estimated: the number of reports says nothing of anybody's value.
+    """
+    reader = Reader(opened_store(settings), defined_metrics(settings))
+    slicing = reader.metric(metric).slicing
+    try:
+        chosen = conditions(where)
+        named = {name for name, _ in chosen}
+        every = [name for name in (slicing.attributes if slicing else ()) if name not in named]
+        query = Query(by=by or every, where=chosen, **parameters)
+        window = reader.window(metric, query)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    grouping, content = window.grouping, window.content
+    if grouping is None or not isinstance(content, SliceSums):
+        raise click.UsageError(
+            f"metric {metric!r} has no slices: name attributes as `by` in its definition"
+        )
+    counts = [int(window.metric.counts(row).sum()) for row in content.statistics]
+    found = [(grouping.slice(group), counts[group]) for group in grouping.order(counts)]
+    if as_json:
+        rows = [{"slice": _plain(one), "reports": reports} for one, reports in found]
+        about = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
+        click.echo(json.dumps({**about, "coverage": window.coverage, "slices": rows}))
+        return
+    cells = [
+        (*(NONE if value is None else value for value in one.values()), reports)
+        for one, reports in found
+    ]
+    click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))
+
+
+def _plain(one: Any) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(values(one))

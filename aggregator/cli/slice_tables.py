@@ -1,0 +1,101 @@
+"""Answers by attributes of devices as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aggregator.cli.format import SHAPES, Shown, table
+from aggregator.reading.grouping import Slice
+from aggregator.reading.slices import Slices
+from aggregator.reading.windows import Window
+from aggregator.timestamps import iso
+from estimators.estimate import Estimate
+from estimators.metrics.attributes import NONE
+from estimators.rounding import certainty, common_decimals, interval
+from estimators.shapes import Shape
+
+TOP = 3
+"""Categories of a slice that are shown."""
+
+
+def slices_as_text(found: Slices, told: Sequence[str] = ()) -> str:
+    """Return the estimates of slices for people.
+
+    Parameters
+    ----------
+    found : Slices
+    told : sequence of str
+        Lines on what the answer does not contain.
+    """
+    window, query = found.window, found.query
+    together = "each slice by itself"
+    if found.simultaneous > 1:
+        together = f"all {found.simultaneous} slices together"
+    bound = window.bound if query.bound == "auto" else query.bound
+    lines = [
+        f"{window.metric.name}: {window.metric.description or window.metric.kind}",
+        f"status     {found.status}",
+        *scope_lines(window),
+        *told,
+        f"bounds     {certainty(query.beta)} {bound}, {query.target}, for {together}",
+        "",
+        _table(found),
+    ]
+    if found.left_out:
+        lines.append(f"and {found.left_out} more slices (--top)")
+    if any(one.estimate is None for one in found.slices):
+        least = window.metric.minimum_reports
+        lines.append(f"- fewer than {least} reports (minimum_reports)")
+    return "\n".join(lines)
+
+
+def scope_lines(window: Window) -> list[str]:
+    """Return lines on the window of slices, and on how much of it they cover."""
+    coverage, grouping = window.coverage, window.grouping
+    begin, end = iso(window.start_ms) or "the first report", iso(window.end_ms) or "now"
+    lines = [f"window     from {begin} to {end}"]
+    if grouping is not None and grouping.where:
+        lines.append(f"where      {slice_name(grouping.conditions)}")
+    share = "unknown: panes of the window have expired"
+    if coverage is not None:
+        share = f"{100 * coverage:.4g}% of the window's reports are in tables of slices"
+    return [*lines, f"coverage   {share}"]
+
+
+def slice_name(one: Slice) -> str:
+    """Return a slice in words.
+
+    Examples
+    --------
+    >>> slice_name({"country": "DE", "version": None})
+    'country=DE, version=none'
+    """
+    return ", ".join(f"{name}={NONE if value is None else value}" for name, value in one.items())
+
+
+def _table(found: Slices) -> str:
+    metric, by = found.window.metric, found.query.by
+    rows: list[tuple[Any, ...]] = []
+    known = [one.estimate for one in found.slices if one.estimate is not None]
+    if metric.shape is Shape.NUMBER:
+        places = common_decimals(*([float(n) for n in column] for column in _columns(known)))
+    for one in found.slices:
+        names = [NONE if value is None else value for value in one.slice.values()]
+        if one.estimate is None:
+            numbers: tuple[str, ...] = ("-",)
+        elif metric.shape is Shape.NUMBER:
+            estimate = one.estimate
+            bounds = [float(x) for x in (estimate.shown, estimate.lower, estimate.upper)]
+            numbers = tuple(interval(bounds, places))
+        else:
+            numbers = (SHAPES[metric.shape].line(Shown(found.window, one.estimate, TOP)),)
+        rows.append((*names, one.reports, *numbers))
+    width = max((len(row) for row in rows), default=0)
+    head = (*by, "reports", *(("value", "lower", "upper")[: max(0, width - len(by) - 1)]))
+    return table(head, [(*row, *[""] * (width - len(row))) for row in rows])
+
+
+def _columns(known: Sequence[Estimate]) -> list[list[Any]]:
+    rows = [(one.shown, one.lower, one.upper) for one in known]
+    return [list(column) for column in zip(*rows, strict=True)][1:]

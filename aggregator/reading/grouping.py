@@ -1,0 +1,137 @@
+"""Which slices a question asks for: by the values of some attributes, where others have one."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from aggregator.reading.query import Query
+from estimators import Metric
+from estimators.errors import meant
+from estimators.estimate import Counts
+from estimators.metrics.attributes import NONE, Codes, Slicing
+
+Slice = Mapping[str, str | None]
+"""The values of a slice by attribute: "other" for one that is not declared, None for none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grouping:
+    """The slices of an answer: one for each combination of values of the attributes in `by`.
+
+    Attributes
+    ----------
+    slicing : Slicing
+        The metric's.
+    by : tuple of str
+    where : mapping of str to int
+        The place of the only value that counts, by attribute.
+    """
+
+    slicing: Slicing
+    by: tuple[str, ...]
+    where: Mapping[str, int]
+
+    @classmethod
+    def of(cls, metric: Metric, query: Query) -> Grouping | None:
+        """Return the slices that a query asks for; None if it asks for none.
+
+        Raises
+        ------
+        ValueError
+            If the metric does not have them.
+        """
+        if not query.is_sliced:
+            return None
+        slicing = metric.slicing
+        if slicing is None:
+            raise ValueError(
+                f"metric {metric.name!r} has no slices: name attributes as `by` in its definition"
+            )
+        where: dict[str, int] = {}
+        for name in (*query.by, *(name for name, _ in query.conditions)):
+            if name not in slicing.attributes:
+                raise ValueError(f"attribute {name!r}: {meant(name, slicing.attributes)}")
+        for name, value in query.conditions:
+            words = slicing.words(name)
+            if value not in words:
+                known = [NONE if word is None else word for word in words]
+                raise ValueError(f"{name} = {value!r}: {meant(str(value), known)}")
+            where[name] = words.index(value)
+        return cls(slicing, tuple(query.by), where)
+
+    @property
+    def conditions(self) -> Slice:
+        """The attributes in `where`, each with its value."""
+        return {name: self.slicing.words(name)[place] for name, place in self.where.items()}
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """How many values each attribute of `by` has."""
+        return tuple(len(self.slicing.words(name)) for name in self.by)
+
+    @property
+    def size(self) -> int:
+        """How many slices there can be."""
+        return math.prod(self.places)
+
+    def slice(self, group: int) -> Slice:
+        """Return the values of one of the slices."""
+        indices = np.unravel_index(group, self.places) if self.by else ()
+        return {
+            name: self.slicing.words(name)[int(place)]
+            for name, place in zip(self.by, indices, strict=True)
+        }
+
+    def fits(self, slicing: Slicing) -> bool:
+        """Return whether tables of another definition have the same values for what is asked."""
+        return slicing.pane_ms == self.slicing.pane_ms and all(
+            slicing.attributes.get(name) == self.slicing.attributes[name]
+            for name in (*self.by, *self.where)
+        )
+
+    def group(self, slicing: Slicing, statistics: Counts) -> Counts:
+        """Return the statistics of the slices that are asked for.
+
+        Parameters
+        ----------
+        slicing : Slicing
+            Of the tables.
+        statistics : ndarray of int64, shape (slicing.size, cells)
+            Their sums by code.
+
+        Returns
+        -------
+        ndarray of int64, shape (size, cells)
+        """
+        digits = slicing.digits(np.arange(slicing.size))
+        chosen = np.ones(slicing.size, dtype=np.bool_)
+        for name, place in self.where.items():
+            chosen &= digits[name] == place
+        group: Codes = np.zeros(slicing.size, dtype=np.int64)
+        for name, places in zip(self.by, self.places, strict=True):
+            group = group * places + digits[name]
+        found = np.zeros((self.size, statistics.shape[1]), dtype=np.int64)
+        np.add.at(found, group[chosen], statistics[chosen])
+        return found
+
+    def order(self, reports: Sequence[int]) -> list[int]:
+        """Return the slices with reports: most first, those with `other` or `none` values last.
+
+        Parameters
+        ----------
+        reports : sequence of int
+            Of each slice.
+        """
+
+        def rank(group: int) -> tuple[int, int]:
+            undeclared = sum(
+                value not in self.slicing.attributes[name]
+                for name, value in self.slice(group).items()
+            )
+            return undeclared, -reports[group]
+
+        return sorted((group for group, number in enumerate(reports) if number), key=rank)

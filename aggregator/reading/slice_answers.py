@@ -1,0 +1,125 @@
+"""Answers by attributes of devices as plain values: one form for `--json`, HTTP and events."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from aggregator.reading.coverage import covers
+from aggregator.reading.grouping import Slice
+from aggregator.reading.serialization import Moment, Numbers, Status, plain
+from aggregator.reading.slices import SliceEstimate, Slices
+from aggregator.state.watermark import NEVER
+from aggregator.timestamps import iso
+from estimators.metrics.attributes import OTHER
+
+
+class Undeclared(msgspec.Struct, frozen=True):
+    """A value that devices sent and that is not declared, whatever it was."""
+
+    other: Literal[True] = True
+
+
+Value = str | Undeclared | None
+"""Of an attribute; null: the devices did not say."""
+
+
+class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice. Its numbers are null where it has fewer reports than `minimum_reports`."""
+
+    slice: dict[str, Value]
+    reports: int
+    status: Status
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    unbiased: Numbers
+
+
+class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a metric by attributes of devices, over a window of event time.
+
+    There is an entry for each combination of values of `by` that has reports, where the attributes
+    in `where` have those values: most reports first, then those with a value that is not declared,
+    or none. `left_out` more are not shown. A value is null where the devices did not say, and
+    `{"other": true}` where it is not declared. All bounds hold together over `simultaneous` slices,
+    with probability 1 - beta. `coverage` is the share of the window's reports that is in tables of
+    slices; null: not known. The other fields are those of an answer.
+    """
+
+    metric: str
+    unit: str
+    kind: str
+    by: list[str]
+    where: dict[str, Value]
+    status: Status
+    start: Moment | None = msgspec.field(name="from")
+    end: Moment | None = msgspec.field(name="to")
+    updated: Moment | None
+    coverage: float | None
+    beta: float
+    bound: str
+    covers: str
+    target: str
+    policy: str
+    simultaneous: int
+    slices: list[SliceAnswer]
+    left_out: int
+    categories: list[str] | UnsetType = UNSET
+    coordinates: list[str] | UnsetType = UNSET
+
+
+def slices_answer(found: Slices) -> SlicesAnswer:
+    """Return the estimates of slices as plain values."""
+    window, query = found.window, found.query
+    metric, names = window.metric, window.metric.domain.names
+    labels, _ = metric.domain.select(query.categories)
+    known = [one.estimate for one in found.slices if one.estimate is not None]
+    together = f", for {found.simultaneous} slices together" if found.simultaneous > 1 else ""
+    return SlicesAnswer(
+        metric=metric.name,
+        unit=metric.unit,
+        kind=metric.kind,
+        by=list(query.by),
+        where=values(dict(query.conditions)),
+        status=found.status,  # type: ignore[arg-type]
+        start=iso(window.start_ms),
+        end=iso(window.end_ms),
+        updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
+        coverage=found.coverage,
+        beta=query.beta,
+        bound=window.bound if query.bound == "auto" else query.bound,
+        covers=covers(window, known[0], query) + together if known else "",
+        target=query.target,
+        policy=window.policy if query.weights is None else query.weights,
+        simultaneous=found.simultaneous,
+        slices=[_slice(one) for one in found.slices],
+        left_out=found.left_out,
+        **({names: list(labels)} if names else {}),
+    )
+
+
+def as_dict(found: Slices) -> dict[str, Any]:
+    """Return :func:`slices_answer` as a dict of the names in JSON."""
+    shown: dict[str, Any] = msgspec.to_builtins(slices_answer(found))
+    return shown
+
+
+def values(attributes: Slice) -> dict[str, Value]:
+    """Return attributes with their values as JSON has them."""
+    return {name: Undeclared() if value == OTHER else value for name, value in attributes.items()}
+
+
+def _slice(one: SliceEstimate) -> SliceAnswer:
+    estimate = one.estimate
+    return SliceAnswer(
+        slice=values(one.slice),
+        reports=one.reports,
+        status="too_few_reports" if estimate is None else estimate.status,  # type: ignore[arg-type]
+        value=None if estimate is None else plain(estimate.shown),
+        lower=None if estimate is None else plain(estimate.lower),
+        upper=None if estimate is None else plain(estimate.upper),
+        unbiased=None if estimate is None else plain(estimate.value),
+    )

@@ -1,0 +1,165 @@
+"""Answers by attributes of devices: the sums of the slices of a window, and their estimates."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from aggregator.errors import PaneExpired, StateUnreadable
+from aggregator.reading.grouping import Grouping, Slice
+from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.query import Query
+from aggregator.reading.windows import SliceSums, Window
+from aggregator.state.definition_history import Definitions
+from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, kept_ms, metric_key
+from aggregator.state.slice_tables import decode_rows
+from aggregator.storage.redis_keys import tag
+from estimators import Estimate, Metric
+from estimators.estimate import Counts
+from estimators.metrics.attributes import Slicing
+
+
+@dataclasses.dataclass(frozen=True)
+class SliceEstimate:
+    """One slice's reports, and its estimate; None if it has too few reports, or is not read."""
+
+    slice: Slice
+    reports: int
+    estimate: Estimate | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Slices:
+    """A metric by attributes of devices, over one window.
+
+    Attributes
+    ----------
+    window : Window
+        What was read.
+    query : Query
+    slices : tuple of SliceEstimate
+        Those with reports, most first; after these, those with a value that is not declared, or
+        none.
+    simultaneous : int
+        Over how many slices the bounds hold together.
+    left_out : int
+        Slices with reports that are not shown.
+    """
+
+    window: Window
+    query: Query
+    slices: tuple[SliceEstimate, ...]
+    simultaneous: int
+    left_out: int
+
+    @property
+    def status(self) -> str:
+        """The status of the window."""
+        return self.window.status
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the window's reports that is in tables of slices; None: not known."""
+        assert isinstance(self.window.content, SliceSums)  # noqa: S101
+        return self.window.content.coverage
+
+
+class SliceTables:
+    """Reads the tables of a metric's slices.
+
+    Parameters
+    ----------
+    sums : PaneSums
+    metric : Metric
+    """
+
+    def __init__(self, sums: PaneSums, metric: Metric) -> None:
+        self._sums, self._store, self._metric = sums, sums.store, metric
+        self._key = metric_key(metric.name, metric.revision)
+
+    def read(self, window: Window, grouping: Grouping) -> SliceSums:
+        """Return the sums of the slices of a window.
+
+        Raises
+        ------
+        StateUnreadable
+            If something that was counted is not there, and does not expire.
+        """
+        tables = self._tables(window)
+        cells = self._metric.zero().size
+        found, counted = np.zeros((grouping.size, cells), dtype=np.int64), 0
+        for name, statistics in tables.items():
+            slicing = self._slicing(name)
+            if slicing is not None and grouping.fits(slicing):
+                found += grouping.group(slicing, statistics[: slicing.size])
+                counted += int(self._metric.counts(statistics.sum(axis=0)).sum())
+        try:
+            whole = int(self._metric.counts(self._sums.of_window(window)).sum())
+        except PaneExpired:
+            return SliceSums(found, None)
+        return SliceSums(found, min(1.0, counted / whole) if whole else None)
+
+    def _tables(self, window: Window) -> dict[str, Counts]:
+        """Return the sums of all slices by code, for each meaning of the codes."""
+        keys = self._store.panes.slice_keys(self._key, [*window.watermarks])
+        totals: dict[str, Counts] = {}
+        for key in keys:
+            name = key.partition("~")[2].partition(".")[0]
+            if name not in totals:
+                slicing = self._slicing(name)
+                size = 0 if slicing is None else slicing.size
+                totals[name] = np.zeros((size, self._metric.zero().size), dtype=np.int64)
+        if window.is_running_total:
+            wanted = [(key, [*window.watermarks]) for key in keys]
+            for key, parts in zip(keys, self._store.panes.totals(wanted), strict=True):
+                for place, value in parts:
+                    self._add(totals, key, place, value)
+            return totals
+        for key in keys:
+            places = self._sums.find(window, (SLICES_DAY, SLICES), key)
+            stored = self._store.panes.statistics(places)
+            for (number, pane), found in zip(places, stored, strict=True):
+                place = f"{tag(self._store.topic, number)}:{pane}"
+                if found is not None:
+                    self._add(totals, key, place, found)
+                elif not self._may_expire(number, pane):
+                    raise StateUnreadable(place, "nothing", "slices that were counted")
+        return totals
+
+    def _may_expire(self, number: int, pane: PaneKey) -> bool:
+        if kept_ms(pane.grain, self._metric) is not None:
+            return True
+        return self._store.panes.expires(number, pane.metric)
+
+    def _add(self, totals: dict[str, Counts], key: str, place: str, value: bytes) -> None:
+        total = totals[key.partition("~")[2].partition(".")[0]]
+        if not len(total):  # nobody knows what its codes mean
+            return
+        try:
+            codes, rows = decode_rows(value, total.shape[1])
+            total[codes] += rows
+        except (ValueError, IndexError) as error:
+            expected = f"slices of {self._metric.name!r}"
+            raise StateUnreadable(place, str(error), expected) from None
+
+    def _slicing(self, name: str) -> Slicing | None:
+        """Return what the codes of a table mean; None if no definition of it is known."""
+        own = self._metric.slicing
+        if own is not None and own.key == name:
+            return own
+        return self._earlier.get(name)
+
+    @functools.cached_property
+    def _earlier(self) -> dict[str, Slicing]:
+        """The slicings of the definitions that were ever in force."""
+        found: dict[str, Slicing] = {}
+        for document in self._store.registry.definitions().values():
+            try:
+                metric = Definitions.decode(document).metrics.get(self._metric.name)
+            except ValueError:
+                continue
+            if metric is not None and metric.slicing is not None:
+                found[metric.slicing.key] = metric.slicing
+        return found

@@ -1,0 +1,263 @@
+"""Answers by attributes of devices are the sums of their slices, with bounds that hold together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator import Reader
+from aggregator.errors import StateUnreadable
+from aggregator.reading.query import Query
+from aggregator.reading.slices import Slices
+from aggregator.state.definition_history import Definitions
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
+from estimators import LocalMetric, Metric, define
+from producers.wire.reports_pb2 import Attribute
+from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
+
+HOUR, MINUTE = 3_600_000, 60_000
+TOPIC = "reports"
+PARTITIONS = 2
+VERSIONS = ["1", "2", "3"]
+BY: dict[str, Any] = {
+    "by": ["country", "version"],
+    "attributes": {"country": ["DE", "FR"], "version": VERSIONS},
+}
+
+
+def late(**fields: Any) -> LocalMetric:
+    known: dict[str, Any] = {
+        "name": "late",
+        "kind": "mean",
+        "mechanism": "randomized_response",
+        "range": (0, 1),
+        "levels": [1, 4],
+        "pane": "10m",
+        "minimum_reports": 60,
+        **BY,
+    }
+    return LocalMetric.require(define(**known | fields))
+
+
+LATE = late()
+PLAIN = define(
+    name="plain", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1], pane="10m"
+)
+METRICS: dict[str, Metric] = {"late": LATE, "plain": PLAIN}
+
+
+@dataclasses.dataclass
+class Device:
+    time_ms: int
+    country: str
+    version: str
+    values: list[int]
+
+
+def devices(count: int = 400, days: int = 3) -> list[Device]:
+    rng = np.random.default_rng(5)
+    return [
+        Device(
+            EPOCH + days * DAY * number // count,
+            str(rng.choice(["DE", "FR", "XX", ""], p=[0.6, 0.3, 0.08, 0.02])),
+            str(rng.choice([*VERSIONS, "9"])),
+            rng.integers(0, 2, 5).tolist(),
+        )
+        for number in range(count)
+    ]
+
+
+def message(metric: Metric, device: Device, seed: int) -> Any:
+    pairs = (("country", device.country), ("version", device.version))
+    sent = [Attribute(name=name, value=value) for name, value in pairs if value]
+    return batch(metric, device.values, 4.0, device.time_ms, seed, attributes=sent)
+
+
+class Counting:
+    """Partitions that are counted into the store, and go on from there."""
+
+    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
+        self.store, self.following = store, dict.fromkeys(range(PARTITIONS), 0)
+        self.metrics = metrics
+
+    def count(self, payloads: list[Any]) -> None:
+        """Count payloads into each partition in turn, several commits each."""
+        definitions = Definitions(self.metrics, {"future": "1h", "past": "3650d"})
+        self.store.registry.keep_definitions(definitions.digest, definitions.encode())
+        for number in range(PARTITIONS):
+            mine = [*payloads[number::PARTITIONS]]
+            messages = log(*mine, first=self.following[number])
+            snapshot = self.store.partition.acquire(number, "worker")
+            partition = snapshot.partition(self.metrics, HOUR)
+            committed = snapshot.next_offset
+            for part in np.array_split(np.arange(len(messages)), 3):
+                here: list[LogMessage] = [messages[i] for i in part.tolist()]
+                assert partition.count(here) == []
+                epoch = int(snapshot.owner["epoch"])
+                facts = {"partitions": PARTITIONS, "updated": ARRIVAL}
+                self.store.partition.commit(number, epoch, committed, partition, facts)
+                committed = partition.next_offset
+            self.following[number] = committed
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
+
+
+@pytest.fixture
+def counting(store: Store) -> Counting:
+    counting = Counting(store, METRICS)
+    counting.count([message(LATE, one, seed) for seed, one in enumerate(devices())])
+    return counting
+
+
+@pytest.fixture
+def closed(counting: Counting) -> Counting:
+    ends = [agreeing(LATE, EPOCH + 4 * DAY, 10**6 + 99 * part) for part in range(PARTITIONS)]
+    counting.count([one for together in zip(*ends, strict=True) for one in together])
+    return counting
+
+
+def reports(found: Slices) -> dict[Any, int]:
+    return {tuple(one.slice.values()): one.reports for one in found.slices}
+
+
+def expected(attribute: str, first: int, last: int, **where: str) -> dict[Any, int]:
+    found: dict[Any, int] = {}
+    declared = BY["attributes"][attribute]
+    for one in devices():
+        if not first <= one.time_ms < last or any(getattr(one, k) != v for k, v in where.items()):
+            continue
+        value = getattr(one, attribute)
+        name = value if value in declared else "other" if value else None
+        found[(name,)] = found.get((name,), 0) + len(one.values)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [(0, 3 * DAY), (DAY, 2 * DAY), (5 * HOUR, DAY + 7 * HOUR), (HOUR, 2 * HOUR + 1)],
+)
+def test_slices_of_a_window_have_the_reports_of_their_devices(
+    closed: Counting, first: int, last: int
+) -> None:
+    with Reader(closed.store, METRICS) as reader:
+        start, end = (EPOCH + first) / 1000, (EPOCH + last) / 1000
+        found = reader.estimate("late", start, end, by=["country"])
+        whole = EPOCH + first - first % HOUR, EPOCH + last + -last % HOUR
+        assert (found.window.start_ms, found.window.end_ms) == whole
+        assert reports(found) == expected("country", *whole)
+        assert (found.status, found.coverage) == ("final", 1.0)
+        some = reader.estimate("late", start, end, by=["version"], where={"country": "DE"})
+        assert reports(some) == expected("version", *whole, country="DE")
+        one = reader.estimate("late", start, end, where={"country": "FR", "version": "2"})
+        both = {k: v for k, v in expected("version", *whole, country="FR").items() if k == ("2",)}
+        assert one.reports == sum(both.values())
+
+
+def test_the_running_total_has_open_tables_too(counting: Counting) -> None:
+    with Reader(counting.store, METRICS) as reader:
+        found = reader.estimate("late", by=["country"])
+        assert reports(found) == expected("country", 0, 2**60)
+        assert found.status == "provisional"
+        assert found.simultaneous == 4  # as declared: counts still grow
+        assert sum(reports(found).values()) == reader.estimate("late").reports
+        assert found.coverage == 1.0
+
+
+def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Counting) -> None:
+    with Reader(closed.store, METRICS) as reader:
+        query = Query(EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
+        window = reader.window("late", query)
+        whole = reader.window("late", dataclasses.replace(query, by=()))
+        assert (window.sums == whole.sums).all()
+        found = reader.answer_slices(window, query)
+        enough = [one for one in found.slices if one.reports >= LATE.minimum_reports]
+        assert [one.estimate is None for one in found.slices] == [
+            one.reports < LATE.minimum_reports for one in found.slices
+        ]
+        assert found.simultaneous == len(enough) < len(found.slices)
+        for one in enough:
+            assert one.estimate is not None
+            alone = reader.estimate("late", query.start, query.end, where=one.slice)
+            shared = LATE.estimate(
+                reader.window("late", dataclasses.replace(query, by=(), where=one.slice)).sums,
+                0.05 / len(enough),
+            )
+            assert (one.estimate.lower, one.estimate.upper) == (shared.lower, shared.upper)
+            assert one.estimate.lower < alone.lower < alone.upper < one.estimate.upper
+            assert one.estimate.beta == 0.05
+        pointwise = reader.answer_slices(window, dataclasses.replace(query, simultaneous=False))
+        assert pointwise.simultaneous == 1
+        top = reader.answer_slices(window, dataclasses.replace(query, top=1))
+        assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
+        assert top.simultaneous == found.simultaneous
+        assert repr(top.slices[0]) == repr(found.slices[0])
+
+
+def test_most_reports_come_first_and_undeclared_values_last(closed: Counting) -> None:
+    with Reader(closed.store, METRICS) as reader:
+        found = reader.estimate("late", by=["country"])
+        assert [one.slice["country"] for one in found.slices] == ["DE", "FR", "other", None]
+
+
+def test_a_marginal_goes_on_where_an_attribute_was_added(store: Store) -> None:
+    before = late(by=["country"], attributes={"country": ["DE", "FR"]})
+    everyone = devices()
+    counting = Counting(store, {"late": before})
+    half = len(everyone) // 2
+    counting.count([message(before, one, seed) for seed, one in enumerate(everyone[:half])])
+    counting.metrics = {"late": LATE}
+    counting.count([message(LATE, one, 1000 + i) for i, one in enumerate(everyone[half:])])
+    with Reader(store, {"late": LATE}) as reader:
+        found = reader.estimate("late", by=["country"])
+        assert reports(found) == expected("country", 0, 2**60)
+        assert found.coverage == 1.0
+        newer = reader.estimate("late", by=["version"])
+        assert newer.coverage == pytest.approx(0.5, abs=0.02)
+        assert sum(reports(newer).values()) == 5 * (len(everyone) - half)
+
+
+def test_a_table_that_is_gone_is_told(closed: Counting) -> None:
+    (key, *_) = sorted(closed.store.client.keys("*}:slices-day:late*"))
+    closed.store.client.delete(key)
+    with Reader(closed.store, METRICS) as reader:
+        with pytest.raises(StateUnreadable, match="slices that were counted"):
+            reader.estimate("late", EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
+        assert reader.estimate("late").reports > 0
+
+
+def test_tables_that_expired_lower_the_coverage(store: Store) -> None:
+    short = late(by_retention="1ms")
+    counting = Counting(store, {"late": short})
+    everyone = [message(short, one, seed) for seed, one in enumerate(devices())]
+    counting.count(everyone)
+    with Reader(store, {"late": short}) as reader:
+        start = EPOCH + 5 * HOUR
+        found = reader.estimate("late", start / 1000, (start + DAY) / 1000, by=["country"])
+        assert (found.coverage or 0) < 0.3
+        days = reader.estimate("late", EPOCH / 1000, (EPOCH + DAY) / 1000, by=["country"])
+        assert days.coverage == 1.0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"by": ["contry"]}, "attribute 'contry': did you mean 'country'"),
+        ({"where": {"country": "DEU"}}, "country = 'DEU': did you mean 'DE'"),
+        ({"by": ["country"], "where": {"country": "DE"}}, "expected it once"),
+    ],
+)
+def test_what_there_is_not_is_named(counting: Counting, options: Any, why: str) -> None:
+    with Reader(counting.store, METRICS) as reader:
+        with pytest.raises(ValueError, match=why):
+            reader.estimate("late", **options)
+        with pytest.raises(ValueError, match="metric 'plain' has no slices"):
+            reader.estimate("plain", by=["country"])
