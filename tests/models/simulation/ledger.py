@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,7 @@ from confluent_kafka import TopicPartition
 from aggregator.counting.measurements import Measurements
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
+from aggregator.state.slice_tables import decode_rows
 from tests.models.simulation.cluster import Cluster, Message
 from tests.models.simulation.database import Database, Keys
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
@@ -186,6 +189,7 @@ class Ledger:
         found.pop(b":committed", None)  # says when: no function of the log
         if found != expected.contents:
             raise Violation(f"partition {number}: " + _difference(found, expected.contents))
+        _check_slices(number, found)
         _equal("the next offset", int(owner[b"next"]), counted[-1].stop)
         measured = Measurements.stored({"measured": owner[b"measured"].decode()})
         _equal("messages measured", sum(measured.latencies.counts), expected.messages)
@@ -265,7 +269,9 @@ def contents(state: Partition) -> dict[bytes, Any]:
     indexed: set[tuple[str, str]] = set()
     opened: dict[bytes, None] = {}
     for key, pane in state.panes.items():
-        found[f":{key}"] = pane.statistic.astype("<i8").tobytes()
+        rows = pane.statistic.tolist()
+        own = struct.pack(f"<{len(rows)}q", *rows) if key.chunk is None else _chunk(rows)
+        found[f":{key}"] = own
         index = found.setdefault(f":index:{key.grain}:{key.metric}", {})
         index[b"%d:%d" % (key.start, pane.first_offset)] = key.start
         indexed.add((key.grain, key.metric))
@@ -283,6 +289,17 @@ def contents(state: Partition) -> dict[bytes, Any]:
     return {name.encode(): value for name, value in found.items() if value}
 
 
+def _chunk(rows: list[list[int]]) -> bytes:
+    """Return the first chunk of slices as docs/data-model.md describes it."""
+    used = {code: row for code, row in enumerate(rows) if any(row)}
+    bits = max((max(n, -n - 1).bit_length() + 1 for row in used.values() for n in row), default=1)
+    width, letter = next(
+        (w, x) for w, x in ((1, "b"), (2, "h"), (4, "i"), (8, "q")) if bits <= 8 * w
+    )
+    stored = (struct.pack(f"<I{len(row)}{letter}", code, *row) for code, row in used.items())
+    return bytes([width]) + b"".join(stored)
+
+
 def tag_of(number: int) -> bytes:
     """Return the prefix of a partition's keys."""
     return b"{dither:reports:%d}" % number
@@ -291,6 +308,22 @@ def tag_of(number: int) -> bytes:
 def partition_of(tag: bytes) -> int:
     """Return the partition that a prefix is of."""
     return int(tag[1:-1].rpartition(b":")[2])
+
+
+def _check_slices(number: int, found: Mapping[bytes, Any]) -> None:
+    """Compare the slices that were ever counted with the metric's own sums."""
+    slices, own = ONE_EACH.zero(), ONE_EACH.zero()
+    opened = {member.rpartition(b":")[0] for member in found.get(b":open", ())}
+    for name, value in found.items():
+        key = name.removeprefix(b":")
+        grain, _, metric = key.partition(b":")
+        if not metric.startswith(b"one_each@") or (key not in opened and b"total" not in grain):
+            continue
+        if grain in (b"slices", b"slices-total"):
+            slices += decode_rows(value, slices.size)[1].sum(axis=0)
+        elif grain in (b"pane", b"total"):
+            own += np.frombuffer(value, "<i8")
+    _equal(f"slices of partition {number}", slices.tolist(), own.tolist())
 
 
 def _counted_key(number: int) -> bytes:
@@ -307,7 +340,7 @@ def _difference(found: dict[bytes, Any], expected: dict[bytes, Any]) -> str:
     for key in sorted(found.keys() | expected.keys()):
         one, other = found.get(key), expected.get(key)
         if one != other:
-            if isinstance(one, bytes) and isinstance(other, bytes):
+            if isinstance(one, bytes) and isinstance(other, bytes) and b":slices" not in key:
                 cells = np.frombuffer(one, "<i8") - np.frombuffer(other, "<i8")
                 places = {int(i): int(cells[i]) for i in np.flatnonzero(cells)}
                 lines.append(f"{key.decode()} differs by cell: {places}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from estimators import Metric, define
-from producers.wire.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.reports.messages import EPOCH
 
 CELLS = 240
@@ -24,8 +24,12 @@ ONE_EACH = define(
     levels=[1.0],
     pane="1m",
     lateness="1m",
+    by=["country"],
+    attributes={"country": ["DE", "FR"]},
 )
 """No two reports of a partition name the same category: a sum other than 0 or 1 is an error."""
+COUNTRIES = ("DE", "FR", "GB", None)
+"""Of devices: one is not declared, and one does not say."""
 BESIDE = define(
     name="beside",
     kind="mean",
@@ -92,7 +96,11 @@ def heartbeat(rng: random.Random, time: int) -> bytes:
 
 
 def _batch(rng: random.Random, time: int, cells: tuple[int, ...]) -> bytes:
-    return _payload(rng, ONE_EACH, time, levels=bytes(len(cells)), values=bytes(cells))
+    fields: dict[str, Any] = {"levels": bytes(len(cells)), "values": bytes(cells)}
+    country = COUNTRIES[sum(cells) % len(COUNTRIES)]
+    if cells and country is not None:
+        fields["attributes"] = [Attribute(name="country", value=country)]
+    return _payload(rng, ONE_EACH, time, **fields)
 
 
 def _payload(rng: random.Random, of: Metric, time: int, **fields: Any) -> bytes:

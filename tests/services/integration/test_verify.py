@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aggregator.state.pane_keys import metric_key
+from aggregator.state.slice_tables import chunk_rows, decode_rows, encode_chunk
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, wait_until
@@ -56,6 +57,27 @@ def test_one_altered_byte_is_named_with_its_partition_and_pane(counted: Deployme
         assert difference.detail.startswith("1 cells differ")
         client.set(key, value)
     assert counted.dither("verify").returncode == 0
+
+
+def test_a_report_that_was_moved_to_another_slice_is_named(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    delay = counted.metrics["delay"]
+    for pattern in ("slices:delay@*", "slices-day:delay@*", "slices-total:delay@*"):
+        tables = {key: client.get(key) for key in pane_keys(counted, pattern)}
+        key, value = max(tables.items(), key=lambda one: len(one[1]))
+        codes, rows = decode_rows(value, delay.zero().size)
+        assert codes.size > 1
+        table = np.zeros((chunk_rows(delay), delay.zero().size), dtype=np.int64)
+        table[codes] = rows
+        level = int(np.flatnonzero(rows[0][::2])[0])
+        table[codes[0]][2 * level] -= 1
+        table[codes[1]][2 * level] += 1
+        client.set(key, encode_chunk(0, table))
+        (difference,) = counted.verify().differences
+        assert difference.partition == number_of(key)
+        assert difference.detail.startswith("2 slices differ, the first {'country': ")
+        client.set(key, value)
+    assert counted.verify().verified
 
 
 def test_a_metric_of_which_all_was_refused_is_no_difference(deployment: Deployment) -> None:

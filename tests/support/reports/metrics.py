@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 METRICS = """
+[attributes]
+country = ["DE", "FR"]
+
 [metrics.delay]
 kind = "mean"
 mechanism = "randomized_response"
@@ -12,6 +15,7 @@ pane = "1h"
 lateness = "1h"
 unit = "minutes"
 description = "Departure delay"
+by = ["country"]
 
 [metrics.carrier]
 kind = "frequency"
