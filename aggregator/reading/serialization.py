@@ -124,7 +124,9 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
     `radius` to vector means. `domain` has the keys of a kind that another distribution brought.
-    `shape` says what answers look like: "number", "named numbers" or "search".
+    `shape` says what answers look like: "number", "named numbers" or "search". `by` are the
+    attributes of devices by which reports are also summed; a device sends them with each batch, one
+    of the values in `attributes` each, and any other value as "other".
     """
 
     name: str
@@ -154,6 +156,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     coordinates: list[str] | UnsetType = UNSET
     radius: float | UnsetType = UNSET
     domain: dict[str, Any] | UnsetType = UNSET
+    by: list[str] | UnsetType = UNSET
+    attributes: dict[str, list[str]] | UnsetType = UNSET
 
 
 SAME = ("status", "reports", "beta", "bound", "covers", "target", "policy", "heterogeneity")
@@ -319,6 +323,7 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
     facts = {"trust": metric.trust, "memoized": False, **metric.domain.meaning, **metric.meaning}
     known = facts.keys() & set(Definition.__struct_fields__)
     own = {key: value for key, value in facts.items() if key not in known}
+    attributes = {} if metric.slicing is None else metric.slicing.attributes
     return Definition(
         **{name: getattr(metric, name) for name in DEFINED},
         shape=metric.shape.value,
@@ -331,6 +336,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         watch=list(metric.labels) if metric.categories == OPEN else UNSET,
         domain=own or UNSET,
+        by=list(attributes) or UNSET,
+        attributes={name: list(values) for name, values in attributes.items()} or UNSET,
         **{key: facts[key] for key in known},
     )
 

@@ -8,6 +8,7 @@ import {levelClass, Mix} from "./mix.js";
 import {EmptyState, Headline, historyLabel, Notices, isTrusted, POLICIES, PolicyChoice, StatusChip, windowText} from "./parts.js";
 import {address} from "./place.js";
 import {barsOf, shapeOf} from "./shapes.js";
+import {Slices} from "./slices.js";
 
 const TOP = 20;
 const ALL = 10_000; // the most that may be asked for
@@ -23,6 +24,7 @@ export class Detail {
     this.empty = new EmptyState();
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
+    this.slices = definition.by && new Slices(this.metric);
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -34,7 +36,7 @@ export class Detail {
       onkeydown: (event) => this.#key(event), onfocus: () => this.readout.setAttribute("aria-live", "polite"), onblur: () => this.readout.removeAttribute("aria-live")}, this.history.element);
     this.bars = barsOf(this.metric, (label) => this.metric.choose(label));
     this.all = h("button", {type: "button", class: "button small", hidden: true, onclick: () => { this.metric.top = ALL; this.metric.again(); }});
-    this.back = h("a", {class: "back", href: address({metric: null})}, "All metrics");
+    this.back = h("a", {class: "back", href: address({metric: null, by: null})}, "All metrics");
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
@@ -49,6 +51,7 @@ export class Detail {
         h("div", {class: "main"},
           h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
+          this.slices?.element,
           this.tables),
         h("div", {class: "aside"},
           h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
@@ -63,7 +66,7 @@ export class Detail {
   }
 
   go(place) {
-    this.back.setAttribute("href", address({metric: null}));
+    this.back.setAttribute("href", address({metric: null, by: null}));
     this.metric.show(place);
   }
 
@@ -71,7 +74,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
@@ -166,6 +169,7 @@ export class Detail {
       one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
+      one.by && ["Sliced by", one.by.join(", ")],
       !one.rounds && ["Pane", duration(one.pane_seconds)],
       ["Lateness", duration(one.lateness_seconds)],
       !one.rounds && ["Shown from", `${whole(one.minimum_reports)} reports`],

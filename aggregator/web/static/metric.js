@@ -3,13 +3,14 @@
 import {get, metricPath, putPolicy} from "./api.js";
 import {DAY, Scale, seconds} from "./format.js";
 import {isTrusted} from "./parts.js";
-import {isEverything, windowQuery} from "./place.js";
+import {isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
-const LEAST_BETWEEN = {answer: 1_500, series: 4_000}; // milliseconds
+const LEAST_BETWEEN = {answer: 1_500, series: 4_000, slices: 4_000}; // milliseconds
 const PATIENCE = 4; // a request is repeated after this many times its own duration at the earliest,
 const LONGEST_BETWEEN = 10_000; // or after so many milliseconds
 const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 2 * DAY, 7 * DAY, 14 * DAY, 28 * DAY, 91 * DAY, 364 * DAY];
+const SLICES = 20; // that are read at first, those with most reports
 const PROBES = [28 * DAY, DAY, 3600, 60];
 const LENIENT = 0.75; // a round step may give a third more points than are wanted
 const ENOUGH = 6; // points of a probe that say how long the whole is
@@ -47,9 +48,9 @@ export class Metric {
    * new; isOnScreen: until onScreen() says otherwise.
    */
   constructor(definition, place, {top, steps, changed, isOnScreen = true}) {
-    Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}});
+    Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES});
     this.scale = new Scale(definition.kind, definition.unit);
-    this.problems = {answer: null, series: null, policy: null};
+    this.problems = {answer: null, series: null, slices: null, policy: null};
     this.isOnScreen = isOnScreen;
     const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
     this.seen = () => { for (const one of Object.values(this.refresh)) one.resume(); };
@@ -57,6 +58,7 @@ export class Metric {
     this.refresh = {
       answer: new Refresher(LEAST_BETWEEN.answer, isSeen, () => this.#attempt("answer", () => this.#readAnswer())),
       series: new Refresher(LEAST_BETWEEN.series, isSeen, () => this.#attempt("series", () => this.#readSeries())),
+      slices: new Refresher(LEAST_BETWEEN.slices, isSeen, () => this.#attempt("slices", () => this.#readSlices())),
     };
     this.controller = new AbortController();
     this.again();
@@ -64,6 +66,8 @@ export class Metric {
 
   get name() { return this.definition.name; }
   get hasHistory() { return shapeOf(this.definition).hasHistory; }
+  /** The attributes of devices that the address names, of those the metric has. */
+  get by() { return (this.place.by ?? "").split(",").filter((name) => this.definition.by?.includes(name)); }
   get isReady() { return this.answer !== null && !["not_ready", "too_few_reports", "expired"].includes(this.answer.status); }
 
   /** Whether the view can be seen; what was missed meanwhile is then made up for. */
@@ -86,8 +90,18 @@ export class Metric {
   }
 
   show(place) {
-    Object.assign(this, {place, points: [], step: null});
+    const isSame = isSameWindow(place, this.place);
+    Object.assign(this, {place, slices: null});
+    if (isSame) return this.readSlices();
+    Object.assign(this, {points: [], step: null});
     this.again();
+  }
+
+  /** Read the slices again: by other attributes, or more of them. */
+  readSlices(top = SLICES) {
+    this.slicesTop = top;
+    this.changed(this);
+    this.refresh.slices.now();
   }
 
   /** The running total has changed. */
@@ -96,6 +110,7 @@ export class Metric {
     if (this.#liveIsAnswer()) this.#put(answer);
     else this.refresh.answer.soon();
     this.refresh.series.soon();
+    this.refresh.slices.soon();
   }
 
   /** What operations know of it. */
@@ -195,6 +210,15 @@ export class Metric {
 
   async #readAnswer() {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
+  }
+
+  async #readSlices() {
+    const {by, place} = this;
+    if (!by.length) return;
+    // all categories, though one is shown: it may be chosen after looking
+    const query = {...windowQuery(place), by, category: this.#categories(), top: this.slicesTop};
+    const found = await get(`${metricPath(this.name)}/estimate`, query, {signal: this.controller.signal});
+    if (place === this.place) this.slices = found;
   }
 
   async #readSeries() {

@@ -1,0 +1,111 @@
+// A metric by attributes of devices: a menu, and a dot with its interval for each slice, sorted by value.
+
+import {announce, h, setText, svg} from "./dom.js";
+import {certainty, count, share, whole} from "./format.js";
+import {windowText} from "./parts.js";
+import {address} from "./place.js";
+
+const ALL = 10_000; // the most that may be asked for
+const NOTHING = "nothing";
+const percent = (x) => `${(100 * x).toFixed(2)}%`;
+
+/** A value of an attribute in words: neither “other” nor “none” can be declared. */
+const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
+const nameOf = ({slice}) => Object.values(slice).map(word).join(" · ");
+
+/** The numbers of a slice; of one that has several, those with a label. */
+function numbersOf({value, lower, upper}, place) {
+  const one = (x) => (Array.isArray(x) ? x[place] ?? null : x);
+  return {value: one(value), lower: one(lower), upper: one(upper)};
+}
+
+/** A row of the chart: its parts are kept and moved, so that a changing value slides. */
+class Row {
+  constructor() {
+    const line = (from, to) => svg("line", {class: "whisker", y1: from, y2: to});
+    [this.whisker, this.low, this.high] = [line("50%", "50%"), line("20%", "80%"), line("20%", "80%")];
+    this.point = svg("circle", {class: "point", cy: "50%", r: "0.25rem"});
+    [this.name, this.number, this.about] = ["name", "number", "about"].map((name) => h("span", {class: name}));
+    const drawing = svg("svg", {class: "track", "aria-hidden": "true"}, this.whisker, this.low, this.high, this.point);
+    this.element = h("li", {class: "slice-row"}, this.name, drawing, this.number, this.about);
+  }
+  show({name, value, lower, upper, reports}, place, scale) {
+    const known = value !== null;
+    const digits = scale.digits(lower, upper);
+    setText(this.name, name);
+    this.name.title = name;
+    setText(this.number, known ? scale.withUnit(value, digits) : "too few reports");
+    setText(this.about, known ? `${scale.interval(lower, upper, digits)} · ${whole(reports)} reports` : `${whole(reports)} reports`);
+    this.element.classList.toggle("unknown", !known);
+    if (!known) return;
+    for (const [part, [from, to]] of [[this.whisker, [lower, upper]], [this.low, [lower, lower]], [this.high, [upper, upper]]]) {
+      part.setAttribute("x1", percent(place(from)));
+      part.setAttribute("x2", percent(place(to)));
+    }
+    this.point.setAttribute("cx", percent(place(value)));
+  }
+}
+
+/** The panel of a metric whose reports are also summed by attributes of devices. */
+export class Slices {
+  constructor(metric) {
+    Object.assign(this, {rows: [], awaited: ""});
+    const {by} = metric.definition;
+    const choices = by.length > 1 ? [...by, by.join(",")] : by;
+    this.select = h("select", {id: "by", onchange: () => { this.awaited = this.select.value; location.hash = address({by: this.select.value || null}); }},
+      h("option", {value: ""}, NOTHING), choices.map((value) => h("option", {value}, value.replaceAll(",", ", "))));
+    this.note = h("p", {class: "note"});
+    this.list = h("ul", {role: "list"});
+    this.ends = [h("span", {}), h("span", {})];
+    this.chart = h("div", {class: "slices"}, this.list, h("div", {class: "slice-ends", "aria-hidden": "true"}, this.ends));
+    this.all = h("button", {type: "button", class: "button small", onclick: () => metric.readSlices(ALL)});
+    this.element = h("section", {class: "panel"},
+      h("div", {class: "by"}, h("h3", {}, "Slices"), h("label", {for: "by"}, "By"), this.select), this.note, this.chart, this.all);
+  }
+
+  show(metric) {
+    const {slices: found, scale, name} = metric;
+    const by = metric.by.join(",");
+    if (this.select.value !== by) this.select.value = by;
+    const label = metric.leading()?.label;
+    const labels = found?.categories ?? found?.coordinates;
+    const at = labels ? labels.indexOf(label) : 0;
+    this.chart.hidden = this.all.hidden = true;
+    this.element.setAttribute("aria-busy", String(Boolean(by) && !found));
+    if (!by || !found || at < 0) return setText(this.note, by ? "Reading …" : "Choose an attribute of devices to compare.");
+    this.all.hidden = !found.left_out;
+    this.chart.hidden = !found.slices.length;
+    const entries = found.slices.map((one) => ({name: nameOf(one), reports: one.reports, ...numbersOf(one, at)}));
+    entries.sort((a, b) => (b.value === null ? -Infinity : b.value) - (a.value === null ? -Infinity : a.value) || b.reports - a.reports);
+    this.list.setAttribute("aria-label", `${label ? `${name}, ${label}` : name} by ${found.by.join(", ")}`);
+    setText(this.note, entries.length ? aboutOf(found, label) : `${windowText(found)} · no reports in slices`);
+    this.note.title = found.covers && `The bands cover: ${found.covers}.`;
+    setText(this.all, `Show the other ${count(found.left_out)}`);
+    this.#draw(entries, scale);
+    if (this.awaited === by) announce(`${entries.length} slices by ${found.by.join(", ")}.`);
+    this.awaited = "";
+  }
+
+  #draw(entries, scale) {
+    while (this.rows.length < entries.length) {
+      const row = new Row();
+      this.rows.push(row);
+      this.list.append(row.element);
+    }
+    for (const row of this.rows.splice(entries.length)) row.element.remove();
+    const known = entries.filter(({value}) => value !== null);
+    const low = Math.min(...known.map(({lower}) => lower));
+    const high = Math.max(...known.map(({upper}) => upper));
+    const place = (x) => 0.02 + 0.96 * ((x - low) / (high - low || 1));
+    entries.forEach((entry, index) => this.rows[index].show(entry, place, scale));
+    const digits = scale.digits(low, high);
+    [low, high].forEach((end, index) => setText(this.ends[index], known.length ? scale.withUnit(end, digits, index ? 1 : -1) : ""));
+  }
+}
+
+/** What the rows are about, what their bounds promise, and how much of the window they have. */
+function aboutOf({simultaneous, coverage, beta, status, ...found}, label) {
+  const promise = simultaneous > 1 ? `bounds hold for all ${whole(simultaneous)} at once with ${certainty(beta)}` : `the bound holds with ${certainty(beta)}`;
+  const covered = coverage === null ? "coverage unknown" : coverage < 1 ? `only ${share(coverage)} of the reports are in slices` : "all reports are in slices";
+  return [label, windowText(found), status.replaceAll("_", " "), promise, covered].filter(Boolean).join(" · ");
+}
