@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from aggregator.config import web_settings
@@ -31,6 +32,7 @@ SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 
 BROKERS_CHOICE = ("topics.replication", -1)
 PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
 CHOICES = {"aggregate.on_gap": ("stop", "skip")}
+GROUPINGS = ("publish.slices", "serve.slices")
 
 
 def check(key: str, value: Any) -> None:
@@ -49,6 +51,8 @@ def check(key: str, value: Any) -> None:
     elif key == "aggregate.skip":
         for text in value:
             parse_place(text)
+    elif key in GROUPINGS:
+        parse_groupings(value)
     elif key == "publish.since":
         publish_since_ms(value)
     elif key in CHOICES and value not in CHOICES[key]:
@@ -68,6 +72,19 @@ def check(key: str, value: Any) -> None:
             raise ValueError(f"a number of {SMALLEST[key]} or more")
     elif type(value) is int and value < 1 and (key, value) != BROKERS_CHOICE:
         raise ValueError("a number of 1 or more")
+
+
+def split(key: str, text: str) -> list[str]:
+    """Return the items of a list that stands in one text: with commas, groupings with semicolons.
+
+    Examples
+    --------
+    >>> split("access.anonymous", "read,report"), split("serve.slices", "late: country, version")
+    (['read', 'report'], ['late: country, version'])
+    """
+    if key in GROUPINGS:
+        return [item for part in text.split(";") if (item := part.strip())]
+    return text.replace(",", " ").split()
 
 
 def check_token(value: Any) -> str:
@@ -121,3 +138,30 @@ def parse_place(text: str) -> tuple[int, int]:
     if found is None:
         raise ValueError("places as PARTITION:OFFSET, as in 3:8812")
     return int(found[1]), int(found[2])
+
+
+def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
+    """Return by which attributes of devices a metric's slices are told, by metric.
+
+    Raises
+    ------
+    ValueError
+        If a text names none, or one twice.
+
+    Examples
+    --------
+    >>> parse_groupings(["late: country", "late: country, version"])
+    {'late': [('country',), ('country', 'version')]}
+    """
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for text in texts:
+        name, _, attributes = text.partition(":")
+        by = tuple(word.strip() for word in attributes.split(","))
+        known = found.setdefault(name.strip(), [])
+        if not name.strip() or not all(by) or len({*by}) < len(by) or by in known:
+            raise ValueError(
+                "METRIC: ATTRIBUTE, as in 'late: country' or 'late: country, version', each once, "
+                f"not {text!r}"
+            )
+        known.append(by)
+    return found

@@ -16,7 +16,7 @@ import msgspec
 
 from aggregator.config import container
 from aggregator.config.environment import FILE, PREFIX, variables
-from aggregator.config.setting_checks import DURATIONS, SMALLEST, check, check_token
+from aggregator.config.setting_checks import DURATIONS, SMALLEST, check, check_token, split
 from aggregator.config.temporary_settings import is_left_over
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, is_secret
@@ -50,13 +50,19 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
-    """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone."""
+    """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone.
+
+    `slices` are exported to Prometheus, as ``METRIC: ATTRIBUTE, ATTRIBUTE``: of each the
+    `top_slices` with most reports.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8080
     tls_certificate: str = ""
     tls_key: str = ""
     top_categories: int = 20
+    slices: list[str] = msgspec.field(default_factory=list)
+    top_slices: int = 20
     gateway: bool = True
     hosts: list[str] = msgspec.field(default_factory=list)
     trusted_proxies: list[str] = msgspec.field(default_factory=list)
@@ -120,13 +126,17 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
-    """The events on the estimates topic: published by one of the `serve` processes."""
+    """The events on the estimates topic: published by one of the `serve` processes.
+
+    Final events have `slices`, as ``METRIC: ATTRIBUTE, ATTRIBUTE``.
+    """
 
     enabled: bool = True
     interval: str = "10s"
     lease: str = "10s"
     since: str = ""
     top_categories: int = 1_000
+    slices: list[str] = msgspec.field(default_factory=list)
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
@@ -318,7 +328,7 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         if name not in types:
             raise ValueError(f"a known key of [{section}]: {nearest(name, types)}")
         if types[name] == list[str] and isinstance(value, str):
-            value = value.replace(",", " ").split()
+            value = split(key, value)
         if key in DURATIONS and not isinstance(value, str):
             raise ValueError(durations.EXPECTED)
         converted = msgspec.convert(value, types[name], strict=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 from aggregator.kafka.headers import read
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
+from aggregator.reading.slice_answers import with_slices
+from aggregator.reading.slices import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER
@@ -107,7 +110,7 @@ def pane_key(metric: str, start_ms: int) -> str:
     return f"{metric}/{iso(start_ms)}"
 
 
-def final(window: Window, top: int, origin: str) -> Event:
+def final(window: Window, top: int, origin: str, slices: Sequence[Slices] = ()) -> Event:
     """Return the event of a pane that is final.
 
     When its last report arrived is left out: the store knows that of the metric, not of the pane.
@@ -120,9 +123,11 @@ def final(window: Window, top: int, origin: str) -> Event:
         Categories or coordinates to tell at most.
     origin : str
         The CloudEvent's source.
+    slices : sequence of Slices
+        Of the stretch that ends with the pane.
     """
     shown = dataclasses.replace(window, arrived_ms=NEVER)
-    return _final(window, window.policy, _data(shown, Reader.answer(shown), top), origin)
+    return _final(window, window.policy, _data(shown, Reader.answer(shown), top, slices), origin)
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
@@ -178,10 +183,17 @@ def provisional(window: Window, top: int, origin: str) -> Event:
     return Event(identity, PROVISIONAL, origin, metric.name, time, metric.name, data)
 
 
-def _data(window: Window, found: Estimate, top: int) -> bytes:
-    """Return an answer in JSON, with fewer categories where it would be too large for Kafka."""
+def _data(window: Window, found: Estimate, top: int, slices: Sequence[Slices] = ()) -> bytes:
+    """Return an answer in JSON; with fewer slices, then categories, if Kafka refused it."""
+    most = max((len(one.slices) for one in slices), default=0)
     while True:
-        data = msgspec.json.encode(answer(window, found, top))
-        if len(data) <= MAX_BYTES or top <= 1:
+        shown = answer(window, found, top)
+        if slices:
+            shown = with_slices(shown, [one.first(most) for one in slices])
+        data = msgspec.json.encode(shown)
+        if len(data) <= MAX_BYTES or (top <= 1 and not most):
             return data
-        top //= 2
+        if most:
+            most //= 2
+        else:
+            top //= 2

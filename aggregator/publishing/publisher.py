@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 import structlog
 
 from aggregator.config.live_metrics import current
-from aggregator.config.setting_checks import publish_since_ms
+from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
@@ -69,7 +69,9 @@ class Publisher(Leader):
             closing.enter_context(contextlib.closing(self._producer))
             self.published.catch_up()
             origin = (self.reader, self.published, self._source, self._since_ms)
-            self._finalizer = PaneFinalizer(*origin, self.settings.publish.top_categories)
+            groupings = parse_groupings(self.settings.publish.slices)
+            top = self.settings.publish.top_categories
+            self._finalizer = PaneFinalizer(*origin, top, groupings)
             self._drawer = ReleaseDrawer(*origin)
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)

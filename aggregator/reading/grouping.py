@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from aggregator.config.setting_checks import GROUPINGS, parse_groupings
+from aggregator.config.settings import Settings
+from aggregator.errors import SettingsError
 from aggregator.reading.query import Query
 from estimators import Metric
 from estimators.errors import meant
@@ -135,3 +139,49 @@ class Grouping:
             return undeclared, -reports[group]
 
         return sorted((group for group, number in enumerate(reports) if number), key=rank)
+
+
+Groupings = Mapping[str, Sequence[tuple[str, ...]]]
+"""By metric: the attributes of each of its answers by slices that are told without being asked."""
+
+
+def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:
+    """Yield what is asked of a metric; nothing that it does not have, since it was redefined.
+
+    Parameters
+    ----------
+    groupings : mapping
+    metric : Metric
+    **options
+        The other fields of the queries.
+    """
+    for by in groupings.get(metric.name, ()):
+        if metric.slicing is not None and {*by} <= metric.slicing.attributes.keys():
+            yield Query(by=by, **options)
+
+
+def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
+    """Refuse settings that name slices which no metric has.
+
+    Parameters
+    ----------
+    settings : Settings
+    metrics : mapping of str to Metric
+
+    Raises
+    ------
+    SettingsError
+        Naming the setting, the value and what was expected.
+    """
+    for key in GROUPINGS:
+        section, _, field = key.partition(".")
+        texts = getattr(getattr(settings, section), field)
+        for text in texts:
+            ((name, (by,)),) = parse_groupings([text]).items()
+            source = settings.sources.get(key, "default")
+            if name not in metrics:
+                raise SettingsError(key, text, f"a metric; {meant(name, metrics)}", source)
+            try:
+                Grouping.of(metrics[name], Query(by=by))
+            except ValueError as error:
+                raise SettingsError(key, text, f"its attributes; {error}", source) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from aggregator.reading.coverage import covers
 from aggregator.reading.grouping import Slice
-from aggregator.reading.serialization import Moment, Numbers, Status, plain
+from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
 from aggregator.reading.slices import SliceEstimate, Slices
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
@@ -69,6 +70,28 @@ class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
+
+
+class FinalAnswer(Answer, frozen=True, kw_only=True):
+    """What is known of a pane that is final, as its event tells it.
+
+    `slices` is there with the last pane of a whole stretch of `by_pane`, if `publish.slices` names
+    the metric: that stretch by attributes of devices, once for each of these groupings.
+    """
+
+    slices: list[SlicesAnswer] | UnsetType = UNSET
+
+
+def with_slices(pane: Answer, found: Sequence[Slices]) -> FinalAnswer:
+    """Return the answer of a pane with slices of the stretch that it ends.
+
+    Parameters
+    ----------
+    pane : Answer
+    found : sequence of Slices
+    """
+    slices = [slices_answer(one) for one in found]
+    return FinalAnswer(**msgspec.structs.asdict(pane), slices=slices)
 
 
 def slices_answer(found: Slices) -> SlicesAnswer:

@@ -54,6 +54,12 @@ class Slices:
     simultaneous: int
     left_out: int
 
+    def first(self, count: int) -> Slices:
+        """Return so many of the slices at most, and the others as left out."""
+        kept = self.slices[:count]
+        left_out = self.left_out + len(self.slices) - len(kept)
+        return dataclasses.replace(self, slices=kept, left_out=left_out)
+
     @property
     def status(self) -> str:
         """The status of the window."""

@@ -12,6 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
+from aggregator.reading.slice_answers import FinalAnswer
 from producers.device.rounds import OPENED, Round
 
 TEMPLATE = "#/components/schemas/{name}"
@@ -33,7 +34,9 @@ DEAD_LETTER_HEADERS = {
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
-    _, components = msgspec.json.schema_components([Answer, Round], ref_template=TEMPLATE)
+    _, components = msgspec.json.schema_components(
+        [Answer, FinalAnswer, Round], ref_template=TEMPLATE
+    )
     topics = settings.topics
     return {
         "asyncapi": "3.0.0",
@@ -94,6 +97,7 @@ def document(settings: Settings) -> dict[str, Any]:
                     "The metric, its revision and the pane, as in delay@0000001f/"
                     "2013-01-01T01:00:00Z.",
                     settings,
+                    FinalAnswer,
                 ),
                 "provisionalEstimate": _event(
                     events.PROVISIONAL,

@@ -42,6 +42,7 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
 
     from aggregator.local.ports import refuse_taken
     from aggregator.publishing.publisher import Publisher
+    from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import Reader
     from aggregator.web import application, reports
     from aggregator.web.http import tls
@@ -50,6 +51,7 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
 
     log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
+    check_groupings(settings, defined)
     store = opened_store(settings)
     reader = Reader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
+from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.timestamps import iso
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import Attribute
 from tests.support.events import (
     PANE,
     Found,
@@ -135,6 +139,58 @@ def test_whoever_publishes_them_final_events_are_the_same_bytes(counted: Deploym
         [event for event in on_topic(counted, topic) if event.is_final] for topic in (first, second)
     )
     assert one == two
+
+
+SLICED = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [4]
+pane = "10m"
+by = ["country"]
+by_pane = "30m"
+
+[attributes]
+country = ["DE"]
+"""
+
+
+def test_slices_are_published_once_and_their_events_are_read_back(
+    tmp_path: Path, deployment_of: Callable[[Path], Deployment]
+) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(SLICED)
+    deployment = deployment_of(file)
+    late = deployment.metrics["late"]
+
+    def count(panes: range) -> None:
+        sent = []
+        for pane in panes:
+            attributes = [Attribute(name="country", value="DE" if pane % 2 else "FR")]
+            one = batch(late, [1] * 200, 4, EPOCH + pane * PANE, 1 + pane, attributes=attributes)
+            sent.append((pane % 2, one.SerializeToString()))
+        beats = [heartbeat(late, EPOCH + panes.stop * PANE)] * CONFIRMING_BATCHES
+        sent += [(number, beat) for number in range(deployment.partitions) for beat in beats]
+        deployment.produce(sent)
+        with deployment.worker():
+            deployment.wait_until_counted()
+
+    def stretches() -> list[Any]:
+        told = [event.answer for event in on_topic(deployment) if event.is_final]
+        return [answer.get("slices") and answer["slices"][0]["to"] for answer in told]
+
+    count(range(7))
+    with publishing(deployment, slices=["late: country"]):
+        wait_for_finals(deployment, 7)
+    ends = [None, None, "2013-01-01T00:30:00Z", None, None, "2013-01-01T01:00:00Z", None]
+    assert stretches() == ends
+    deployment.store.client.delete(*deployment.store.client.keys("*publish*"))
+    count(range(7, 9))
+    with publishing(deployment, slices=["late: country"]):  # all that it knows is on the topic
+        wait_for_finals(deployment, 9)
+    assert stretches() == [*ends, None, "2013-01-01T01:30:00Z"]
+    assert set(final_ids(deployment).values()) == {1}
 
 
 def test_a_changed_policy_holds_for_panes_that_become_final_from_then_on(

@@ -10,6 +10,8 @@ import pytest
 
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import SettingsError
+from aggregator.reading.grouping import check_groupings
+from estimators import define
 
 
 @pytest.fixture(autouse=True)
@@ -177,6 +179,12 @@ def test_a_rate_is_as_the_gateway_reads_it(rate: str) -> None:
         ("[serve]\nhosts = 'https://a.example'", "serve.hosts", "https://a.example", "host names"),
         ("[serve]\nhosts = ['*a.example']", "serve.hosts", ["*a.example"], "host names"),
         ("[publish]\nlease = '1ms'", "publish.lease", "1ms", "a duration of 500ms or more"),
+        ("[publish]\nslices = ['late']", "publish.slices", ["late"], "METRIC: ATTRIBUTE, as in"),
+        (
+            "[serve]\nslices = ['late: a, a']",
+            *("serve.slices", ["late: a, a"], "METRIC: ATTRIBUTE, as in 'late: country' or"),
+        ),
+        ("[serve]\ntop_slices = 0", "serve.top_slices", 0, "a number of 1 or more"),
         ("[publish]\nsince = 'soon'", "publish.since", "soon", "a time such as 2013-01-31"),
         ("[topics]\nmanaged = 'perhaps'", "topics.managed", "perhaps", "bool"),
         ("[topics]\nreplication = 0", "topics.replication", 0, "a number of 1 or more"),
@@ -403,3 +411,27 @@ def test_limits_are_switched_off_by_zero() -> None:
     flags = {"aggregate.deadletter_consecutive": "0", "aggregate.deadletter_ratio": "0"}
     aggregate = load(flags=flags).aggregate
     assert (aggregate.deadletter_consecutive, aggregate.deadletter_ratio) == (0, 0.0)
+
+
+def test_slices_in_one_text_are_separated_by_semicolons() -> None:
+    settings = load(environ={"DITHER_SERVE_SLICES": "late: country, version; late: country"})
+    assert settings.serve.slices == ["late: country, version", "late: country"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("lete: country", "expected a metric; did you mean 'late'?"),
+        ("late: contry", "expected its attributes; attribute 'contry': did you mean 'country'?"),
+        ("plain: country", "expected its attributes; metric 'plain' has no slices"),
+    ],
+)
+def test_slices_that_no_metric_has_are_refused(text: str, expected: str) -> None:
+    about: dict[str, Any] = {"kind": "mean", "mechanism": "laplace", "range": (0, 1), "levels": [1]}
+    by = {"by": ["country"], "attributes": {"country": ["DE"]}}
+    metrics = {"late": define(name="late", **about, **by), "plain": define(name="plain", **about)}
+    settings = load(f"[publish]\nslices = ['late: country', '{text}']")
+    with pytest.raises(SettingsError) as error:
+        check_groupings(settings, metrics)
+    assert str(error.value).startswith(f"dither.toml: publish.slices = '{text}': {expected}")
+    check_groupings(load("[serve]\nslices = ['late: country']"), metrics)

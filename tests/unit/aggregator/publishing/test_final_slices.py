@@ -1,0 +1,197 @@
+"""A final event has slices where a whole stretch of them becomes final with its pane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jsonschema
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.errors import StateUnreadable
+from aggregator.publishing import events
+from aggregator.publishing.events import Event
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
+from aggregator.reading.query import Query
+from aggregator.reading.reader import Reader
+from aggregator.reading.slice_answers import as_dict
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from aggregator.web.asyncapi import document
+from estimators import LocalMetric, Metric, define
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.reports.counted import MINUTE, Counting
+from tests.support.reports.messages import EPOCH, batch
+
+GROUPINGS: dict[str, list[tuple[str, ...]]] = {
+    "late": [("country",), ("country", "version")],
+    "gone": [("country",)],
+}
+COUNTRIES = ("DE", "FR", "GB")
+FIRST, LAST = "00:00:00Z", "00:20:00Z"
+"""The panes of the first stretch of half an hour that have reports."""
+
+
+def late(**fields: Any) -> LocalMetric:
+    known: dict[str, Any] = {
+        "name": "late",
+        "kind": "mean",
+        "mechanism": "randomized_response",
+        "range": (0, 1),
+        "levels": [4],
+        "pane": "10m",
+        "minimum_reports": 30,
+        "by": ["country", "version"],
+        "by_pane": "30m",
+        "attributes": {"country": ["DE", "FR"], "version": ["1"]},
+    }
+    return LocalMetric.require(define(**known | fields))
+
+
+PLAIN = define(
+    name="plain", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[4], pane="10m"
+)
+METRICS: dict[str, Metric] = {"late": late(), "plain": PLAIN}
+
+
+@pytest.fixture
+def published(store: Store) -> Iterator[PublishedLog]:
+    key = publisher_key(store.topic)
+    lease = Lease(store.client, key, "publisher", 60)
+    assert lease.acquire()
+    yield PublishedLog(store.client, lease, key, Settings())
+    lease.release()
+
+
+@pytest.fixture
+def counted(store: Store) -> Counting:
+    """Panes of both metrics: two of the first stretch, and one of the second."""
+    return count(store, METRICS)
+
+
+def count(store: Store, metrics: Mapping[str, Metric]) -> Counting:
+    counting = Counting(store, metrics)
+    sent: list[ReportBatch | bytes] = []
+    for minute in (0, 20, 30):
+        for place, country in enumerate(COUNTRIES):
+            attributes = [Attribute(name="country", value=country)]
+            about: dict[str, Any] = {"epsilon": 4.0, "time_ms": EPOCH + minute * MINUTE}
+            values = [place % 2] * (40 * (place + 1))
+            for one in metrics.values():
+                seed = 1000 * minute + 10 * place + (one.name == "plain")
+                more: dict[str, Any] = {} if one.slicing is None else {"attributes": attributes}
+                sent.append(batch(one, values, seed=seed, **about, **more))
+    for one in metrics.values():
+        sent += [heartbeat(one, EPOCH + 45 * MINUTE)] * 8
+    counting.count(0, *sent)
+    return counting
+
+
+def finals(
+    store: Store,
+    published: PublishedLog,
+    groupings: Any = GROUPINGS,
+    metrics: Mapping[str, Metric] = METRICS,
+) -> dict[str, Event]:
+    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10, groupings)
+    found = finalizer.final_events(store.overview(), 1)
+    return {event.key.partition("T")[2]: event for event in found if event.subject == "late"}
+
+
+def test_the_last_pane_of_a_stretch_tells_the_slices_of_all_of_it(
+    counted: Counting, published: PublishedLog
+) -> None:
+    store = counted.store
+    found = finals(store, published)
+    assert [*found] == [FIRST, LAST, "00:30:00Z"]
+    told = {pane: json.loads(event.data).get("slices") for pane, event in found.items()}
+    assert told[FIRST] is None
+    assert told["00:30:00Z"] is None, "its stretch is not final yet"
+    country, both = told[LAST]
+    assert (country["from"], country["to"]) == ("2013-01-01T00:00:00Z", "2013-01-01T00:30:00Z")
+    assert (country["by"], country["status"], country["coverage"]) == (["country"], "final", 1.0)
+    reports = {str(one["slice"]["country"]): one["reports"] for one in country["slices"]}
+    assert reports == {"FR": 160, "DE": 80, "{'other': True}": 240}
+    assert country["updated"] is None, "that is not known of a stretch"
+    assert both["by"] == ["country", "version"]
+    with Reader(store, METRICS) as reader:
+        edges = EPOCH / 1000, EPOCH / 1000 + 1800
+        query = Query(*edges, by=["country"])
+        asked = as_dict(reader.answer_slices(reader.window("late", query), query))
+    assert country == {**asked, "updated": None}
+
+
+def test_the_document_of_the_topics_describes_them(
+    counted: Counting, published: PublishedLog
+) -> None:
+    described = document(Settings())["components"]
+    payload = described["messages"]["finalEstimate"]["payload"]
+    for event in finals(counted.store, published).values():
+        jsonschema.validate(json.loads(event.data), {**payload, "components": described})
+    spoilt = json.loads(finals(counted.store, published)[LAST].data)
+    del spoilt["slices"][0]["simultaneous"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(spoilt, {**payload, "components": described})
+
+
+def test_events_are_the_same_from_every_publisher_and_told_once(
+    counted: Counting, published: PublishedLog
+) -> None:
+    first, again = finals(counted.store, published), finals(counted.store, published)
+    assert first == again
+    without = finals(counted.store, published, {})
+    assert without[FIRST] == first[FIRST]
+    assert without[LAST].id == first[LAST].id
+    whole = json.loads(first[LAST].data)
+    del whole["slices"]
+    assert whole == json.loads(without[LAST].data)
+    published.note_committed(first.values(), {})
+    assert finals(counted.store, published) == {}
+
+
+def test_slices_that_are_too_large_for_kafka_are_left_out(
+    counted: Counting, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = finals(counted.store, published)[LAST]
+    monkeypatch.setattr(events, "MAX_BYTES", len(whole.data) - 1)
+    cut = json.loads(finals(counted.store, published)[LAST].data)
+    assert [(len(one["slices"]), one["left_out"]) for one in cut["slices"]] == [(1, 2), (1, 2)]
+    assert cut["slices"][0]["slices"][0] == json.loads(whole.data)["slices"][0]["slices"][0]
+    monkeypatch.setattr(events, "MAX_BYTES", 1)
+    none = json.loads(finals(counted.store, published)[LAST].data)
+    assert [(one["slices"], one["left_out"]) for one in none["slices"]] == [([], 3), ([], 3)]
+    assert none["value"] == cut["value"]
+
+
+def test_slices_that_cannot_be_read_keep_back_their_metric_alone(
+    counted: Counting, published: PublishedLog
+) -> None:
+    for key in counted.store.client.keys("*}:slices:late*"):
+        counted.store.client.set(key, b"spoilt")
+    finalizer = PaneFinalizer(Reader(counted.store, METRICS), published, "dither", 0, 10, GROUPINGS)
+    found = finalizer.final_events(counted.store.overview(), 1)
+    names = [next(found).subject for _ in range(4)]
+    assert names == ["late", "plain", "plain", "plain"]
+    with pytest.raises(StateUnreadable):
+        next(found)
+
+
+def test_a_state_that_changes_while_it_is_read_is_not_published(
+    counted: Counting, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "is_same_history", lambda *_: False)
+    assert [*finals(counted.store, published)] == []
+
+
+def test_slices_that_a_metric_has_no_longer_are_not_told(
+    counted: Counting, published: PublishedLog
+) -> None:
+    metrics = {"late": late(by=["version"], attributes={"version": ["1"]}), "plain": PLAIN}
+    found = finals(counted.store, published, metrics=metrics)
+    assert [*found] == [FIRST, LAST, "00:30:00Z"]
+    assert all("slices" not in json.loads(event.data) for event in found.values())
