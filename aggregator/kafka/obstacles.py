@@ -239,7 +239,17 @@ class Probe:
 def start_probe(
     open_consumer: Callable[[], Consumer], topic: str, partition: int, base: int
 ) -> Probe:
-    """Start looking for the end of the record batch that begins at `base`."""
+    """Start looking for the end of a record batch.
+
+    Parameters
+    ----------
+    open_consumer : callable
+        Makes the consumer that looks.
+    topic : str
+    partition : int
+    base : int
+        The first offset of the record batch.
+    """
 
     def find() -> int | None:
         with contextlib.closing(open_consumer()) as consumer:

@@ -255,7 +255,7 @@ class PaneIndex:
                 f"{grains[metric][0]}:{metric}".encode(): [] for metric in metrics
             }
             for member in sorted(opened):
-                if (mine := panes.get(member.rsplit(b":", 2)[0])) is not None:
+                if (mine := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
                     mine.append(member)
             commands: list[Command] = []
             for metric, members in zip(metrics, panes.values(), strict=True):
