@@ -81,7 +81,7 @@ class Directions:
 
     def _tilts(self, log_p: float) -> Floats:
         normal = math.sqrt(-2 * log_p * self.dimension / self.variance)
-        return np.minimum(TILTS[:, 0] * normal, self._steepest)
+        return np.minimum(TILTS[:, 0] * normal, self.steepest)
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.
@@ -120,7 +120,7 @@ class Directions:
             np.geomspace(0.02, 4, 200)
             * math.sqrt(self.dimension * self.dimension / self.variance)
             * math.sqrt(-2 * log_beta / self.dimension + 1),
-            self._steepest,
+            self.steepest,
         )
         markov = self._markov(tilt, self.cumulant(tilt) - log_beta)
         step = 1 + math.sqrt(self.dimension) * self.unit
@@ -138,12 +138,13 @@ class Directions:
         return float(np.where(reached, high / tilt, np.inf).min())
 
     @property
-    def _steepest(self) -> float:
+    def steepest(self) -> float:
+        """The largest tilt for :meth:`cumulant`."""
         return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
         """Bound one coordinate of N at all times at once; `total` as in `anytime.deviation`."""
-        return anytime.deviation(self.cumulant, self._steepest, log_p, total)
+        return anytime.deviation(self.cumulant, self.steepest, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once.
@@ -154,7 +155,7 @@ class Directions:
         each exceeds its share's inverse, at any time, with a chance of at most its share.
         """
         tilt = anytime.TILTS * total * math.sqrt(self.dimension)
-        allowed = tilt <= self._steepest
+        allowed = tilt <= self.steepest
         if not allowed.any():
             return math.inf
         tilt = tilt[allowed]

@@ -10,7 +10,10 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, Law
 from estimators.bounds.deviations import Noise
+from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
+from estimators.mechanisms.hemisphere import Hemisphere
+from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
@@ -31,13 +34,15 @@ class Arm:
     observed : ndarray of float64, shape (k,)
         S; NaN without reports.
     law : Law or None
-        None without reports.
+        None without reports, and for a vector.
     noise : Noise or None
         The noise of S given the users' own values, if its law does not depend on them.
     total : float
         From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
     outside : float
         The probability that the reports deviate from the law.
+    slack : float
+        What rounding can move S by.
     """
 
     observed: Floats
@@ -45,6 +50,12 @@ class Arm:
     noise: Noise | None = None
     total: float = 0.0
     outside: float = 0.0
+    slack: float = 0.0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no reports."""
+        return self.law is None and self.noise is None
 
 
 def has_law(metric: LocalMetric) -> bool:
@@ -52,7 +63,7 @@ def has_law(metric: LocalMetric) -> bool:
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
         return False  # the bias of random signs is in both arms
-    return isinstance(mechanism, ScalarMean | SupportCounts)
+    return isinstance(mechanism, ScalarMean | SupportCounts | Hemisphere)
 
 
 def arm_of(
@@ -73,15 +84,17 @@ def arm_of(
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)
-    numbers = 1 if isinstance(mechanism, ScalarMean) else _numbers(mechanism, question)
     if shares is None:
         shares = level_weights(question.weights, table[:, 0], mechanism.facts)
     else:  # levels that have no share are left out
         table = np.where((shares > 0)[:, None], table, 0)
     counts = table[:, 0]
     if not counts.any():
-        return Arm(np.full(numbers, np.nan), None)
+        return Arm(np.full(_numbers(mechanism, question), np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
+    if isinstance(mechanism, Hemisphere):
+        mean, noise_of, slack = mean_and_noise(mechanism, table, shares)
+        return Arm(mean, None, noise_of, total, slack=slack)
     if isinstance(mechanism, ScalarMean):
         law = mechanism.law(counts, shares, question)
         sample = question.target == "sample"
@@ -101,9 +114,12 @@ def arm_of(
     return Arm(mechanism.signs.mean(counts, shares, support), law, noise, total)
 
 
-def _numbers(mechanism: object, question: Question) -> int:
-    assert isinstance(mechanism, SupportCounts)  # noqa: S101
-    return mechanism.categories if question.asked is None else question.asked.size
+def _numbers(mechanism: Mechanism, question: Question) -> int:
+    if isinstance(mechanism, Hemisphere):
+        return mechanism.dimension
+    if isinstance(mechanism, SupportCounts):
+        return mechanism.categories if question.asked is None else question.asked.size
+    return 1
 
 
 def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:

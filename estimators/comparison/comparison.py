@@ -17,16 +17,15 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
-from estimators.comparison.joint import Found, anytime, fixed_difference, fixed_ratio
+from estimators.comparison.joint import Found, anytime, consistent, fixed_difference, fixed_ratio
+from estimators.comparison.requirements import are_independent, checked
 from estimators.comparison.union import Answer, union
-from estimators.errors import meant
+from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.question import Question
 
-KINDS_OF = ("difference", "ratio")
-BOUNDS = ("fixed", "anytime")
 SUSPICIOUS = 0.001
 """A p-value below which levels, or mixes of levels, count as different."""
 
@@ -163,7 +162,7 @@ def compare(
     >>> found.law, found.decided
     ('joint', True)
     """
-    one, two = _checked(metric, other, of, bound, weights, target, split)
+    one, two = checked(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
     labels, asked = one.domain.select(categories)
     known = "uniform" if weights == STANDARD else weights
@@ -176,7 +175,7 @@ def compare(
         asked=asked,
     )
     counts = one.counts(statistic_a), two.counts(statistic_b)
-    joint = _are_independent(one, two, target, independent)
+    joint = are_independent(one, two, target, independent)
     joint = joint and has_law(one) and has_law(two)
     if weights == STANDARD and not joint:
         raise ValueError(
@@ -191,7 +190,7 @@ def compare(
         if weights == STANDARD:
             shares = standard_shares(one.randomizer.facts, counts)
         a, b = (arm_of(m, s, question, shares) for m, s in ((one, statistic_a), (two, statistic_b)))
-        law = "joint"
+        law, length = "joint", _radius(a, b, question, one.domain.unit[1])
         middle, scale = one.domain.unit
         if one.kind == "frequency":  # on the scale of signs
             middle, scale = middle + scale / 2, scale / 2
@@ -199,7 +198,7 @@ def compare(
         if not ratio:
             value, found = value * scale, _scaled(found, scale)
     else:
-        law = "union"
+        law, length = "union", None
         value, found = _union(answers, beta, ratio=ratio)
     single = not one.labels and value.size == 1
     return Comparison(
@@ -215,84 +214,10 @@ def compare(
         policy=weights,
         split=split,
         reports=(int(counts[0].sum()), int(counts[1].sum())),
+        radius=length,
         labels=labels,
         warning=_warning(counts, answers, beta, weights),
     )
-
-
-def _checked(
-    metric: Metric,
-    other: Metric | None,
-    of: str,
-    bound: str,
-    weights: str,
-    target: str,
-    split: float | None,
-) -> tuple[LocalMetric, LocalMetric]:
-    """Return both metrics if they can be compared in this way."""
-    for key, value, known in (("of", of, KINDS_OF), ("bound", bound, BOUNDS)):
-        if value not in known:
-            raise ValueError(f"{key} = {value!r}: {meant(value, known)}")
-    if split is not None and not (bound == "anytime" and 0 < split < math.inf):
-        raise ValueError(
-            f"split = {split!r}: expected a ratio of reports, a to b, above 0, with "
-            "bound = 'anytime'"
-        )
-    one, two = (
-        LocalMetric.require(_with_numbers(m)) for m in (metric, metric if other is None else other)
-    )
-    if other is not None:
-        for key, found, expected in (
-            ("kind", two.kind, one.kind),
-            ("range", two.domain.unit, one.domain.unit),
-            ("labels", two.labels, one.labels),
-            ("levels", tuple(two.levels), tuple(one.levels)),
-        ):
-            if found != expected and (key != "levels" or weights == STANDARD):
-                raise ValueError(
-                    f"metrics {one.name!r} and {two.name!r} have different {key}: expected the "
-                    "same, so that a difference means something"
-                )
-    if of == "ratio":
-        if one.kind == "vector_mean":
-            raise ValueError(f"of = 'ratio': metric {one.name!r} is a vector; use 'difference'")
-        if one.domain.ends[0] < 0:
-            raise ValueError(
-                f"of = 'ratio': the range of metric {one.name!r} begins at "
-                f"{one.domain.ends[0]:g}, below 0, where a ratio means nothing; use 'difference'"
-            )
-    if weights == STANDARD and (bound != "fixed" or target != "population"):
-        raise ValueError(
-            "weights = 'standard': expected bound = 'fixed' and target = 'population'; the shares "
-            "follow both arms' mixes of levels, which may still change"
-        )
-    return one, two
-
-
-def _with_numbers(metric: Metric) -> Metric:
-    """Return the metric if its answers are numbers with bounds."""
-    if metric.trust == "central":
-        raise ValueError(
-            f"metric {metric.name!r} {metric.answered}: releases are not compared, because each "
-            "has noise of its own"
-        )
-    if not isinstance(metric, LocalMetric):
-        raise ValueError(
-            f"metric {metric.name!r} is a {metric.kind}, which has no mean to compare: expected a "
-            "mean, a vector mean or frequencies"
-        )
-    return metric
-
-
-def _are_independent(
-    one: LocalMetric, two: LocalMetric, target: str, independent: bool | None
-) -> bool:
-    """Return whether the arms' reports are independent, or at least the noise that counts."""
-    if one.memoized or two.memoized:
-        return False
-    if target == "sample":
-        return True
-    return one.name == two.name if independent is None else independent
 
 
 def _answer(
@@ -330,7 +255,7 @@ def _joint(
         ends = ((origin - 1) / (origin + 1), (origin + 1) / (origin - 1) if origin > 1 else np.inf)
     left = question.beta - a.outside - b.outside
     ones = np.ones_like(value)
-    if not value.size or a.law is None or b.law is None or left <= 0:
+    if not value.size or a.empty or b.empty or left <= 0:
         return value, Found(ends[0] * ones, ends[1] * ones, ones)
     numbers = value.size if question.simultaneous else 1
     if question.bound == "anytime":
@@ -340,12 +265,25 @@ def _joint(
     else:
         found = fixed_ratio(a, b, left / numbers, origin)
     p_value = np.minimum(found.p_value * numbers + a.outside + b.outside, 1.0)
+    if slack := a.slack + b.slack:
+        found = consistent(found.lower - slack, found.upper + slack, p_value, question.beta, 0.0)
+        p_value = found.p_value
     inside = np.clip(np.nan_to_num(value, nan=1.0, posinf=np.inf), *ends)
     return value, Found(
         np.clip(np.minimum(found.lower, inside), *ends),
         np.clip(np.maximum(found.upper, inside), *ends),
         p_value,
     )
+
+
+def _radius(a: Arm, b: Arm, question: Question, scale: float) -> float | None:
+    """Bound the l2 distance of a difference of vectors; None for other kinds."""
+    if not isinstance(a.noise, CoordinateNoise) or not isinstance(b.noise, CoordinateNoise):
+        return None
+    totals = (a.total, b.total) if question.bound == "anytime" else None
+    farthest = float(np.linalg.norm(a.observed - b.observed)) + 2  # both means are in the ball
+    found = radius(a.noise, b.noise, question.beta, totals) + a.slack + b.slack
+    return scale * min(found, farthest)
 
 
 def _shown(numbers: Floats, single: bool) -> float | Floats:

@@ -16,6 +16,7 @@ from estimators.comparison import fixed, mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
 from estimators.comparison.streams import LawStream, NoiseStream, Stream
+from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
 
 NUISANCE = 0.02
@@ -228,6 +229,8 @@ def both_noises(one: Noise | None, two: Noise | None) -> Noise | None:
 
     None if the users' own values determine a law, or the two have no common grid.
     """
+    if isinstance(one, CoordinateNoise) and isinstance(two, CoordinateNoise):
+        return one.with_other(two)
     if isinstance(one, FlipNoise) and isinstance(two, FlipNoise):
         return FlipNoise(*(np.concatenate(x) for x in zip(_flips(one), _flips(two), strict=True)))
     if not isinstance(one, LaplaceNoise) or not isinstance(two, LaplaceNoise):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from estimators import Comparison, compare, define
+from estimators import Comparison, SeededBits, compare, define
 from estimators.bounds import Law
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import fixed_difference, fixed_ratio
@@ -328,3 +328,30 @@ def test_what_cannot_be_compared_is_refused(
         changes = {**changes, "other": metric("n", **changes["other"])}
     with pytest.raises(ValueError, match=message):
         compare(one, one.zero(), one.zero(), **changes)
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime"])
+def test_vectors_have_a_joint_law_and_a_radius(bound: str) -> None:
+    metric = define(
+        name="v", kind="vector_mean", mechanism="hemisphere", dimension=3, radius=2, levels=[1, 4]
+    )
+    rng, arms = np.random.default_rng(2), []
+    truth = np.array([1.0, -1.0, 0.0])
+    for seed, mean in enumerate(([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])):
+        level = rng.integers(0, 2, 4000)
+        arms.append(metric.zero())
+        values = np.tile(mean, (4000, 1))
+        reports = metric.randomize(values, level, SeededBits(seed))
+        metric.accumulate(arms[-1], level, reports)
+    found = compare(metric, arms[0], arms[1], bound=bound)
+    union = compare(metric, arms[0], arms[1], bound=bound, independent=False)
+    lower, upper, p_value = (np.asarray(x) for x in (found.lower, found.upper, found.p_value))
+    assert found.law == "joint"
+    assert np.all((lower < truth) & (truth < upper))
+    assert np.array_equal(p_value <= 0.05, (lower > 0) | (upper < 0))
+    assert list(np.asarray(found.decided)) == [True, True, False]
+    assert np.all(upper - lower < 0.8 * (np.asarray(union.upper) - np.asarray(union.lower)))
+    assert found.radius is not None
+    assert np.linalg.norm(np.asarray(found.value) - truth) < found.radius < 1
+    with pytest.raises(ValueError, match="is a vector; use 'difference'"):
+        compare(metric, arms[0], arms[1], of="ratio")
