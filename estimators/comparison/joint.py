@@ -114,7 +114,7 @@ def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | No
     split : float or None
         The planned ratio of reports, a to b.
     origin : float or None
-        For a ratio, as in :func:`fixed_ratio`; None for a difference.
+        o, at least 1, for a ratio of means o + theta; None for a difference.
 
     Notes
     -----

@@ -1,8 +1,13 @@
-"""The smallest failure probability at which a difference is seen: a p-value of intervals."""
+"""P-values of intervals: the smallest failure probability at which a difference is seen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Floats
 
 LEAST = 1e-12
 HALVINGS = 24  # of ln p between LEAST and 1: to a factor of 1 + 2e-6
@@ -14,8 +19,8 @@ FEW = 4
 def smallest(outside: Callable[[float], bool], halvings: int = HALVINGS) -> float:
     """Return about the least beta in [LEAST, 1] for which `outside(beta)` holds, from above.
 
-    Intervals are proved one by one, from exact p-values that do not depend on beta: so the least
-    beta at which the null hypothesis is outside is a p-value.
+    This is a p-value if the intervals are nested: what is outside at one beta is outside at all
+    larger ones.
 
     Examples
     --------
@@ -31,3 +36,45 @@ def smallest(outside: Callable[[float], bool], halvings: int = HALVINGS) -> floa
         middle = (low * high) ** 0.5
         low, high = (low, middle) if outside(middle) else (middle, high)
     return high
+
+
+STEP = 1.3
+"""Between neighbouring levels above beta; below it, the j-th is smaller by the j-th power."""
+
+
+def chained(outside: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
+    """Return p-values of intervals that may not be nested, at most beta where outside at beta.
+
+    Parameters
+    ----------
+    outside : callable
+        From a failure probability to whether the null hypothesis is outside, for k numbers.
+    beta : float
+
+    Notes
+    -----
+    Levels are fixed in advance. Where the hypothesis is outside at beta and at all levels down to
+    gamma, p is gamma: then it is outside at gamma, which has a chance of at most gamma. Where it is
+    inside at beta, but outside at all levels above alpha, p is alpha + beta: p <= a has a chance of
+    at most beta for what is outside at beta, and at most a - beta for the rest.
+
+    Examples
+    --------
+    >>> def outside(share):
+    ...     return np.array([share >= 0.2, share >= 0.001, False])
+    >>> chained(outside, 0.05).round(3)
+    array([0.257, 0.004, 1.   ])
+    """
+    seen = outside(beta)
+    found, going, level, j = np.where(seen, beta, 1.0), seen.copy(), beta, 0
+    while going.any() and level > LEAST:
+        j += 1
+        level /= STEP**j
+        going &= outside(level)
+        found[going] = level
+    going, level = ~seen, 1 / STEP
+    while going.any() and level > beta:
+        going &= outside(level)
+        found[going] = np.minimum(level + beta, 1.0)
+        level /= STEP
+    return found

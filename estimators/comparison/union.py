@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.comparison.joint import Found, consistent
-from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
+from estimators.comparison.search import chained
 from estimators.estimate import Estimate, Floats
 
 Answer = Callable[[float], Estimate]
@@ -34,19 +34,13 @@ def union(a: Answer, b: Answer, beta: float, *, ratio: bool) -> Found:
         ends = [np.atleast_1d(np.asarray(x)) for x in (one.lower, one.upper, two.lower, two.upper)]
         return _quotient(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
 
+    def outside(share: float) -> NDArray[np.bool_]:
+        low, high = limits(share)
+        seen: NDArray[np.bool_] = (low > null) | (high < null)
+        return seen
+
     lower, upper = limits(beta)
-    p_value = np.empty_like(lower)
-    known: dict[float, tuple[Floats, Floats]] = {}
-
-    def outside(row: int, share: float) -> bool:
-        if share not in known:
-            known[share] = limits(share)
-        low, high = known[share]
-        return bool(low[row] > null or high[row] < null)
-
-    halvings = HALVINGS if lower.size <= FEW else COARSE
-    for row in range(lower.size):
-        p_value[row] = smallest(functools.partial(outside, row), halvings)
+    p_value = chained(outside, beta)
     return consistent(lower, upper, p_value, beta, null)
 
 
