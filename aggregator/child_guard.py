@@ -1,4 +1,4 @@
-"""Child processes that end with this one, however it ends."""
+"""Ends child processes when this process ends, even if it is killed."""
 
 from __future__ import annotations
 

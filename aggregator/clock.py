@@ -1,4 +1,4 @@
-"""The time that a worker goes by: the system's, or whatever a simulation says it is."""
+"""The clock that the service uses: the system's, or a simulation's."""
 
 from __future__ import annotations
 

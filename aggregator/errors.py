@@ -1,4 +1,4 @@
-"""What can go wrong around the service, each with what to do about it."""
+"""The service's errors; the message of each says what to do."""
 
 from __future__ import annotations
 

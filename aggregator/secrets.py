@@ -1,6 +1,6 @@
-"""Which settings are secrets, and how they are hidden wherever settings are shown.
+"""Names the settings that are secrets, and masks them wherever settings are shown.
 
-What is not known to be harmless is hidden: a mistyped name must not show what it was given.
+Values of unknown settings are masked too, because a mistyped name may hold a secret.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Moments of event time as people and programs read them: ISO 8601 in UTC."""
+"""Timestamps of event time as text: ISO 8601 in UTC."""
 
 from __future__ import annotations
 

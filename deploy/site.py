@@ -1,7 +1,7 @@
-"""How the site is laid out: hooks of MkDocs, for `make docs`.
+"""Hooks of MkDocs for `make docs`: the layout of the site.
 
-The site mirrors the repository, so that every relative link between pages means on the site what it
-means on a disk or a forge: the README is the home page, a page of ``docs/`` is below ``docs/``.
+The site mirrors the repository, so that relative links work on the site as in the repository: the
+README is the home page, and a page of ``docs/`` is below ``docs/``.
 """
 
 from __future__ import annotations

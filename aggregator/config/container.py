@@ -1,4 +1,4 @@
-"""What the container that this process runs in may use, as Linux's control groups tell it."""
+"""The memory limit of this process's container, from Linux's control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The definitions of a file as they are now: a change of the file is taken over while running."""
+"""Reads the file of definitions again when it changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of settings: what each value has to be; a ValueError says what was expected."""
+"""Checks of settings. Each raises a ValueError that says what was expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places and limits of a deployment: ``dither.toml``, ``DITHER_*`` variables and flags.
+"""The settings of a deployment: ``dither.toml``, ``DITHER_*`` variables and flags.
 
 Flags override the environment, which overrides the file, which overrides the defaults; each value
 remembers where it came from, for ``--show-settings``.

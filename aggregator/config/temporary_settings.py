@@ -1,4 +1,4 @@
-"""The settings file of a running `dither up`, which stays behind if it is killed."""
+"""The settings file of a running `dither up`; it remains if the process is killed."""
 
 from __future__ import annotations
 

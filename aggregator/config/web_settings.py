@@ -1,4 +1,4 @@
-"""Checks of settings that say who may ask over HTTP: names, origins, proxies and rates."""
+"""Checks of settings of HTTP access: host names, origins, proxies and rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker holds of a partition that it owns, and how it takes one over."""
+"""A partition that a worker owns: its state and position, and how a worker takes it over."""
 
 from __future__ import annotations
 

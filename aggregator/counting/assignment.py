@@ -1,4 +1,4 @@
-"""The partitions that the consumer group has assigned to a worker: acquired, sought, given back."""
+"""The partitions that the consumer group assigns to a worker: acquired, sought, released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for Redis or Kafka to come back, without sleeping through what the group says."""
+"""Waits for Redis or Kafka to return, while the consumer still polls for its group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits: what is checked before them, the dead letters, then the sums and the next offset."""
+"""Commits: checks first, then dead letters, then the sums and the next offset."""
 
 from __future__ import annotations
 

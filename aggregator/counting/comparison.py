@@ -1,4 +1,4 @@
-"""What the store has of a partition, compared with a replay of its log byte by byte."""
+"""Compares what Redis has of a partition with a replay of its log, byte by byte."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Whether a partition's log goes on where its sums stand, by all the evidence that there is.
+"""Decides whether a partition's log continues where its sums end, from all the evidence.
 
-Three things can be compared with the log: the next offset in Redis; the last message that was
-counted, which must still be where it was; and, where Redis has nothing, what is known_progress
-elsewhere of how far counting had come.
+The log is compared with the next offset in Redis, and with the last counted message, which must
+still be at its offset. If Redis has nothing, it is compared with the progress that the worker and
+Kafka remember.
 """
 
 from __future__ import annotations

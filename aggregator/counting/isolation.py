@@ -1,4 +1,4 @@
-"""Counting so that nothing in a log can end the process, or halt more than its own partition."""
+"""Counts so that no message ends the process, or halts more than its own partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker asks Kafka about the log of a partition, before it counts any of it."""
+"""Queries Kafka about a partition's log, before a worker counts any of it."""
 
 from __future__ import annotations
 

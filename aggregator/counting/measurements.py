@@ -1,7 +1,7 @@
-"""How the counting of a partition goes: how long it takes, and what had to be refused.
+"""Measurements of counting in a partition: durations, and numbers of refused reports.
 
-Measured by whoever owns the partition, kept in its owner's hash and written by the same commit as
-the sums. No part of the state that the log determines: a replay knows nothing of it.
+The partition's owner measures them. The commit that writes the sums writes them into the owner's
+hash. They are not part of the state that the log determines, and a replay does not have them.
 """
 
 from __future__ import annotations

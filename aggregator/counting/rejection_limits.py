@@ -1,4 +1,4 @@
-"""When to stop a partition rather than go on: too much is refused, or too much is open.
+"""Decides when a partition halts: too many reports are refused, or too many panes are open.
 
 What was refused is remembered with the sums, in the same commit, so that neither a restart nor a
 change of owner begins the count anew. See docs/decisions/0011-limits-of-dead-letters.md.

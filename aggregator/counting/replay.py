@@ -1,4 +1,4 @@
-"""A partition's log is counted again, by the definitions that were in force at each offset."""
+"""Counts a partition's log again, with the definitions that were in force at each offset."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Several workers on one machine: one process each, started again when one dies.
+"""Runs several workers, one process each, and restarts those that die.
 
-They end with the process that started them, however it ends.
+The workers end when the supervisor ends, even if it is killed.
 """
 
 from __future__ import annotations

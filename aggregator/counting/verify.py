@@ -1,4 +1,4 @@
-"""Proof of the sums: replay the log and compare the state byte by byte."""
+"""Verifies the sums: replays the log and compares the state byte by byte."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What could not be counted: written, read, explained, sent again."""
+"""Messages that could not be counted: written, read, explained, and replayed."""

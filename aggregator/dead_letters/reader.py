@@ -1,4 +1,4 @@
-"""The dead-letter topic, read: which messages were refused, where they came from and why."""
+"""Reads the dead-letter topic: which messages were refused, from where, and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons for which messages are refused, in words, and what to do about each."""
+"""The reasons why messages are refused, each with an explanation and what to do."""
 
 from __future__ import annotations
 

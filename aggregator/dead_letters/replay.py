@@ -1,7 +1,8 @@
-"""Dead letters sent again to where they came from, each counted once at most.
+"""Sends dead letters to their partitions again; each is counted at most once.
 
-A copy of a batch is recognised while its pane is open, and late afterwards; so whatever is sent
-twice, or was counted meanwhile, changes no sum. What a worker would refuse is not sent.
+A copy of a batch is a duplicate while its pane is open, and late afterwards. So a message that is
+sent twice, or was counted meanwhile, changes no sum. Messages that a worker would refuse are not
+sent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One dead letter in full: what can be read of it, why it was refused, and what to do."""
+"""Describes one dead letter in full: its content, why it was refused, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which dead letters are meant, and how many there are of each kind."""
+"""Selects dead letters by their fields, and counts them."""
 
 from __future__ import annotations
 

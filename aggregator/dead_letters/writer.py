@@ -1,4 +1,4 @@
-"""The dead letters: messages that could not be counted, as they came, with the reason.
+"""Writes messages that could not be counted to the dead-letter topic, with the reason.
 
 The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them.
 """

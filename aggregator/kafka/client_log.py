@@ -1,4 +1,4 @@
-"""Errors of a Kafka client's brokers as log lines, each at most once a minute."""
+"""Logs errors of a Kafka client's brokers, each at most once a minute."""
 
 from __future__ import annotations
 

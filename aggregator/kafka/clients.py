@@ -1,4 +1,4 @@
-"""Kafka clients as the service configures them, and what it asks of a cluster."""
+"""Kafka clients with the service's configuration, and queries of a cluster."""
 
 from __future__ import annotations
 

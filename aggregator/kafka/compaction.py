@@ -1,4 +1,4 @@
-"""Whether the reports topic is compacted: Kafka then deletes reports whose key comes again."""
+"""Checks whether the reports topic is compacted, since Kafka then deletes reports."""
 
 from __future__ import annotations
 

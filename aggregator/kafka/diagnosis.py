@@ -1,4 +1,4 @@
-"""Why a Kafka broker refuses a client, in words."""
+"""Explains why a Kafka broker refuses a client."""
 
 from __future__ import annotations
 

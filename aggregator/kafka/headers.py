@@ -1,4 +1,4 @@
-"""The headers of a message, whose names are whatever somebody has written."""
+"""Reads the headers of a message; anybody may have written any name."""
 
 from __future__ import annotations
 

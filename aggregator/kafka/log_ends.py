@@ -1,4 +1,4 @@
-"""Where the log ends, asked of Kafka by whoever shows how much of it is not counted yet."""
+"""The ends of a topic's partitions, for those who show how much is not counted yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a topic up to the ends that its partitions have now."""
+"""Reads a topic up to the present ends of its partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Obstacles: what cannot be counted in a partition's log, and which offsets may be skipped.
+"""Obstacles: messages that cannot be counted, and which offsets may be skipped.
 
 There are two kinds. Kafka's client cannot read a record batch that expands beyond the receive limit
 or is damaged: it returns the same error again and again. A message that was read can make counting

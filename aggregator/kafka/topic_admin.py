@@ -1,4 +1,4 @@
-"""Topics: created where they are missing, and what Kafka tells of them."""
+"""Creates missing topics, and queries the ids and partitions of existing ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's side of Kafka: what it consumes with, how much at once, and what it may receive."""
+"""A worker's Kafka clients, their configuration, and the sizes of what they consume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of a local deployment: its last output, and how it ended, in words."""
+"""A child process of a local deployment: its last output, and how it ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo: devices, Kafka, worker, Redis and reader, wired together on one machine."""
+"""The demo: devices, Kafka, a worker, Redis and a reader on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka and Redis without servers: what `dither demo` runs on when there are none.
+"""Embedded Kafka and Redis, for `dither demo` on a machine without servers.
 
 Both are small versions of the real thing, for one machine and a short life. The service does not
 know the difference: it is given `bootstrap_servers` and `url` like those of real servers.

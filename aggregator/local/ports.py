@@ -1,4 +1,4 @@
-"""Whether a server's port is free."""
+"""Checks whether a server's port is free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer as samples of exported metrics, by its shape."""
+"""Answers as samples of Prometheus metrics, by their shape."""
 
 from __future__ import annotations
 

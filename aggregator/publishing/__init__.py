@@ -1,1 +1,1 @@
-"""Answers become events, each final one exactly once."""
+"""Publishes answers as events, each final event exactly once."""

@@ -1,4 +1,4 @@
-"""Where events leave: Kafka transactions on the estimates topic."""
+"""Produces events to the estimates topic in Kafka transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing heartbeats to the partitions of the reports topic that are quiet."""
+"""Writes heartbeats to the quiet partitions of the reports topic."""
 
 from __future__ import annotations
 

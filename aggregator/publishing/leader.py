@@ -1,4 +1,4 @@
-"""What one process at a time does, of several that could: whose turn it is, and failures."""
+"""Runs a task in the one process that holds its lease."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STOP_SECONDS = 3.0
 
 
 class CopyLost(Exception):  # noqa: N818
-    """Redis no longer has what it was told of a topic: that is to be read again."""
+    """Redis lost its copy of a topic, which has to be read again."""
 
 
 class Leader(ABC):
@@ -59,7 +59,7 @@ class Leader(ABC):
         self._thread: threading.Thread | None = None
 
     def _still_leads(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
-        """Whether nobody has asked for the end, and the definitions are those of before.
+        """Whether nobody has called :meth:`stop`, and the definitions have not changed.
 
         With other ones it begins anew, as whoever takes over would.
         """
@@ -106,7 +106,7 @@ class Leader(ABC):
 
     @abstractmethod
     def _lead(self) -> None:
-        """Work as the only one, until something fails or the end is asked for."""
+        """Work while holding the lease, until something fails or :meth:`stop` is called."""
 
     def _check(self) -> None:
         """Raise LeaseLost unless nobody else can have the lease now."""

@@ -1,4 +1,4 @@
-"""Which events are due: panes that have become final, running totals that have changed."""
+"""Finds the events that are due: panes that became final, running totals that changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a partition's log last grew, and what its broker's clock says, as far as Kafka tells."""
+"""When each partition's log last grew, and what its broker's clock says."""
 
 from __future__ import annotations
 

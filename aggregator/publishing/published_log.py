@@ -1,9 +1,9 @@
-"""What is on the estimates topic already: the topic says so itself, Redis keeps a copy.
+"""Which final events are on the estimates topic already; Redis keeps a copy.
 
-A final event is published once if whoever publishes knows all that was committed before. The topic
-is the truth: a transaction puts the events there, all or none. Redis keeps which panes it has, and
-up to which offset it was read, so that a publisher that takes over reads the last few events only;
-a copy that is older than the topic, or lost, is brought up to date by reading more of it.
+A final event is published once if the publisher knows all events that were committed before. The
+topic is authoritative: a transaction writes all of its events or none. Redis has a copy of the
+published panes, with the offset up to which the topic was read, so that a new publisher reads only
+the events after it. If the copy is lost or old, the publisher reads more of the topic.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Which partitions are sent heartbeats, so that the log closes panes in those that get no reports.
+"""Decides which partitions get heartbeats, which close the panes of quiet ones.
 
-A pane is final when the committed log of every partition has closed it: nothing here decides that.
-What is decided here is when a partition without reports of a metric is told how far event time has
-come elsewhere. Too early, and reports that were held up on their way are late; never wrong.
-docs/decisions/0019 says why.
+A heartbeat tells a partition without reports of a metric how far event time has come elsewhere. If
+it is sent too early, delayed reports are refused as late, but no answer becomes wrong: a pane is
+final when the committed log of every partition has closed it. docs/decisions/0019 says why.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Closing:
         A partition is quiet for a metric that got no report of it for so long, while every question
         for the end of its log was answered.
     clock : Clock
-        Only its monotonic seconds are asked for.
+        Only its monotonic seconds are used.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Releases of metrics with trusted collection: one for each pane, once it is closed everywhere.
+"""Draws the releases of trusted collection: one for each pane, once it is closed everywhere.
 
 A pane is closed when the log of every partition has closed it. docs/decisions/0013 says why.
 """

@@ -1,4 +1,4 @@
-"""Which panes are closed everywhere and have no final event yet, and their events in batches."""
+"""Finds closed panes without a final event, and makes their events in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in Kafka that are not counted yet, for commands that show answers."""
+"""Counts the messages in Kafka that are not counted yet, for commands that show answers."""
 
 from __future__ import annotations
 

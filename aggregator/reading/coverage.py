@@ -1,10 +1,10 @@
-"""What bounds cover: one window, several, or all times; and what was chosen among how many.
+"""Explains what bounds cover: one window, several, or all times; and how answers were chosen.
 
-A bound that holds for one window whose start is fixed says less of a window whose start moves: each
-new start is a new chance to miss. And a policy of weights that was chosen after looking at several
-misses as often as any of them. What is shown while a window grows, and what is shown once it is
-final, are two statements: each holds by itself with 1 - beta, both with at least 1 - 2 beta.
-docs/bounds.md has what each choice promises, and its price.
+A bound for one window with a fixed start is weaker for a window whose start moves: each new start
+is another chance to miss. If a policy of weights is chosen after its results were seen, it misses
+if any of those policies misses. The bounds of a growing window and of the final one are two
+statements: each holds with 1 - beta, both with at least 1 - 2 beta. docs/bounds.md describes what
+each choice guarantees, and its price.
 """
 
 from __future__ import annotations

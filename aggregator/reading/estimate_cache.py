@@ -1,4 +1,4 @@
-"""Estimates that are known already, so that they need not be computed again."""
+"""A cache of estimates."""
 
 from __future__ import annotations
 

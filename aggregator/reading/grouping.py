@@ -1,4 +1,4 @@
-"""Which slices a question asks for: by the values of some attributes, where others have one."""
+"""Selects slices: by the values of some attributes, with fixed values of others."""
 
 from __future__ import annotations
 

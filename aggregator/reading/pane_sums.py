@@ -1,4 +1,4 @@
-"""Sums of panes over partitions: of a window, of single panes, of a round."""
+"""Sums over partitions: of a window, of single panes, or of a round."""
 
 from __future__ import annotations
 

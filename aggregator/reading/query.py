@@ -1,4 +1,4 @@
-"""What is asked of a metric: the one list of a question's parameters."""
+"""The parameters of a query, in one list for all interfaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to questions about metrics, from what is in Redis."""
+"""Reads the estimates of metrics from Redis."""
 
 from __future__ import annotations
 

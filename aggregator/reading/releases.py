@@ -1,7 +1,7 @@
-"""Releases of metrics that are collected in trust, as they are kept and read back.
+"""Releases of trusted collection: their stored form, written and read.
 
-A release is drawn once. Its one durable record is the final event on the estimates topic; Redis has
-a copy of the event's data, which alone is ever shown. Nothing here reads a sum.
+A release is drawn once. The final event on the estimates topic is its durable record. Redis has a
+copy of the event's data, and readers show only this copy. Nothing here reads a sum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the search for a minimum or maximum stands, as plain values and in words."""
+"""The progress of a search for a minimum or maximum, as plain values and as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be read for a series."""
+"""Plans which panes a series reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps a series is shown in."""
+"""Chooses the steps of a series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of event time: how far they are counted, and what is in them."""
+"""Windows of event time: their content, and how far they are counted."""
 
 from __future__ import annotations
 

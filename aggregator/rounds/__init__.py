@@ -1,1 +1,1 @@
-"""Questions that are asked in rounds."""
+"""Coordinates the rounds of minimum and maximum."""

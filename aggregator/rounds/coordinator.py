@@ -1,4 +1,4 @@
-"""The coordinator: opens the rounds of minimum and maximum, closes and decides them.
+"""The coordinator: opens, closes and decides the rounds of minimum and maximum.
 
 Several processes may run one; a lease in Redis lets one at a time work. A decision is stored with
 the answers that it was made from before it is published, and what is published follows from what is

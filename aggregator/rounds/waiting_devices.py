@@ -1,4 +1,4 @@
-"""A message for people now and then: which round devices wait for."""
+"""Messages now and then about the round that devices wait for."""
 
 from __future__ import annotations
 

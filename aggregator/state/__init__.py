@@ -1,1 +1,1 @@
-"""Pure: a log becomes state, with no clock and no network."""
+"""Turns a log into state. Pure code, without clock or network."""

@@ -1,4 +1,4 @@
-"""Admission: the rules that a well-made batch has to pass to be counted, in their order.
+"""Admission: the rules that a decoded batch must pass to be counted, in order.
 
 1. ``bad_time``: its event time is not before the epoch;
 2. ``future``: nor ahead of Kafka's timestamp by more than `aggregate.future`;
@@ -7,9 +7,9 @@
 5. ``duplicate``: its id was not counted in the pane before;
 6. ``over_limit``: its key has room in the pane for all of its reports (`max_key_reports`).
 
-The first rule that a batch breaks is the reason why it is refused. The last three depend on the
-batches before it, of which only those that are counted move the watermark, are remembered and use
-up a limit. A heartbeat opens no pane: it moves the watermark if it passes the first two.
+The first rule that a batch breaks is the reason for its refusal. The last three depend on earlier
+batches. Only counted batches move the watermark, are known as duplicates and use up a limit. A
+heartbeat opens no pane; it moves the watermark if it passes the first two rules.
 """
 
 from __future__ import annotations

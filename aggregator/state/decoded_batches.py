@@ -1,4 +1,4 @@
-"""Batches as columns: of one metric, in the log's order, whichever way they were read."""
+"""Decoded batches of one metric as columns, in the log's order."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Messages into columns: what each batch of a log says, or why it cannot be counted.
+"""Decodes messages into columns of batches, or the reasons why they cannot be counted.
 
-Devices that run the same code write the same bytes in the same places, so that messages of one
-length are mostly one layout: a matrix of bytes, of which the ids, times, levels and values are
-columns. Whatever does not fit its neighbours' layout is parsed by itself, with protobuf; both ways
-give the same rows and the same rejections.
+Devices that run the same code write the same fields at the same positions. So messages of one
+length usually have one layout, and are read as a matrix of bytes, whose columns are the ids, times,
+levels and values. A message of another layout is parsed by itself, with protobuf. Both ways give
+the same rows and the same rejections.
 """
 
 from __future__ import annotations

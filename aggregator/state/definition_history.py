@@ -1,7 +1,7 @@
-"""Under which definitions each message was counted: they may change while workers run.
+"""The definitions that were in force at each offset; they may change while workers run.
 
-The facts of a partition's owner name the definitions from an offset on, in the commit that first
-counts by them, so that `dither verify` judges each message as the worker did.
+The commit that first uses new definitions stores their offset in the owner's hash, so that
+`dither verify` applies the same definitions to each message as the worker did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a batch of one metric and one size has its fields: many are then read as one matrix."""
+"""The positions of a batch's fields; batches of one layout are read as one matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which panes make up a window: complete days, then complete hours, then the metric's own panes."""
+"""Covers a window by complete days, then complete hours, then the metric's own panes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of columns: the ids of some, the rows of each pane; fast where all are alike."""
+"""Selects rows of columns: by a mask, or by pane; fast if all are alike."""
 
 from __future__ import annotations
 

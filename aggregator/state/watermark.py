@@ -1,4 +1,4 @@
-"""How far a metric's event time has come in a partition: when several recent batches agree on it.
+"""Watermarks: the event time that several recent batches of a metric have reached.
 
 A time is reached when CONFIRMING_BATCHES of the last RECENT_BATCHES counted batches have reached
 it, so that a few devices with a wrong clock, or one message of an attacker, close nobody's pane.

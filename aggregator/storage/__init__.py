@@ -1,1 +1,1 @@
-"""Redis: what is kept, how it is written, and how it is read."""
+"""Redis: keys, writes and reads."""

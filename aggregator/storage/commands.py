@@ -1,4 +1,4 @@
-"""Commands to Redis, many in one round trip; a reply of another type is an error."""
+"""Sends many commands to Redis in one round trip, and checks the types of the replies."""
 
 from __future__ import annotations
 

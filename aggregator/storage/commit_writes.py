@@ -1,4 +1,4 @@
-"""The Redis commands that bring the store to a partition's state: none of them is long."""
+"""The Redis commands of a commit, each short enough for Lua."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connecting to Redis: a server, a Redis Cluster, or the master that Sentinels have chosen."""
+"""Connects to Redis: one server, a Redis Cluster, or the master that Sentinels name."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Reading a partition in one consistent piece, by plain commands.
+"""Reads one consistent state of a partition with plain commands.
 
-A commit is one script, which Redis runs whole, and it changes the owner's stamp. What was read
-between two looks at the same stamp is therefore of one state. Where the stamp has changed, all of
-it is asked for in one round trip: then the two looks are as near to each other as Redis runs
-commands, however slow the network. No right to run scripts is needed, and none to write.
+A commit is one atomic script, which changes the owner's stamp. So everything that is read between
+two reads of the same stamp is of one state. If the stamp has changed, everything is read again in
+one round trip, so that a slow network does not separate the two reads of the stamp. The reader
+needs no right to run scripts or to write.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks that Redis does not evict keys when its memory is full: sums would be lost silently."""
+"""Checks that Redis does not evict keys when its memory is full, which would lose sums silently."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Redis's failures: what each means, and what to do.
+"""Explains Redis's failures: what each means, and what to do.
 
-All of these may pass, or be put right, while one waits: nothing is lost, and what was counted is
-committed afterwards. What no waiting helps, a stored value that cannot be read, is
-:class:`aggregator.errors.StateUnreadable`.
+All of these may be temporary: a worker waits, loses nothing, and commits afterwards. A stored value
+that cannot be read is permanent: :class:`aggregator.errors.StateUnreadable`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A lease in Redis: one process at a time does what several could do."""
+"""A lease in Redis, so that one process at a time does a task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which panes there are of a metric, and what is in them."""
+"""Lists a metric's panes, and reads their sums."""
 
 from __future__ import annotations
 

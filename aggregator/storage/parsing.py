@@ -1,7 +1,7 @@
-"""What is read back from Redis, checked: anybody may have written there.
+"""Parses and checks what is read from Redis; anybody may have written there.
 
-Whatever is not as Dither writes it raises :class:`aggregator.errors.StateUnreadable`, naming its
-key; a value that only might be meant is never guessed at.
+A value in another form than Dither's raises :class:`aggregator.errors.StateUnreadable` with its
+key. No value is guessed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A partition's state as its owner keeps it: taken over, committed, halted."""
+"""A partition's state in Redis, for its owner: takeover, commit, halt."""
 
 from __future__ import annotations
 

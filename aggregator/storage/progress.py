@@ -1,4 +1,4 @@
-"""How far a topic is counted, as the store says."""
+"""How far a topic is counted, from Redis."""
 
 from __future__ import annotations
 

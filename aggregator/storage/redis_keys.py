@@ -1,7 +1,7 @@
-"""What is stored in Redis, and under which name. See docs/data-model.md.
+"""The names of keys in Redis. docs/data-model.md describes their content.
 
-Everything of a partition carries one hash tag, so that it lies in one slot of a Redis Cluster and a
-commit is one script call.
+All keys of a partition have the same hash tag, so that they are in one slot of a Redis Cluster and
+one script call can commit them.
 """
 
 from __future__ import annotations

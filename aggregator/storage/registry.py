@@ -1,4 +1,4 @@
-"""What is kept of a topic beside its sums: weights, rounds, definitions, who is at work."""
+"""What Redis has of a topic beside its sums: weights, rounds, definitions, workers."""
 
 from __future__ import annotations
 

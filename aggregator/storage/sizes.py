@@ -1,4 +1,4 @@
-"""The number of members of each of a partition's sets, which shows when a set was deleted.
+"""The sizes of a partition's sets, which show whether a set was deleted.
 
 The next commit would create a deleted set again, with only a part of its members. So each commit
 stores the number of members of each set in the hash ``P:sizes``, by the set's key. A commit refuses

@@ -1,4 +1,4 @@
-"""A partition's state as the store has it, checked as a whole."""
+"""Reads a partition's whole state from Redis, and checks that its parts agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP server: what is known, live, for people and programs."""
+"""The HTTP server: dashboard, API, live events, Prometheus metrics."""
 
 from aggregator.web.application import application
 

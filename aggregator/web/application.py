@@ -1,4 +1,4 @@
-"""The web application: routes, and what every request passes through."""
+"""The web application: its routes and its middleware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The AsyncAPI document: what is in the Kafka topics."""
+"""The AsyncAPI document, which describes the Kafka topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditional requests: an answer that has not changed is not computed again."""
+"""Conditional requests: an unchanged answer is not computed again."""
 
 from __future__ import annotations
 

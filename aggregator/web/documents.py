@@ -1,4 +1,4 @@
-"""The documents that describe the interfaces to programs."""
+"""Routes of the OpenAPI and AsyncAPI documents."""
 
 from __future__ import annotations
 

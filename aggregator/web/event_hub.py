@@ -1,9 +1,9 @@
-"""The hub of live events: one reader for all who follow.
+"""The hub of live events: one reader for all clients that follow.
 
-Once a second, while anybody follows, Redis is read in a few round trips, and each metric that has
-changed is estimated once, however many clients there are. An event supersedes the earlier ones of
-its kind and metric, so the latest of each is all that is kept: whoever comes back with the id of
-any event of this process gets what is newer, and nothing is kept per client but a bounded queue.
+While any client follows, the hub reads Redis once a second in a few round trips, and estimates each
+changed metric once for all clients. An event supersedes earlier events of its kind and metric, so
+the hub keeps only the latest of each. A client that returns with the id of an event of this process
+gets all newer events. The hub keeps nothing per client but a bounded queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The status, and the stream of live events."""
+"""Routes of the status and of the stream of live events."""
 
 from __future__ import annotations
 

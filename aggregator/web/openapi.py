@@ -1,4 +1,4 @@
-"""The OpenAPI document: what the operations say of themselves."""
+"""The OpenAPI document, made from the operations."""
 
 from __future__ import annotations
 

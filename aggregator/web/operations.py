@@ -1,4 +1,4 @@
-"""An operation of the HTTP interface: its handler and all that is said of it, in one place."""
+"""An operation of the HTTP interface: its handler and its description, in one place."""
 
 from __future__ import annotations
 

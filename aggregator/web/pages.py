@@ -1,7 +1,7 @@
-"""The pages for people, `/` and `/try`, and the files they are made of.
+"""The pages for people, `/` and `/try`, and their static files.
 
-Everything is read once, from the installed packages, and comes from this server alone: the
-Content-Security-Policy forbids the browser to ask any other.
+All files are read once, from the installed packages. The Content-Security-Policy forbids the
+browser to load anything from another server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""For machines that watch the server: Prometheus, and an orchestrator."""
+"""Routes for monitoring: Prometheus metrics, liveness and readiness."""
 
 from __future__ import annotations
 

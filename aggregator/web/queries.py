@@ -1,4 +1,4 @@
-"""The parameters of questions over HTTP, typed and checked before anything is read."""
+"""The query parameters of the API, typed and checked before anything is read."""
 
 from __future__ import annotations
 

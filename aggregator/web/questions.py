@@ -1,4 +1,4 @@
-"""Questions about metrics: definitions, estimates, series, and the policy of weights."""
+"""Routes of metrics: definitions, estimates, series, and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where devices report: described here, served by :class:`producers.gateway.Gateway`."""
+"""The route of reports: described here, served by :class:`producers.gateway.Gateway`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operations share: the reader, the settings, and threads of their own."""
+"""The context that operations share: reader, settings, and a pool of threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard of those who keep a deployment running."""
+"""The dashboard for operators."""
 
 from __future__ import annotations
 

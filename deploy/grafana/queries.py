@@ -1,4 +1,4 @@
-"""What the dashboards ask of Prometheus, and the variables and limits they share.
+"""The dashboards' Prometheus queries, and their shared variables and limits.
 
 Several `dither serve` export the same numbers, so every query takes the maximum over instances
 before it sums.

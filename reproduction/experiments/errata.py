@@ -1,4 +1,4 @@
-"""What is printed in the papers and is not so, each shown by a number."""
+"""Errors in the papers as printed, each shown by a number."""
 
 from __future__ import annotations
 

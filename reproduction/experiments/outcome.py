@@ -1,4 +1,4 @@
-"""What an experiment is, and what comes out of one."""
+"""Experiments and their outcomes, as plain values."""
 
 from __future__ import annotations
 

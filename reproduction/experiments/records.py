@@ -1,4 +1,4 @@
-"""What experiments are run on: records of people, or stand-ins for those that cannot be shipped.
+"""Data for experiments: records of people, or stand-ins for data that cannot be shipped.
 
 A stand-in has the paper's number of people and of bins, and what the paper says of its shape.
 `dither reproduce NAME --data FILE` puts the published records in its place.

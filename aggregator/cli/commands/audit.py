@@ -1,4 +1,4 @@
-"""`dither audit`: every level's privacy certificate, and an attack on what devices really send."""
+"""`dither audit`: each level's privacy certificate, and an attack on the messages of a device."""
 
 from __future__ import annotations
 

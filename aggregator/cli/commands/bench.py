@@ -1,4 +1,4 @@
-"""`dither bench`: measured against the limit, and against other libraries."""
+"""`dither bench`: benchmarks against a baseline and against other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dither completion`: commands, options and metrics by the tab key."""
+"""`dither completion`: a shell script that completes commands, options and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dither deadletters`: what could not be counted, and what to do about it."""
+"""`dither deadletters`: list, explain, replay and drop messages that could not be counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dither ledger`: what a device has given away, and what it may still give."""
+"""`dither ledger`: the budget that a device has spent, and what remains."""
 
 from __future__ import annotations
 

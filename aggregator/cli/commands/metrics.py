@@ -1,4 +1,4 @@
-"""`dither metrics`: the questions, and how far they are counted."""
+"""`dither metrics`: the defined metrics, and how much of the log is counted."""
 
 from __future__ import annotations
 

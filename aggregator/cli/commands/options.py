@@ -1,4 +1,4 @@
-"""Options that every command which talks to a deployment shares."""
+"""Options that the commands of a deployment share."""
 
 from __future__ import annotations
 
@@ -200,7 +200,9 @@ def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]
     Raises
     ------
     DitherError
-        If there is no file of metrics, or no such metric in it.
+        If there is no file of metrics.
+    UnknownMetric
+        If the file has no such metric.
     """
     metrics = defined_metrics(settings)
     if name is None:

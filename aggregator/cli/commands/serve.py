@@ -1,4 +1,4 @@
-"""`dither serve`: what is known, over HTTP."""
+"""`dither serve`: the dashboard, the API and Prometheus metrics over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`dither tokens`: access to the HTTP interface."""
+"""`dither tokens`: creates access tokens for the HTTP interface."""
 
 from __future__ import annotations
 

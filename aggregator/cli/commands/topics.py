@@ -1,4 +1,4 @@
-"""`dither topics`: create what is missing, so that no other role has to."""
+"""`dither topics`: creates missing topics, so that other roles need no right to."""
 
 from __future__ import annotations
 

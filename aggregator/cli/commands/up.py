@@ -1,4 +1,4 @@
-"""`dither up`: everything on this machine, for metrics of one's own."""
+"""`dither up`: runs the whole service on one machine, for your own metrics."""
 
 from __future__ import annotations
 

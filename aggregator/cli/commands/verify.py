@@ -1,4 +1,4 @@
-"""`dither verify`: prove the sums from the log."""
+"""`dither verify`: compares the sums with a replay of the log."""
 
 from __future__ import annotations
 

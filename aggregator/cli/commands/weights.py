@@ -1,4 +1,4 @@
-"""`dither weights`: which policy of weights is in force, and another one from now on."""
+"""`dither weights`: shows or changes how a metric's privacy levels are weighted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a metric is read: a plan for each way of collecting, chosen by the metric's class."""
+"""Plans for reading: one for each way of collecting, chosen by the metric's class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way of collecting offers to readers: a window, its content, an answer, a series."""
+"""The interface of plans: a window, its content, an answer, a series."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics whose reports are private by themselves: a window is the sum of its panes."""
+"""The plan for locally randomized reports: a window is the sum of its panes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics that are asked in rounds: a window is where the search stands."""
+"""The plan for searches in rounds: a window is the present state of the search."""
 
 from __future__ import annotations
 

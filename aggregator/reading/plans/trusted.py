@@ -1,4 +1,4 @@
-"""Metrics that are collected in trust: a window has the latest release in it, and no sums."""
+"""The plan for trusted collection: a window has its latest release, and no sums."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP itself: access, hosts, limits, TLS, problems, and clients that are slow."""
+"""HTTP itself: access, hosts, limits, TLS, problems, and slow clients."""

@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens with scopes, checked before a request reaches its handler."""
+"""Access control: bearer tokens with scopes, checked before a request reaches its handler."""
 
 from __future__ import annotations
 

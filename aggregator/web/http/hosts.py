@@ -1,4 +1,4 @@
-"""The host names for which the server answers: a defence against DNS rebinding.
+"""The host names that the server accepts: a defence against DNS rebinding.
 
 A page of ``evil.example`` waits until that name resolves to a private address. Then it can read
 what is served there as if it were its own. The request still says ``Host: evil.example``. A request

@@ -1,4 +1,4 @@
-"""What every request passes through: protective headers, and limits on its body."""
+"""Middleware of all requests: protective headers, and limits on bodies."""
 
 from __future__ import annotations
 

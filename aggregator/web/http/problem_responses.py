@@ -1,4 +1,4 @@
-"""Failures while a request is answered, as problems that say what to do."""
+"""Responses to failed requests: problem details that say what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 from clients that must be done with a request's head in time.
+"""Closes HTTP/1.1 connections whose clients send a request's head too slowly.
 
 uvicorn bounds the head's size, and how long a connection idles after an answer, but not how long a
 head may take: a few thousand connections that send a byte now and then would use up the server's

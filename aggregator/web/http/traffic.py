@@ -1,4 +1,4 @@
-"""The HTTP server's own traffic: how many answers it gave, and how long they took to begin."""
+"""Counts the HTTP server's responses, and how long they took to begin."""
 
 from __future__ import annotations
 
