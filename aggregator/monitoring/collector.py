@@ -18,6 +18,7 @@ from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.answer_samples import Sample, samples_of
 from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Release, Window, event_time
@@ -102,6 +103,8 @@ class Exporter(Collector):
         Returns where the log ends; not known, if left out.
     silent_ms : int
         Without a commit, until a worker is taken to count no longer.
+    slices : SliceExport, optional
+        Which slices are exported; none, if left out.
     """
 
     def __init__(
@@ -111,7 +114,9 @@ class Exporter(Collector):
         since_ms: int = 0,
         ends: Ends = LogEnds,
         silent_ms: int = SILENT_MS,
+        slices: SliceExport | None = None,
     ) -> None:
+        self._slices = slices or SliceExport()
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
@@ -215,6 +220,7 @@ class Exporter(Collector):
             try:
                 window = self.reader.read(total) if read is None else read
                 samples = [*samples_of(window, self.reader.answer(window), self.top_categories)]
+                samples += self._slices.samples(self.reader, overview, total.metric)
             except StateUnreadable as error:
                 found[name] = error
             else:

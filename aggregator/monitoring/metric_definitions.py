@@ -189,6 +189,27 @@ COORDINATOR_LEADER = Exported(
     "dither_coordinator_leader",
     "1 while a `dither coordinate` has the lease to open and decide rounds.",
 )
+SLICE_ESTIMATE = Exported(
+    "dither_slice_estimate{metric,slice,category}",
+    "Estimate of a slice over everything counted so far, clipped into its bounds, in the metric's "
+    "unit; absent while the slice has too few reports. Settings: `serve.slices`.",
+)
+SLICE_LOWER = Exported(
+    "dither_slice_estimate_lower{metric,slice,category}",
+    "Lower confidence bound of a slice; the bounds of all slices of a grouping hold together, at "
+    "all times at once.",
+)
+SLICE_UPPER = Exported(
+    "dither_slice_estimate_upper{metric,slice,category}",
+    "Upper confidence bound of a slice; the bounds of all slices of a grouping hold together, at "
+    "all times at once.",
+)
+SLICE_REPORTS = Exported("dither_slice_reports{metric,slice}", "Counted reports per slice.")
+SLICES_LEFT_OUT = Exported(
+    "dither_slices_left_out{metric,by}",
+    "Number of slices with reports that are not exported, because they are not among those with "
+    "most reports.",
+)
 REPORTS = Exported(
     "dither_reports{metric,outcome}",
     "Reports by outcome: accepted, duplicate, or the reason for a dead letter (late, future, "
@@ -304,6 +325,7 @@ TITLES = {
     ESTIMATE: "Estimates",
     LEVEL_LOSS: "Releases",
     SEARCH_ROUND: "Searches",
+    SLICE_ESTIMATE: "Slices",
     REPORTS: "Reports",
     CONSUMER_LAG: "Counting",
     PUBLISHED: "Publishing",
@@ -316,6 +338,9 @@ LABELS = {
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
+    "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
+    "`serve.top_slices` with most reports",
+    "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons",

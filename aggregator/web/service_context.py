@@ -13,10 +13,11 @@ import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from aggregator.config.setting_checks import publish_since_ms
+from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
+from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import definition
 from aggregator.reading.series import SeriesReader
@@ -87,8 +88,10 @@ class Service:
         """What Prometheus scrapes."""
         registry = CollectorRegistry()
         since_ms = publish_since_ms(self.settings.publish.since)
-        top = self.settings.serve.top_categories
-        registry.register(Exporter(self.reader, top, since_ms, self.ends, self.silent_ms))
+        serve = self.settings.serve
+        top, groupings = serve.top_categories, parse_groupings(serve.slices)
+        slices = SliceExport(groupings, serve.top_slices, top)
+        registry.register(Exporter(self.reader, top, since_ms, self.ends, self.silent_ms, slices))
         registry.register(self.traffic)
         return registry
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
@@ -21,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from aggregator.config.settings import Serve, Settings
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.monitoring import metric_definitions
+from aggregator.monitoring import metric_definitions, slice_samples
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
@@ -44,7 +45,7 @@ from estimators import Metric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import Vocabulary
 from producers.device.rounds import Round, encode
-from producers.wire.reports_pb2 import ReportBatch
+from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
 from tests.support.running.servers import Redis, program
@@ -84,6 +85,15 @@ WORDS = define(
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", domain=Vocabulary(categories="open"))
 YOUNGEST = define(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
 WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
+LATE = define(
+    name="late",
+    kind="frequency",
+    mechanism="rappor",
+    categories=["no", "yes", "much"],
+    levels=[8],
+    by=["country", "version"],
+    attributes={"country": ["DE", "FR"], "version": ["1"]},
+)
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
 MEASURED = (
     Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
@@ -104,9 +114,13 @@ class Client:
     """Asks an application as a scraper does, without a socket."""
 
     def __init__(
-        self, store: Store, top: int = TOP, metrics: Mapping[str, Metric] = METRICS
+        self,
+        store: Store,
+        top: int = TOP,
+        metrics: Mapping[str, Metric] = METRICS,
+        **serve: Any,
     ) -> None:
-        settings = Settings(serve=Serve(top_categories=top))
+        settings = Settings(serve=Serve(top_categories=top, **serve))
         self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
         app = application(Reader(store, metrics), settings, ends=lambda: self.ends)
         self._transport = httpx.ASGITransport(app)
@@ -201,6 +215,20 @@ def count_vectors(store: Store) -> None:
     store.partition.commit(7, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
 
 
+def count_slices(store: Store) -> None:
+    """Devices of three countries; of the last one too few."""
+    snapshot = store.partition.acquire(3, "test")
+    partition = snapshot.partition({LATE.name: LATE}, 10 * MINUTE)
+    sent = [
+        batch(LATE, [place] * reports, 8, EPOCH, 500 + place, attributes=attributes)
+        for place, (country, reports) in enumerate([("DE", 400), ("FR", 600), ("GB", 20)])
+        for attributes in [[Attribute(name="country", value=country)]]
+    ]
+    assert partition.count(log(*sent)) == []
+    epoch = int(snapshot.owner["epoch"])
+    store.partition.commit(3, epoch, -1, partition, {"updated": ARRIVAL})
+
+
 def families(text: str) -> dict[str, Family]:
     return {family.name: family for family in prometheus(text)}
 
@@ -238,6 +266,44 @@ def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
     assert samples(text, "dither_categories_left_out") == {("place",): 2}
 
 
+def test_slices_of_the_settings_are_exported_with_their_bounds(store: Store) -> None:
+    count_slices(store)
+    metrics = {**METRICS, "late": LATE}
+    text = scrape(Client(store, 2, metrics, slices=["late: country", "late: country, version"]))
+    both = {"country=DE,version=none": 400, "country=FR,version=none": 600}
+    alone = {"country=DE": 400, "country=FR": 600, "country=other": 20}
+    expected = {("late", name): count for name, count in (alone | both).items()}
+    assert samples(text, "dither_slice_reports") == expected | {
+        ("late", "country=other,version=none"): 20
+    }
+    assert set(samples(text, "dither_slices_left_out").values()) == {0}
+    found = Reader(store, metrics).estimate("late", by=["country"])
+    (german,) = (one.estimate for one in found.slices if one.slice == {"country": "DE"})
+    assert german is not None
+    shown = german.top(2)
+    for name, numbers in {"": shown.shown, "_lower": shown.lower, "_upper": shown.upper}.items():
+        exported = samples(text, f"dither_slice_estimate{name}")
+        assert {c: v for (_, s, c), v in exported.items() if s == "country=DE"} == dict(
+            zip(shown.labels, np.atleast_1d(numbers), strict=True)
+        )
+        assert len(exported) == 2 * 2 * 2, "too few reports: no estimate"
+    assert "dither_slice" not in scrape(Client(store, metrics=metrics))
+
+
+def test_slices_with_most_reports_are_exported_and_the_others_counted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count_slices(store)
+    about: dict[str, Any] = {"metrics": {**METRICS, "late": LATE}, "slices": ["late: country"]}
+    text = scrape(Client(store, **about, top_slices=1))
+    assert samples(text, "dither_slice_reports") == {("late", "country=FR"): 600}
+    assert samples(text, "dither_slices_left_out") == {("late", "country"): 2}
+    monkeypatch.setattr(slice_samples, "MOST_SAMPLES", 25)
+    text = scrape(Client(store, **about))
+    assert sum("dither_slice" in line for line in text.splitlines() if line[0] != "#") <= 25
+    assert samples(text, "dither_slices_left_out") == {("late", "country"): 1}
+
+
 def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client: Client) -> None:
     snapshot = store.partition.acquire(0, "test")
     partition = snapshot.partition(METRICS, 10 * MINUTE)
@@ -258,7 +324,9 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     search_something(store)
     wages(store)
     release(store, EPOCH)
-    client = Client(store, metrics={**METRICS, YOUNGEST.name: YOUNGEST, WAGE.name: WAGE})
+    count_slices(store)
+    metrics = {metric.name: metric for metric in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
+    client = Client(store, metrics=metrics, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
