@@ -27,6 +27,8 @@ MOST_BYTES = 64
 """Of an attribute's value."""
 
 Codes = NDArray[np.int64]
+Attributes = tuple[tuple[str, str], ...]
+"""What a batch says of its devices: names in order, each with its value."""
 
 
 def check_attribute(name: str, values: Sequence[str]) -> None:
@@ -78,6 +80,11 @@ class Slicing:
     def size(self) -> int:
         """The number of slices."""
         return math.prod(self.places)
+
+    @property
+    def bits(self) -> float:
+        """How much the attributes of a batch say about its device at most: log2 of the slices."""
+        return math.log2(self.size)
 
     @functools.cached_property
     def key(self) -> str:
@@ -134,16 +141,58 @@ class Slicing:
         found = dict(zip(self.attributes, np.unravel_index(codes, self.places), strict=True))
         return {name: place.astype(np.int64) for name, place in found.items()}
 
-    def coarsen(self, attributes: Mapping[str, str]) -> dict[str, str]:
+    def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
         """Return what a device may send of its attributes: declared values, or `other`.
 
         Sorted by name. Attributes that the metric does not use are left out.
         """
-        return {
-            name: attributes[name] if attributes[name] in self._indices[name] else OTHER
+        return tuple(
+            (name, attributes[name] if attributes[name] in self._indices[name] else OTHER)
             for name in sorted(self.attributes)
             if name in attributes
-        }
+        )
+
+
+def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
+    """Return what leaves a device of its attributes, after checking them.
+
+    Parameters
+    ----------
+    slicing : Slicing or None
+        The metric's; None: nothing leaves.
+    attributes : mapping of str to str, optional
+        The device's values by name, declared or not.
+
+    Raises
+    ------
+    ValueError
+        With the value, if something is no text or too long, or there are too many.
+
+    Examples
+    --------
+    >>> slicing = Slicing({"version": ("1",), "country": ("DE", "FR")}, 3_600_000)
+    >>> leaving(slicing, {"version": "1", "country": "LI", "device": "phone"})
+    (('country', 'other'), ('version', '1'))
+    >>> leaving(None, {"country": "DE"})
+    ()
+    """
+    given = {} if attributes is None else attributes
+    if not isinstance(given, Mapping):
+        raise ValueError(f"attributes = {given!r}: expected values by name, {{'country': 'DE'}}")
+    if len(given) > MOST_ATTRIBUTES:
+        raise ValueError(f"{len(given)} attributes: expected {MOST_ATTRIBUTES} at most")
+    for name, value in given.items():
+        for text in (name, value):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"attribute {name!r} = {value!r}: expected texts; leave out what is not known"
+                )
+            if len(text.encode(errors="replace")) > MOST_BYTES:
+                raise ValueError(
+                    f"attribute {name[:80]!r} = {value[:80]!r}: expected texts of {MOST_BYTES} "
+                    "bytes at most"
+                )
+    return () if slicing is None else slicing.coarsen(given)
 
 
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:

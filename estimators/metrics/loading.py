@@ -39,6 +39,7 @@ def _types(*classes: type[Metric | Domain]) -> dict[str, Any]:
 TYPES = _types(*FAMILY, *(kind.domain for kind in KINDS.built_in.values())) | {"trust": str}
 """The keys of definitions and their types, those of kinds from other distributions aside."""
 _DEFAULTS = {field.name: field.default for each in FAMILY for field in dataclasses.fields(each)}
+_DEFAULTS["attributes"] = {}
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:

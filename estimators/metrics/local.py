@@ -105,6 +105,8 @@ class LocalMetric(ReportedMetric):
 
     def _check_attributes(self) -> None:
         """Reject attributes that are not declared, and a stretch that is not one of whole panes."""
+        if self.by and self.memoized:
+            self.refuse("by", "none for a memoized metric: they would help to link its answers")
         if len(set(self.by)) < len(self.by) or len(self.by) > MOST_ATTRIBUTES:
             self.refuse("by", f"at most {MOST_ATTRIBUTES} attributes, each once")
         for name in self.by:

@@ -15,6 +15,9 @@ const SPLITS = ["users", "budget"];
 const LARGEST_LEVEL = 64;
 const MOST_LEVELS = 255;
 const MOST_ROUNDS = 50;
+const MOST_ATTRIBUTES = 16;
+const MOST_BYTES = 64; // of an attribute's name, and of its value
+const OTHER = "other";
 
 /**
  * Throws unless a definition's levels are ascending epsilons, above 0 and at most 64.
@@ -245,6 +248,39 @@ function sha256(message) {
 /** A 32-bit word, turned to the right. @param {number} word @param {number} by */
 function turned(word, by) {
   return (word >>> by) | (word << (32 - by));
+}
+
+// -- Attributes -----------------------------------------------------------------------------------
+
+/**
+ * Returns what leaves the browser of its attributes, in the order of their names: those that the
+ * metric uses, a declared value as it is, any other value as "other".
+ *
+ * @param {Definition} definition
+ * @param {Record<string, string>} attributes
+ * @returns {[string, string][]}
+ * @throws {TypeError | RangeError} If something is no text or too long, or there are too many.
+ */
+export function coarsen({ by = [], attributes: declared = {} }, attributes) {
+  const given = Object.entries(attributes);
+  if (given.length > MOST_ATTRIBUTES || by.length > MOST_ATTRIBUTES) {
+    const found = Math.max(given.length, by.length);
+    throw new RangeError(`${found} attributes: expected ${MOST_ATTRIBUTES} at most`);
+  }
+  const utf8 = new TextEncoder();
+  for (const [name, value] of given) {
+    const shown = `attribute ${name.slice(0, 80)} = ${String(value).slice(0, 80)}`;
+    if (typeof value !== "string") {
+      throw new TypeError(`${shown}: expected a text; leave out what is not known`);
+    }
+    if ([name, value].some((text) => utf8.encode(text).length > MOST_BYTES)) {
+      throw new RangeError(`${shown}: expected texts of ${MOST_BYTES} bytes at most`);
+    }
+  }
+  return given
+    .filter(([name]) => by.includes(name))
+    .map(([name, value]) => [name, declared[name]?.includes(value) ? value : OTHER])
+    .sort(([one], [other]) => (one < other ? -1 : 1));
 }
 
 // -- Rounds ---------------------------------------------------------------------------------------

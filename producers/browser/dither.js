@@ -16,7 +16,7 @@
  * @module dither
  */
 
-import { checkLevels, checkRevision, checkSearch, couldAsk } from "./definition.js";
+import { checkLevels, checkRevision, checkSearch, coarsen, couldAsk } from "./definition.js";
 
 export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
 
@@ -39,6 +39,8 @@ export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
  * @property {string} [trust]
  * @property {boolean} [memoized]
  * @property {number} [pane_seconds]
+ * @property {string[]} [by] The attributes of devices by which reports are also summed.
+ * @property {Record<string, string[]>} [attributes] Their declared values.
  */
 
 /**
@@ -588,15 +590,17 @@ export function newBatchId() {
  * @param {Definition} definition
  * @param {number[]} levels
  * @param {Uint8Array[]} reports
- * @param {{time?: number | Date, batchId?: Uint8Array, round?: number}} [options] When it happened,
- *   in milliseconds since the epoch, now by default (0: when Kafka receives it); 16 bytes under which
- *   the batch is counted once; the round that is answered.
+ * @param {{time?: number | Date, batchId?: Uint8Array, round?: number,
+ *   attributes?: Record<string, string>}} [options] When it happened, in milliseconds since the epoch,
+ *   now by default (0: when Kafka receives it); 16 bytes under which the batch is counted once; the
+ *   round that is answered; the attributes of the reports' device, of which only those leave that the
+ *   metric uses, and a value that it does not declare as "other".
  * @returns {Uint8Array}
  * @throws {TypeError | RangeError} If the definition is not whole, or has another revision than its
  *   own; if something else cannot be encoded.
  */
 export function encodeBatch(definition, levels, reports, options = {}) {
-  const { time = Date.now(), batchId = newBatchId(), round = 0 } = options;
+  const { time = Date.now(), batchId = newBatchId(), round = 0, attributes = {} } = options;
   const { width } = mechanismOf(definition);
   if (!checked.has(definition)) checkRevision(definition);
   checked.add(definition);
@@ -613,16 +617,20 @@ export function encodeBatch(definition, levels, reports, options = {}) {
   if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
     throw new RangeError(`time = ${String(time)}: expected milliseconds since the epoch`);
   }
+  const sent = coarsen(definition, attributes);
   const values = new Uint8Array(width * reports.length);
   reports.forEach((report, i) => values.set(report, width * i));
   return Uint8Array.from([
-    ...bytesField(1, new TextEncoder().encode(definition.name)),
+    ...textField(1, definition.name),
     ...numberField(2, definition.revision),
     ...bytesField(3, batchId),
     ...numberField(4, milliseconds),
     ...bytesField(5, Uint8Array.from(levels)),
     ...bytesField(6, values),
     ...numberField(7, round),
+    ...sent.flatMap(([name, value]) =>
+      bytesField(8, Uint8Array.from([...textField(1, name), ...textField(2, value)])),
+    ),
   ]);
 }
 
@@ -637,6 +645,11 @@ function varint(number) {
 /** @param {number} field @param {number} number */
 function numberField(field, number) {
   return number === 0 ? [] : [field << 3, ...varint(number)];
+}
+
+/** @param {number} field @param {string} text */
+function textField(field, text) {
+  return bytesField(field, new TextEncoder().encode(text));
 }
 
 /** @param {number} field @param {Uint8Array} bytes */
@@ -765,17 +778,20 @@ function wait(milliseconds, signal) {
  * @param {Definition} definition From `GET /v1/metrics/NAME`.
  * @param {number | string | (number | string)[]} values
  * @param {number | number[]} epsilons One for all values, or one for each.
- * @param {PostOptions & {time?: number | Date}} [options] When it happened; now by default.
+ * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>}} [options] When
+ *   it happened, now by default; public properties of this device, as for `encodeBatch`.
  * @returns {Promise<{batch_id: string, reports: number}>}
  * @throws {TypeError | RangeError} If a value or an epsilon cannot be used; nothing was reported.
  * @throws {DeliveryError} If it is not known that Kafka has the batch; `post` sends it again.
  */
-export async function report(url, definition, values, epsilons, { time, ...options } = {}) {
+export async function report(url, definition, values, epsilons, options = {}) {
+  const { time, attributes = {}, ...posting } = options;
   const all = Array.isArray(values) ? values : [values];
   if (all.length === 0) throw new RangeError(`no values of ${definition.name}: nothing to report`);
   if (Array.isArray(epsilons) && epsilons.length !== all.length) {
     throw new RangeError(`${epsilons.length} epsilons for ${all.length} values`);
   }
+  coarsen(definition, attributes); // what cannot be sent is not randomized
   const randomized = all.map((value, i) =>
     randomize(definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons),
   );
@@ -783,7 +799,7 @@ export async function report(url, definition, values, epsilons, { time, ...optio
     definition,
     randomized.map(({ level }) => level),
     randomized.map(({ report: bytes }) => bytes),
-    { time },
+    { time, attributes },
   );
-  return post(url, body, options);
+  return post(url, body, posting);
 }

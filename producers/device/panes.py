@@ -1,4 +1,7 @@
-"""Buffers randomized reports by pane until a batch is full or old, or its pane is over."""
+"""Buffers randomized reports until their batch is full or old, or its pane is over.
+
+A batch has the reports of one pane and one slice: devices that say the same of themselves.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.metrics.attributes import Attributes
+
 
 class Columns(NamedTuple):
-    """Reports in columns: levels, rows, and event times in ms since the epoch."""
+    """Reports in columns: levels, rows, and event times in ms; and what all their devices say."""
 
     level: NDArray[np.uint8]
     reports: NDArray[np.integer[Any]]
     time_ms: NDArray[np.int64]
+    attributes: Attributes = ()
 
     def part(self, which: slice | NDArray[np.intp]) -> Columns:
         """Return some of the reports."""
-        return Columns(self.level[which], self.reports[which], self.time_ms[which])
+        level, reports, time_ms, attributes = self
+        return Columns(level[which], reports[which], time_ms[which], attributes)
 
 
 @dataclasses.dataclass(slots=True)
@@ -31,18 +38,21 @@ class _Pane:
     def joined(self) -> Columns:
         if len(self.columns) == 1:
             return self.columns[0]
-        return Columns(*(np.concatenate(column) for column in zip(*self.columns, strict=True)))
+        level, reports, time_ms, attributes = zip(*self.columns, strict=True)
+        return Columns(
+            np.concatenate(level), np.concatenate(reports), np.concatenate(time_ms), attributes[0]
+        )
 
 
 class PaneBuffer:
-    """Randomized reports that wait for their batch, by pane.
+    """Randomized reports that wait for their batch, by pane and slice.
 
     Parameters
     ----------
     pane_ms, lateness_ms : int
         The width of a pane, and how long after its end its reports are still counted.
     batch_reports : int
-        A pane with this many reports gives a batch.
+        A slice with this many reports in a pane gives a batch.
     batch_age : float
         A batch is sent this many seconds after its first report.
     """
@@ -52,17 +62,17 @@ class PaneBuffer:
     ) -> None:
         self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
         self.batch_reports, self.batch_age = batch_reports, batch_age
-        self._panes: dict[int, _Pane] = {}
+        self._panes: dict[tuple[int, Attributes], _Pane] = {}
 
     def __len__(self) -> int:
         """Return the number of reports waiting."""
         return sum(pane.count for pane in self._panes.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
-        """Add reports; return the batches to send, each within one pane, in order of event time.
+        """Add reports; return the batches to send, in order of event time.
 
-        These are the full batches, and those of panes that the new reports will close on the
-        workers: they must arrive first.
+        Each has one pane and slice. These are the full batches, and those of panes that the new
+        reports will close on the workers: they must arrive first.
 
         Parameters
         ----------
@@ -74,22 +84,23 @@ class PaneBuffer:
         full: list[Columns] = []
         for start, part in self._by_pane(columns):
             over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
-            full += [self._panes.pop(s).joined() for s in sorted(self._panes) if s <= over]
-            pane = self._panes.setdefault(start, _Pane(now))
+            full += [self._panes.pop(key).joined() for key in sorted(self._panes) if key[0] <= over]
+            own = start, columns.attributes
+            pane = self._panes.setdefault(own, _Pane(now))
             pane.columns.append(part)
             pane.count += part.level.size
             if pane.count >= self.batch_reports:
-                full += self._cut(start, pane, now)
+                full += self._cut(own, pane, now)
         return full
 
     def pop_aged(self, now: float) -> list[Columns]:
         """Remove and return the batches that have reached their age, in order of event time."""
-        old = [s for s, pane in self._panes.items() if now - pane.opened >= self.batch_age]
-        return [self._panes.pop(start).joined() for start in sorted(old)]
+        old = [key for key, pane in self._panes.items() if now - pane.opened >= self.batch_age]
+        return [self._panes.pop(key).joined() for key in sorted(old)]
 
     def pop_all(self) -> list[Columns]:
         """Remove and return all that is waiting, in order of event time."""
-        waiting = [self._panes[start].joined() for start in sorted(self._panes)]
+        waiting = [self._panes[key].joined() for key in sorted(self._panes)]
         self._panes.clear()
         return waiting
 
@@ -104,12 +115,12 @@ class PaneBuffer:
         for which in np.split(order, edges):
             yield int(starts[which[0]]), columns.part(which)
 
-    def _cut(self, start: int, pane: _Pane, now: float) -> Iterator[Columns]:
+    def _cut(self, key: tuple[int, Attributes], pane: _Pane, now: float) -> Iterator[Columns]:
         joined, size = pane.joined(), self.batch_reports
         whole = pane.count - pane.count % size
         if whole == pane.count:
-            del self._panes[start]
+            del self._panes[key]
         else:  # what is left came with the last call: a pane is cut as soon as it is full
-            self._panes[start] = _Pane(now, pane.count - whole, [joined.part(slice(whole, None))])
+            self._panes[key] = _Pane(now, pane.count - whole, [joined.part(slice(whole, None))])
         for begin in range(0, whole, size):
             yield joined.part(slice(begin, begin + size))

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
+from estimators.metrics.attributes import MOST_BYTES, leaving
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
 from producers.device.panes import Columns, PaneBuffer
@@ -33,7 +34,8 @@ logger = logging.getLogger("producers")
 
 TOPIC = "dither.reports"
 KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
-_MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns
+_MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns and attributes
+_ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
 
 class Reporter(Closing):
@@ -58,6 +60,10 @@ class Reporter(Closing):
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
         pseudonym of the device, or of several. A reader of the log can see which batches share a
         key; by default each batch has a random key, its id.
+    attributes : mapping of str to str, optional
+        Public properties of the device, by which a metric may sum its reports (`by`). Only those
+        leave that the metric uses, and a value that it does not declare leaves as "other". Nothing
+        protects them: see docs/privacy.md.
     trusted : bool
         Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
         application decides this, not a definition that somebody sent.
@@ -100,6 +106,7 @@ class Reporter(Closing):
         batch_reports: int = 1000,
         batch_age: float = 1.0,
         key: bytes | None = None,
+        attributes: Mapping[str, str] | None = None,
         trusted: bool = False,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
@@ -110,6 +117,7 @@ class Reporter(Closing):
         if not batch_age >= 0:
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.metric, self.topic, self.bits = metric, topic, bits
+        self._attributes = leaving(metric.slicing, attributes)
         if metric.sends_true_values and not trusted:
             raise ValueError(
                 f"metric {metric.name!r} has trusted collection: true values, not randomized, "
@@ -124,6 +132,8 @@ class Reporter(Closing):
         self._connection = config if isinstance(config, Connection) else Connection(config)
         self._outbox = Outbox(self._connection, topic, key)
         room = self._connection.message_max_bytes - _MESSAGE_OVERHEAD
+        if metric.slicing is not None:
+            room -= len(metric.slicing.attributes) * _ATTRIBUTE_OVERHEAD
         most = max(1, room // (metric.randomizer.width + 1))
         size = min(batch_reports, most, metric.max_batch_reports or most)
         self._waiting = PaneBuffer(metric.pane_ms, metric.lateness_ms, size, batch_age)
@@ -143,6 +153,7 @@ class Reporter(Closing):
         epsilon: ArrayLike,
         time: Times = None,
         *,
+        attributes: Mapping[str, str] | None = None,
         ledger: Ledger | None = None,
         permanent: float | None = None,
         changes: int = 1,
@@ -159,6 +170,9 @@ class Reporter(Closing):
             The largest epsilon each owner allows; rounded down to one of the metric's levels.
         time : None, float, datetime, datetime64, or n of these
             When it happened; None: now. See :func:`producers.device.times.event_times`.
+        attributes : mapping of str to str, optional
+            Those of the devices of these values, instead of the reporter's: for an application that
+            reports for several devices.
         ledger : Ledger, optional
             The account of the one person who owns all these values. The reporter charges each
             report's level there, on disk, before it randomizes anything. For a memoized metric, it
@@ -176,7 +190,7 @@ class Reporter(Closing):
         Raises
         ------
         ValueError
-            If a value, an epsilon or a time cannot be used. Nothing is reported then.
+            If a value, an epsilon, a time or an attribute cannot be used. Nothing is reported then.
         DefinitionChanged
             If the ledger has answers of another definition of that name. Nothing is reported then.
         BudgetSpent
@@ -203,6 +217,7 @@ class Reporter(Closing):
                 f"epsilons of shape {demanded.shape} for values of shape {values.shape}: "
                 "expected one epsilon, or one for each value"
             )
+        own = self._attributes if attributes is None else leaving(metric.slicing, attributes)
         times = event_times(time, len(values), self._clock())
         level = metric.level_of(demanded)
         if level.ndim == 0:
@@ -217,7 +232,7 @@ class Reporter(Closing):
             return
         with self._lock:
             self._check_open()
-            full = self._waiting.add(Columns(level, reports, times), self._timer())
+            full = self._waiting.add(Columns(level, reports, times, own), self._timer())
             self._seal(full)
         self._outbox.send()
 
@@ -377,5 +392,8 @@ class Reporter(Closing):
     def _seal(self, ready: Iterable[Columns]) -> None:
         for columns in ready:
             key, last = new_batch_id(), int(columns.time_ms.max())
-            payload = encode_randomized(self.metric, columns.level, columns.reports, last, key)
-            self._outbox.put(PendingBatch(key, payload, columns.level.size))
+            level, reports, _, attributes = columns
+            payload = encode_randomized(
+                self.metric, level, reports, last, key, attributes=attributes
+            )
+            self._outbox.put(PendingBatch(key, payload, level.size))

@@ -104,6 +104,10 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
     round: Annotated[
         int, Meta(ge=0, description="Which round is answered, of a metric that is asked in rounds.")
     ] = 0
+    attributes: Annotated[
+        dict[str, str],
+        Meta(description="Public properties of the devices, by which reports are also summed."),
+    ] = msgspec.field(default_factory=dict)
 
 
 _decoder = msgspec.json.Decoder(JsonBatch)
@@ -219,7 +223,9 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
     time = _time_ms(given.time)
     times.check(time)
-    payload = encode_batch(metric, np.array(levels), np.array(rows), time, key, given.round)
+    payload = encode_batch(
+        metric, np.array(levels), np.array(rows), time, key, given.round, given.attributes
+    )
     return PendingBatch(key, payload, len(levels))
 
 

@@ -106,7 +106,9 @@ def _place(path: Path, header: Sequence[str], name: str) -> int:
     return found[0]
 
 
-def read_table(path: str | Path, names: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+def read_table(
+    path: str | Path, names: Sequence[str], optional: Sequence[str] = ()
+) -> tuple[dict[str, list[str]], list[str]]:
     """Return columns of a CSV file, and notes on its format and on names that differ in the file.
 
     Parameters
@@ -115,6 +117,8 @@ def read_table(path: str | Path, names: Sequence[str]) -> tuple[dict[str, list[s
         A CSV file with a header.
     names : sequence of str
         They may differ from the file's in case and in surrounding spaces.
+    optional : sequence of str
+        Names of further columns, which the file need not have.
 
     Raises
     ------
@@ -124,6 +128,7 @@ def read_table(path: str | Path, names: Sequence[str]) -> tuple[dict[str, list[s
     path = Path(path)
     form = detect_format(path, names)
     header = _split(_first_line(path, form.encoding), form.delimiter)
+    names = [*dict.fromkeys([*names, *(each for each in optional if _places(header, each))])]
     headers = [(name, header[_place(path, header, name)]) for name in names]
     notes = [f"file: {form}"]
     notes += [f"column: {found!r} for {name!r}" for name, found in headers if found != name]

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.metrics.attributes import OTHER, Slicing
 from estimators.metrics.metric import Metric
 
 Column = NDArray[Any]
@@ -29,6 +30,8 @@ class Population:
         Rows of the source without an event time, which were left out.
     notes : tuple of str
         How the source was read, for people.
+    attributes : mapping of str to ndarray of object, shape (n,)
+        Public properties of the devices by name, as text ("": the device says nothing).
 
     Raises
     ------
@@ -40,10 +43,11 @@ class Population:
     columns: Mapping[str, Column]
     skipped: int = 0
     notes: tuple[str, ...] = ()
+    attributes: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check that the columns fit together."""
-        for name, column in self.columns.items():
+        for name, column in (*self.columns.items(), *self.attributes.items()):
             if column.shape[:1] != self.time_ms.shape:
                 raise ValueError(
                     f"column {name!r} of shape {column.shape} with times of shape "
@@ -54,7 +58,11 @@ class Population:
 
     @classmethod
     def by_time(
-        cls, time_ms: NDArray[np.int64], columns: Mapping[str, Column], skipped: int = 0
+        cls,
+        time_ms: NDArray[np.int64],
+        columns: Mapping[str, Column],
+        skipped: int = 0,
+        attributes: Mapping[str, Column] | None = None,
     ) -> Self:
         """Return the population with its rows sorted by event time.
 
@@ -66,6 +74,8 @@ class Population:
             By name.
         skipped : int
             Rows that were left out.
+        attributes : mapping of str to ndarray, optional
+            By name.
 
         Examples
         --------
@@ -74,8 +84,8 @@ class Population:
         (array([nan,  2.]), array([False,  True]))
         """
         order = np.argsort(time_ms, kind="stable")
-        ordered = {name: column[order] for name, column in columns.items()}
-        return cls(time_ms[order], ordered, skipped)
+        ordered = _rows(columns, order)
+        return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
     def __len__(self) -> int:
         """Return the number of devices."""
@@ -122,11 +132,33 @@ class Population:
         low, high = metric.range
         return int(((column < low) | (column > high)).sum())
 
+    def slices(self, slicing: Slicing) -> NDArray[np.int64]:
+        """Return the code of each device's slice, shape (n,).
+
+        Examples
+        --------
+        >>> country = np.array(["FR", "", "IT"], dtype=object)
+        >>> population = Population(np.arange(3), {}, attributes={"country": country})
+        >>> population.slices(Slicing({"country": ("DE", "FR")}, 3_600_000)).tolist()
+        [1, 3, 2]
+        """
+        places = []
+        for name in slicing.attributes:
+            words = slicing.words(name)
+            of_word = {word or "": place for place, word in enumerate(words)}
+            column = self.attributes.get(name)
+            values = [""] * len(self) if column is None else column.tolist()
+            other = words.index(OTHER)
+            places.append(np.array([of_word.get(value, other) for value in values], dtype=np.int64))
+        return np.ravel_multi_index(tuple(places), slicing.places).astype(np.int64)
+
     def part(self, begin: int, end: int) -> Population:
         """Return the devices from `begin` to before `end`, without copying."""
         rows = slice(begin, end)
         return Population(
-            self.time_ms[rows], {name: column[rows] for name, column in self.columns.items()}
+            self.time_ms[rows],
+            _rows(self.columns, rows),
+            attributes=_rows(self.attributes, rows),
         )
 
     def chunks(self, rows: int) -> Iterator[Population]:
@@ -138,6 +170,10 @@ class Population:
         """Return the same population with its first event moved to `start_ms`."""
         shift = start_ms - self.time_ms[:1]
         return dataclasses.replace(self, time_ms=self.time_ms + shift)
+
+
+def _rows(columns: Mapping[str, Column], which: slice | NDArray[np.intp]) -> dict[str, Column]:
+    return {name: column[which] for name, column in columns.items()}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time as clocks
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from producers.device.reporter import Reporter
 from producers.populations.level_distribution import LevelDistribution
@@ -46,7 +47,8 @@ class Replay:
     ----------
     population : Population
     reporters : mapping of str to Reporter
-        One for each metric to report; each has a column in the population.
+        One for each metric to report; each has a column in the population. A device sends its
+        attributes with the reports of metrics that use them.
     mix : LevelDistribution
         The share of devices with each epsilon. A device has the same for all its metrics.
     speed : float, optional
@@ -98,6 +100,11 @@ class Replay:
         self.speed = _speed(population, speed, seconds)
         self.stop = threading.Event() if stop is None else stop
         self.truth = {name: RunningTruth(r.metric) for name, r in reporters.items()}
+        self._slices = {
+            name: population.slices(reporter.metric.slicing)
+            for name, reporter in reporters.items()
+            if reporter.metric.slicing is not None
+        }
         # A stream of its own: with a simulated population's, who asks what would follow the values.
         self._epsilons = mix.assign(len(population), np.random.default_rng([seed, 1]))
         self._timer, self._sleep = timer, self.stop.wait if sleep is None else sleep
@@ -150,13 +157,34 @@ class Replay:
     def _report(self, begin: int, end: int) -> int:
         part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
         for name, reporter in self.reporters.items():
-            present = part.has_value(name)
-            values, demanded = part.columns[name][present], epsilons[present]
-            times = part.time_ms[present].view("datetime64[ms]")
-            reporter.report(values, epsilon=demanded, time=times)
-            self.truth[name].add(values, reporter.metric.level_of(demanded))
-            reports += len(values)
+            present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
+            for rows, attributes in self._by_slice(name, begin, present):
+                reporter.report(
+                    column[rows],
+                    epsilon=epsilons[rows],
+                    time=part.time_ms[rows].view("datetime64[ms]"),
+                    attributes=attributes,
+                )
+            self.truth[name].add(column[present], reporter.metric.level_of(epsilons[present]))
+            reports += len(present)
         return reports
+
+    def _by_slice(
+        self, name: str, begin: int, rows: NDArray[np.intp]
+    ) -> Iterator[tuple[NDArray[np.intp], dict[str, str]]]:
+        """Yield devices with the same attributes: those of a pane before those of the next one."""
+        metric = self.reporters[name].metric
+        slicing = metric.slicing
+        if slicing is None or not rows.size:
+            yield rows, {}
+            return
+        slices = self._slices[name][begin + rows]
+        panes = self.population.time_ms[begin + rows] // metric.pane_ms
+        order = np.lexsort((slices, panes))
+        edges = np.flatnonzero(np.diff(slices[order]) | np.diff(panes[order])) + 1
+        for which in np.split(order, edges):
+            said = slicing.slice(int(slices[which[0]]))
+            yield rows[which], {name: value for name, value in said.items() if value is not None}
 
     def _progress(self, done: int, reports: int, started: float) -> Progress:
         reached = int(self.population.time_ms[done - 1]) if done else 0

@@ -36,6 +36,8 @@ def simulate(
 ) -> Population:
     """Draw a population for one metric.
 
+    Its devices have each declared value of an attribute equally often, whatever their values are.
+
     Parameters
     ----------
     metric : Metric
@@ -73,7 +75,19 @@ def simulate(
         size = len(metric.category_names if names is None else names)
         column = _categories(metric, size, count, distribution, generator)
         column = column if names is None else names[column]
-    return Population(arrivals.times(count), {metric.name: column})
+    return Population(
+        arrivals.times(count), {metric.name: column}, attributes=_attributes(metric, count, seed)
+    )
+
+
+def _attributes(metric: Metric, count: int, seed: int) -> dict[str, Column]:
+    """Draw attributes, with a generator of their own: values do not depend on `by`."""
+    generator = np.random.default_rng([seed, 2])
+    declared = {} if metric.slicing is None else metric.slicing.attributes
+    return {
+        name: np.array(values, dtype=object)[generator.integers(len(values), size=count)]
+        for name, values in declared.items()
+    }
 
 
 def _numbers(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant
+from estimators.metrics.attributes import check_known
 from estimators.metrics.domains import OPEN
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_table
@@ -29,6 +30,7 @@ def read_population(
     time_zone: str = UTC,
     arrivals: Arrivals | None = None,
     missing: Iterable[str] = (),
+    attributes: Mapping[str, str] | None = None,
 ) -> Population:
     """Read a population from columns of a CSV file, one device a row.
 
@@ -54,6 +56,9 @@ def read_population(
         The event times, if no column contains them.
     missing : iterable of str
         Further cells that mean "nothing to report".
+    attributes : mapping of str to str, optional
+        The column of each attribute by which the metrics are summed; by default the column of that
+        name, if there is one. An empty cell: the device does not send the attribute.
 
     Raises
     ------
@@ -68,23 +73,54 @@ def read_population(
             f"time columns {time_columns} and arrivals {arrivals}: expected one of the two"
         )
     named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
-    names = [*itertools.chain(*named.values()), *time_columns]
-    cells, notes = read_table(path, names)
+    declared, given = _declared(metrics.values()), attributes or {}
+    check_known(given, [*declared])
+    names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
+    cells, notes = read_table(path, names, [name for name in declared if name not in given])
     nothing = MISSING.union(missing)
+    said: dict[str, Column] = {}
+    for name, words in declared.items():
+        column = cells.get(given.get(name, name))
+        if column is not None:
+            said[name] = _texts(column, nothing - words)
+        notes.append(_note(name, said.get(name), words))
     values = {
         name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
     }
     if arrivals is not None:
         count = len(next(iter(cells.values())))
-        return Population(arrivals.times(count), values, notes=tuple(notes))
+        return Population(arrivals.times(count), values, notes=tuple(notes), attributes=said)
     time_ms, note = read_time_columns(path, cells, time_columns, time_format, time_zone)
     known = time_ms > 0
     population = Population.by_time(
         time_ms[known],
         {name: column[known] for name, column in values.items()},
         skipped=int((~known).sum()),
+        attributes={name: column[known] for name, column in said.items()},
     )
     return dataclasses.replace(population, notes=(*notes, note))
+
+
+def _declared(metrics: Iterable[Metric]) -> dict[str, set[str]]:
+    """Return the attributes by which metrics are summed, with their declared values."""
+    declared: dict[str, set[str]] = {}
+    for metric in metrics:
+        for name, values in (metric.slicing.attributes if metric.slicing else {}).items():
+            declared.setdefault(name, set()).update(values)
+    return declared
+
+
+def _texts(cells: Sequence[str], missing: frozenset[str]) -> Column:
+    stripped = [cell.strip() for cell in cells]
+    return np.array(["" if cell in missing else cell for cell in stripped], dtype=object)
+
+
+def _note(name: str, column: Column | None, declared: set[str]) -> str:
+    """Return how an attribute was read, for people."""
+    if column is None:
+        return f"attribute: {name!r} is not sent: there is no column of this name"
+    other = sum(word not in declared for word in column.tolist() if word)
+    return f"attribute: {name!r}; {other:,} of {column.size:,} values are not declared"
 
 
 def _read(
@@ -137,9 +173,7 @@ def read_values(
     if metric.kind != "frequency":
         return _numbers(cells, place, missing)
     if metric.categories == OPEN:
-        missing -= set(metric.labels)
-        stripped = [cell.strip() for cell in cells]
-        return np.array(["" if cell in missing else cell for cell in stripped], dtype=object)
+        return _texts(cells, missing - set(metric.labels))
     indices = {name: index for index, name in enumerate(metric.category_names)}
     indices.update(dict.fromkeys(missing - indices.keys(), -1))
     try:

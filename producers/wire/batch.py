@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.errors import ReportError
-from estimators.metrics.attributes import check_sent
+from estimators.metrics.attributes import Attributes, check_sent, leaving
 from estimators.metrics.metric import Metric
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
@@ -79,7 +79,7 @@ def encode_batch(
     if len(identity) != BATCH_ID_BYTES:
         raise ValueError(f"batch_id of {len(identity)} bytes: expected {BATCH_ID_BYTES}")
     check_round(metric, number)
-    sent = metric.slicing.coarsen(attributes or {}) if metric.slicing else {}
+    sent = leaving(metric.slicing, attributes)
     return encode_randomized(metric, levels, rows, time_ms, identity, number, sent)
 
 
@@ -90,7 +90,7 @@ def encode_randomized(
     time_ms: int,
     batch_id: bytes,
     number: int = 0,
-    attributes: Mapping[str, str] | None = None,
+    attributes: Attributes = (),
 ) -> bytes:
     """Return what this metric has just randomized as bytes, without the checks of encode_batch.
 
@@ -108,8 +108,8 @@ def encode_randomized(
         16 bytes.
     number : int
         Of the round, from 1 on; 0 where there are none.
-    attributes : mapping of str to str, optional
-        As :meth:`estimators.metrics.attributes.Slicing.coarsen` returned them.
+    attributes : tuple of (str, str)
+        As :func:`estimators.metrics.attributes.leaving` returned them.
     """
     batch = ReportBatch(
         metric=metric.name,
@@ -119,7 +119,7 @@ def encode_randomized(
         levels=level.astype(np.uint8).tobytes(),
         values=metric.randomizer.encode(reports),
         round=number,
-        attributes=[Attribute(name=n, value=v) for n, v in (attributes or {}).items()],
+        attributes=[Attribute(name=name, value=value) for name, value in attributes],
     )
     return batch.SerializeToString()
 

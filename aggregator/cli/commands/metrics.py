@@ -18,6 +18,7 @@ from aggregator.reading.windows import event_time
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, TrustedMetric
+from estimators.metrics.attributes import Slicing
 from estimators.metrics.domains import OPEN
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
@@ -30,8 +31,9 @@ UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event
 def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
-    Below the list are refused reports with their reasons, reports counted under another definition
-    of a metric, and halted partitions.
+    Below the list are the number of slices of each metric that is summed by attributes of devices,
+    with the bits that a batch says about its device at most; refused reports with their reasons,
+    reports counted under another definition of a metric, and halted partitions.
 
     Without Redis the command shows only the definitions, with a dash (null with --json) for unknown
     numbers.
@@ -76,9 +78,10 @@ def metrics(settings: Settings, as_json: bool) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    notes = [*(line for one in (*left_out, nameless) for line in one.lines()), *stopped]
-    if notes:
-        click.echo("\n" + "\n".join(notes))
+    notes = [_slices(metric.name, metric.slicing) for metric in defined.values() if metric.slicing]
+    notes += [line for one in (*left_out, nameless) for line in one.lines()]
+    if notes or stopped:
+        click.echo("\n" + "\n".join([*notes, *stopped]))
 
 
 def _counted(
@@ -111,10 +114,19 @@ def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
         "levels": list(metric.levels),
         "pane": metric.pane,
         "lateness": metric.lateness,
+        "by": [] if metric.slicing is None else [*metric.slicing.attributes],
+        "slices": None if metric.slicing is None else metric.slicing.size,
+        "bits": None if metric.slicing is None else round(metric.slicing.bits, 3),
         "unit": metric.unit,
         "description": metric.description,
         **counted,
     }
+
+
+def _slices(name: str, slicing: Slicing) -> str:
+    """Return how many slices a metric has, and how much the attributes of a batch reveal."""
+    by = ", ".join(slicing.attributes)
+    return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
 
 
 def _mechanism(metric: Metric) -> str:

@@ -59,6 +59,14 @@ COUNTED_ELSEWHERE = (
     help="Column with the values [default: the metric's name]; one for each coordinate of a "
     "vector.",
 )
+@click.option(
+    "--attribute",
+    "attributes",
+    metavar="NAME=COLUMN",
+    multiple=True,
+    help="Column with an attribute of the devices, as in country=land. The attributes by which the "
+    "metric is summed [default: the columns of their names, as far as there are any].",
+)
 @cell_options
 @click.option(
     "--simulate",
@@ -97,6 +105,7 @@ def produce(
     metric: str,
     table: str | None,
     columns: tuple[str, ...],
+    attributes: tuple[str, ...],
     simulate: str | None,
     devices: int,
     rate: float,
@@ -114,12 +123,17 @@ def produce(
     ends it early; everything reported until then is delivered. For a minimum or maximum the devices
     wait for the rounds, which `dither coordinate` opens, until the last one is decided.
 
+    If the metric is summed by attributes of devices (`by`), each report is sent with those of its
+    row. A simulated device draws them from the declared values, each equally likely.
+
     \b
     dither produce dep_delay --csv flights.csv --time-column time_hour
     dither produce dep_delay --simulate normal:17,20 --levels 0.5:0.3,1:0.7
     """  # noqa: D301  click reads the backspace: these lines stay as they are
     if (table is None) == (simulate is None):
         raise click.UsageError("expected one of --csv FILE and --simulate DISTRIBUTION")
+    if attributes and table is None:
+        raise click.UsageError("--attribute: expected --csv FILE, which has the column")
     definition = chosen_metrics(settings, metric)[metric]
     if definition.kind not in KINDS.built_in:
         raise click.UsageError(
@@ -140,6 +154,7 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
+            cells["attributes"] = dict(map(_named_column, attributes))
             population = _read(definition, table, columns or (metric,), rate, **cells)
     except NoColumnError as error:
         if columns or error.name != metric:
@@ -200,6 +215,14 @@ def _too_old(settings: Settings, population: Population) -> str:
         "refuse them as too_old. To count them, start the workers with `dither aggregate "
         f"--set aggregate.past={days}d`"
     )
+
+
+def _named_column(given: str) -> tuple[str, str]:
+    """Return an attribute's name and its column."""
+    name, equals, column = given.partition("=")
+    if not (name and equals and column):
+        raise click.UsageError(f"--attribute {given!r}: expected NAME=COLUMN, as in country=land")
+    return name, column
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:

@@ -41,7 +41,8 @@ class Recorder:
         self.metric, self._time = metric, time
         self.calls: list[tuple[float, list[float], list[float], list[int]]] = []
 
-    def report(self, value: Any, epsilon: Any, time: Any) -> None:
+    def report(self, value: Any, epsilon: Any, time: Any, attributes: Any) -> None:
+        assert attributes == {}
         self.calls.append(
             (self._time.now, value.tolist(), epsilon.tolist(), time.astype(np.int64).tolist())
         )

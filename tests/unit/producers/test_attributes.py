@@ -1,0 +1,178 @@
+"""What devices say of themselves, and in which batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import LocalMetric
+from producers import Ledger, Reporter
+from producers.populations.level_distribution import LevelDistribution
+from producers.populations.population import Arrivals, Population
+from producers.populations.produce import produce
+from producers.populations.simulated import simulate
+from producers.populations.tables import read_population
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.running.broker import LATE, Broker
+
+BY: dict[str, Any] = {
+    "by": ["version", "country"],
+    "attributes": {"version": ["1", "2"], "country": ["DE", "FR", "NA"]},
+}
+SLICED = dataclasses.replace(LATE, **BY)
+MIX = LevelDistribution.parse("0.5:0.5,4:0.5")
+MINUTE = 60_000
+
+
+def said(batch: ReportBatch) -> dict[str, str]:
+    """Return a batch's attributes, which are in the order of their names."""
+    names = [each.name for each in batch.attributes]
+    assert names == sorted(set(names))
+    return {each.name: each.value for each in batch.attributes}
+
+
+def sizes(batches: list[ReportBatch]) -> dict[str, int]:
+    """Return the number of reports of each slice."""
+    found: defaultdict[str, int] = defaultdict(int)
+    for batch in batches:
+        found[" ".join(said(batch).values())] += len(batch.levels)
+    return dict(found)
+
+
+def test_only_declared_values_of_attributes_that_are_used_leave_a_device(
+    broker: Broker, topic: str
+) -> None:
+    own = {"country": "Liechtenstein", "version": "2", "city": "Vaduz"}
+    with Reporter(SLICED, broker.config, topic=topic, attributes=own) as reporter:
+        reporter.report([1.0, 0.0], epsilon=1)
+    [message] = broker.read(topic)
+    assert said(message.batch) == {"country": "other", "version": "2"}
+    assert len(message.batch.levels) == 2
+    assert b"Vaduz" not in message.batch.SerializeToString()
+    assert b"Liecht" not in message.batch.SerializeToString()
+
+
+def test_a_batch_has_one_slice_and_a_call_may_name_another(broker: Broker, topic: str) -> None:
+    country = {"country": "DE"}
+    with Reporter(SLICED, broker.config, topic=topic, attributes=country) as reporter:
+        for _ in range(10):
+            reporter.report([1.0] * 3, epsilon=1, time=5.0)
+            reporter.report([1.0] * 2, epsilon=1, time=5.0, attributes={"version": "1"})
+            reporter.report([1.0], epsilon=1, time=5.0, attributes={})
+    batches = broker.batches(topic)
+    assert sizes(batches) == {"DE": 30, "1": 20, "": 10}
+    assert len(batches) == 3
+
+
+def test_a_metric_without_slices_sends_no_attributes(broker: Broker, topic: str) -> None:
+    with Reporter(LATE, broker.config, topic=topic, attributes={"country": "DE"}) as reporter:
+        reporter.report(1.0, epsilon=1)
+        reporter.report(1.0, epsilon=1, attributes={"country": "FR"})
+    [batch] = broker.batches(topic)
+    assert not batch.attributes
+    assert len(batch.levels) == 2
+
+
+def test_what_cannot_be_an_attribute_is_an_error_before_anything_is_spent(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    wrong: Any = {"country": 49}
+    with pytest.raises(ValueError, match="attribute 'country' = 49: expected texts"):
+        Reporter(SLICED, broker.config, topic=topic, attributes=wrong)
+    ledger = Ledger(tmp_path / "ledger", budget=2)
+    with Reporter(SLICED, broker.config, topic=topic) as reporter:
+        with pytest.raises(ValueError, match="attribute 'country' = 49"):
+            reporter.report(1.0, epsilon=1, ledger=ledger, attributes=wrong)
+        assert ledger.accounts()[""].reports == 0
+        reporter.report(1.0, epsilon=1, ledger=ledger, attributes={"country": "FR"})
+    assert sizes(broker.batches(topic)) == {"FR": 1}
+
+
+def test_many_attributes_leave_room_in_a_message(broker: Broker, topic: str) -> None:
+    names = [f"a{i}{'x' * 60}" for i in range(6)]
+    longest = {name: ["y" * 64] for name in names}
+    wide = dataclasses.replace(LATE, by=names, attributes=longest)
+    own = {name: value for name, [value] in longest.items()}
+    config = {**broker.config, "message.max.bytes": 3_000}
+    with Reporter(wide, config, topic=topic, attributes=own, batch_reports=5_000) as reporter:
+        reporter.report(np.zeros(5_000), epsilon=1)
+    batches = broker.batches(topic)
+    assert sum(len(batch.levels) for batch in batches) == 5_000
+    assert max(batch.ByteSize() for batch in batches) <= 3_000
+
+
+@pytest.mark.parametrize("chunk_seconds", [1, 600])
+def test_a_population_reports_in_slices_and_no_slice_comes_late(
+    broker: Broker, topic: str, chunk_seconds: int
+) -> None:
+    """The reports of a pane are all sent before the first one that closes it."""
+    generator = np.random.default_rng(5)
+    country = generator.choice(np.array(["DE", "FR", "XX", ""], dtype=object), 3_000)
+    times = np.arange(3_000) * 50 * chunk_seconds // 60 + MINUTE
+    who = Population(times, {"late": np.ones(3_000)}, attributes={"country": country})
+    done = produce({"late": SLICED}, who, broker.config, MIX, topic=topic, batch_age=60.0)
+    batches = broker.batches(topic)
+    assert done.reports == done.truth["late"].reports == 3_000
+    names = {"DE": "DE", "FR": "FR", "other": "XX", "": ""}
+    expected = {name: int((country == value).sum()) for name, value in names.items()}
+    assert sizes(batches) == expected
+    panes = {batch.time_ms // MINUTE for batch in batches}
+    assert len(batches) == 4 * len(panes)
+    for partition in {message.partition for message in broker.read(topic)}:
+        order = [m.batch.time_ms for m in broker.read(topic) if m.partition == partition]
+        assert [time // MINUTE for time in order] == sorted(time // MINUTE for time in order)
+
+
+TABLE = """late,Country,os,when
+1,DE,2,2026-01-02
+0,NA,,2026-01-01
+1,,1,2026-01-03
+0,Iceland,3,2026-01-04
+"""
+
+
+def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    file.write_text(TABLE)
+    metrics: dict[str, LocalMetric] = {"late": SLICED}
+    options: dict[str, Any] = {"columns": {"late": "late"}, "arrivals": Arrivals(1)}
+    default = read_population(file, metrics, **options)
+    assert default.attributes.keys() == {"country"}
+    assert default.attributes["country"].tolist() == ["DE", "NA", "", "Iceland"], "NA is declared"
+    told = "\n".join(default.notes)
+    assert "column: 'Country' for 'country'" in told
+    assert "attribute: 'country'; 1 of 4 values are not declared" in told
+    assert "attribute: 'version' is not sent: there is no column of this name" in told
+    named = read_population(
+        file, metrics, {"late": "late"}, time="when", attributes={"version": "os"}
+    )
+    assert named.attributes["version"].tolist() == ["", "2", "1", "3"], "sorted by time"
+    assert SLICED.slicing is not None
+    words = [SLICED.slicing.slice(code) for code in named.slices(SLICED.slicing).tolist()]
+    assert words == [
+        {"version": None, "country": "NA"},
+        {"version": "2", "country": "DE"},
+        {"version": "1", "country": None},
+        {"version": "other", "country": "other"},
+    ]
+    with pytest.raises(ValueError, match="attribute 'os': expected one of country, version"):
+        read_population(file, metrics, attributes={"os": "os"}, **options)
+    with pytest.raises(ValueError, match="no column 'land'"):
+        read_population(file, metrics, attributes={"country": "land"}, **options)
+
+
+def test_simulated_devices_have_declared_attributes_and_the_same_values() -> None:
+    plain = simulate(LATE, 2_000, "uniform", Arrivals(1), seed=3)
+    sliced = simulate(SLICED, 2_000, "uniform", Arrivals(1), seed=3)
+    assert (plain.columns["late"] == sliced.columns["late"]).all()
+    assert plain.attributes == {}
+    assert {*sliced.attributes["country"]} == {"DE", "FR", "NA"}
+    part = sliced.part(10, 20)
+    assert (part.attributes["version"] == sliced.attributes["version"][10:20]).all()
+    with pytest.raises(ValueError, match="column 'version' of shape"):
+        dataclasses.replace(plain, attributes={"version": sliced.attributes["version"][:5]})
