@@ -202,6 +202,69 @@ def test_a_batch_is_encoded_as_by_python(device: Page, metric: LocalMetric, time
     assert bytes(found) == encode_batch(metric, level, reports, time_ms, key)
 
 
+SLICED = dataclasses.replace(
+    binary(),
+    by=["version", "country", "a_very_long_name"],
+    attributes={
+        "version": ["1", "2"],
+        "country": ["DE", "Österreich"],
+        "a_very_long_name": ["\U0001f6a2" * 16],
+    },
+)
+
+
+@pytest.mark.parametrize("metric", [SLICED, binary()], ids=["sliced", "plain"])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"version": "2"},
+        {"version": "2", "country": "Österreich", "a_very_long_name": "\U0001f6a2" * 16},
+        {"city": "Vaduz", "country": "Liechtenstein", "version": ""},
+        {"country": "other", "version": "none"},
+        {"constructor": "1", "toString": "2"},
+    ],
+)
+def test_attributes_are_coarsened_and_encoded_as_by_python(
+    device: Page, metric: LocalMetric, attributes: dict[str, str]
+) -> None:
+    key = bytes(range(16))
+    found = device.evaluate(
+        """([definition, attributes, key]) => Array.from(dither.encodeBatch(
+          definition, [1, 2], [Uint8Array.of(1), Uint8Array.of(0)],
+          { time: 7, batchId: Uint8Array.from(key), attributes }))""",
+        [served.definition(metric), attributes, list(key)],
+    )
+    expected = encode_batch(metric, [1, 2], [1, 0], 7, key, attributes=attributes)
+    assert bytes(found) == expected
+    assert b"Vaduz" not in expected
+    assert b"Liecht" not in expected
+
+
+@pytest.mark.parametrize("metric", [SLICED, binary()], ids=["sliced", "plain"])
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"country": 49}, "attribute country = 49: expected a text; leave out"),
+        ({"country": None}, "attribute country = null: expected a text"),
+        ({"x": "ü" * 33}, f"attribute x = {'ü' * 33}: expected texts of 64 bytes at most"),
+        ({"x" * 65: ""}, "expected texts of 64 bytes at most"),
+        ({f"a{i}": "1" for i in range(17)}, "17 attributes: expected 16 at most"),
+    ],
+)
+def test_what_cannot_be_an_attribute_is_an_error_and_nothing_is_reported(
+    device: Page, metric: LocalMetric, attributes: dict[str, Any], said: str
+) -> None:
+    found = device.evaluate(
+        """([definition, attributes]) =>
+          dither.report("/posted", definition, 1, 1, { attributes })
+            .then(() => "", (error) => `${error.name}: ${error.message}`)""",
+        [served.definition(metric), attributes],
+    )
+    assert found.startswith(("TypeError", "RangeError"))
+    assert said in found
+
+
 @pytest.mark.parametrize(
     "metric",
     [binary(), categorical("rappor", 9), categorical("hadamard_response", 9)],

@@ -227,6 +227,32 @@ def test_the_metrics_say_what_auto_chose() -> None:
     assert listed[1]["chosen"] == ["rappor"]
 
 
+def test_the_metrics_say_how_many_slices_they_have_and_how_much_these_reveal() -> None:
+    assert "slices" not in run("metrics", *NOWHERE).stdout
+    by = 'by = ["country", "version"]\n[metrics.carrier]'
+    declared = '[attributes]\ncountry = ["DE", "FR", "US"]\nversion = ["1", "2", "3"]\n'
+    Path("metrics.toml").write_text(declared + METRICS.replace("[metrics.carrier]", by))
+    assert "delay: 25 slices, 4.6 bits, by country, version" in run("metrics", *NOWHERE).stdout
+    delay, carrier = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert (delay["by"], delay["slices"], delay["bits"]) == (["country", "version"], 25, 4.644)
+    assert (carrier["by"], carrier["slices"], carrier["bits"]) == ([], None, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--simulate", "uniform", "--attribute", "a=b"], "--attribute: expected --csv FILE"),
+        (["--csv", "t.csv", "--attribute", "land"], "--attribute 'land': expected NAME=COLUMN"),
+        (["--csv", "t.csv", "--attribute", "a=delay"], "attribute 'a': expected none"),
+    ],
+)
+def test_an_attribute_that_cannot_be_read_is_named(arguments: list[str], said: str) -> None:
+    Path("t.csv").write_text("delay\n1\n")
+    told = run("produce", "delay", *NOWHERE, *arguments)
+    assert told.exit_code
+    assert said in told.output
+
+
 def test_reports_that_redis_cannot_tell_are_unknown_and_not_zero() -> None:
     listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
     assert {row["reports"] for row in listed} == {None}
@@ -442,7 +468,8 @@ def strict(text: str) -> Any:
 
 METRIC_KEYS = [
     *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
-    *("pane", "lateness", "unit", "description", "reports", "refused", "earlier", "event_time"),
+    *("pane", "lateness", "by", "slices", "bits", "unit", "description"),
+    *("reports", "refused", "earlier", "event_time"),
 ]
 ESTIMATE_KEYS = [
     *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),

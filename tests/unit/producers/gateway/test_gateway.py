@@ -228,6 +228,7 @@ def changed(**fields: Any) -> bytes:
         (changed(levels=b"\x04"), "bad_level: level 4: expected 0 to 3"),
         (changed(values=b"\x02"), "bad_value: report 2: expected 0 or 1"),
         (changed(values=b"\x01\x01"), "bad_length: 2 bytes of values for 1 reports"),
+        (one_report() + b"\x42\x00\x42\x00", "bad_attributes: ['', '']: expected names in order"),
         (changed(time_ms=-1), "time_ms = -1: expected milliseconds since the epoch"),
         (changed(time_ms=PANE_MS * 1000), "before the year 10000"),
     ],
@@ -242,6 +243,35 @@ def test_a_batch_that_nobody_could_count_is_refused_and_says_why(
 
 
 GOOD = {"level": 1, "report": 1}
+MANY = {f"a{number}": "" for number in range(17)}
+SLICED = dataclasses.replace(
+    LATE,
+    by=["version", "country"],
+    attributes={"version": ["1"], "country": ["DE", "FR"]},
+)
+
+
+def test_json_has_attributes_which_the_gateway_coarsens(broker: Broker, topic: str) -> None:
+    own = {"version": "1", "country": "Liechtenstein", "city": "Vaduz"}
+    given = {"metric": "late", "reports": [GOOD, GOOD], "batch_id": "7" * 32, "attributes": own}
+    with serving(Gateway({"late": SLICED}, broker.config, topic)) as url, httpx.Client() as client:
+        assert Post(url, client).json(given).status_code == 202
+    [message] = broker.read(topic)
+    expected = encode_batch(SLICED, [1, 1], [1, 1], 0, bytes.fromhex("7" * 32), attributes=own)
+    assert message.batch == ReportBatch.FromString(expected)
+    pairs = [(each.name, each.value) for each in message.batch.attributes]
+    assert pairs == [("country", "other"), ("version", "1")]
+
+
+def test_a_serialized_batch_with_attributes_reaches_kafka_as_it_is(
+    post: Post, broker: Broker, topic: str
+) -> None:
+    """Also if the gateway knows nothing of them: workers may."""
+    body = encode_batch(SLICED, [1], [1], PANE_MS, attributes={"country": "DE"})
+    assert post.batch(body).status_code == 202
+    [message] = broker.read(topic)
+    assert message.batch == ReportBatch.FromString(body)
+    assert [each.value for each in message.batch.attributes] == ["DE"]
 
 
 @pytest.mark.parametrize(
@@ -262,6 +292,9 @@ GOOD = {"level": 1, "report": 1}
         ({"metric": "late", "reports": [GOOD], "time": "2026-01-31"}, "with a time zone"),
         ({"metric": "late", "reports": [GOOD], "time": -1}, "time -1.0: expected a time after"),
         ({"metric": "late", "reports": [GOOD], "time": PANE_MS}, "not milliseconds"),
+        ({"metric": "late", "reports": [GOOD], "attributes": {"os": 7}}, "got `int` - at `$.attr"),
+        ({"metric": "late", "reports": [GOOD], "attributes": {"os": "x" * 65}}, "of 64 bytes at"),
+        ({"metric": "late", "reports": [GOOD], "attributes": MANY}, "17 attributes: expected 16"),
         ({"metric": "late", "reports": [{"report": 1}]}, "reports[0]: expected one of level and"),
         ({"metric": "late", "reports": [GOOD | {"epsilon": 1}]}, "expected one of level and"),
         ({"metric": "late", "reports": [GOOD, {"level": 4, "report": 1}]}, "reports[1].level = 4"),
