@@ -30,7 +30,7 @@ class Columns(NamedTuple):
 
 
 @dataclasses.dataclass(slots=True)
-class _Pane:
+class _Slice:
     opened: float
     count: int = 0
     columns: list[Columns] = dataclasses.field(default_factory=list)
@@ -62,11 +62,11 @@ class PaneBuffer:
     ) -> None:
         self.pane_ms, self.lateness_ms = pane_ms, lateness_ms
         self.batch_reports, self.batch_age = batch_reports, batch_age
-        self._panes: dict[tuple[int, Attributes], _Pane] = {}
+        self._panes: dict[int, dict[Attributes, _Slice]] = {}
 
     def __len__(self) -> int:
         """Return the number of reports waiting."""
-        return sum(pane.count for pane in self._panes.values())
+        return sum(each.count for pane in self._panes.values() for each in pane.values())
 
     def add(self, columns: Columns, now: float) -> list[Columns]:
         """Add reports; return the batches to send, in order of event time.
@@ -84,25 +84,31 @@ class PaneBuffer:
         full: list[Columns] = []
         for start, part in self._by_pane(columns):
             over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
-            full += [self._panes.pop(key).joined() for key in sorted(self._panes) if key[0] <= over]
-            own = start, columns.attributes
-            pane = self._panes.setdefault(own, _Pane(now))
-            pane.columns.append(part)
-            pane.count += part.level.size
-            if pane.count >= self.batch_reports:
-                full += self._cut(own, pane, now)
+            for closed in sorted(each for each in self._panes if each <= over):
+                full += [each.joined() for each in self._panes.pop(closed).values()]
+            pane = self._panes.setdefault(start, {})
+            own = pane.setdefault(columns.attributes, _Slice(now))
+            own.columns.append(part)
+            own.count += part.level.size
+            if own.count >= self.batch_reports:
+                full += self._cut(pane, own, now)
         return full
 
     def pop_aged(self, now: float) -> list[Columns]:
         """Remove and return the batches that have reached their age, in order of event time."""
-        old = [key for key, pane in self._panes.items() if now - pane.opened >= self.batch_age]
-        return [self._panes.pop(key).joined() for key in sorted(old)]
+        batches = []
+        for start in sorted(self._panes):
+            pane = self._panes[start]
+            old = [key for key, each in pane.items() if now - each.opened >= self.batch_age]
+            batches += [pane.pop(key).joined() for key in old]
+            if not pane:
+                del self._panes[start]
+        return batches
 
     def pop_all(self) -> list[Columns]:
         """Remove and return all that is waiting, in order of event time."""
-        waiting = [self._panes[key].joined() for key in sorted(self._panes)]
-        self._panes.clear()
-        return waiting
+        panes = [self._panes.pop(start) for start in sorted(self._panes)]
+        return [each.joined() for pane in panes for each in pane.values()]
 
     def _by_pane(self, columns: Columns) -> Iterator[tuple[int, Columns]]:
         starts = columns.time_ms - columns.time_ms % self.pane_ms
@@ -115,12 +121,13 @@ class PaneBuffer:
         for which in np.split(order, edges):
             yield int(starts[which[0]]), columns.part(which)
 
-    def _cut(self, key: tuple[int, Attributes], pane: _Pane, now: float) -> Iterator[Columns]:
-        joined, size = pane.joined(), self.batch_reports
-        whole = pane.count - pane.count % size
-        if whole == pane.count:
-            del self._panes[key]
-        else:  # what is left came with the last call: a pane is cut as soon as it is full
-            self._panes[key] = _Pane(now, pane.count - whole, [joined.part(slice(whole, None))])
+    def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
+        joined, size = full.joined(), self.batch_reports
+        whole = full.count - full.count % size
+        if whole == full.count:
+            del pane[joined.attributes]
+        else:  # what is left came with the last call: a slice is cut as soon as it is full
+            rest = joined.part(slice(whole, None))
+            pane[joined.attributes] = _Slice(now, full.count - whole, [rest])
         for begin in range(0, whole, size):
             yield joined.part(slice(begin, begin + size))

@@ -183,8 +183,8 @@ class Replay:
         order = np.lexsort((slices, panes))
         edges = np.flatnonzero(np.diff(slices[order]) | np.diff(panes[order])) + 1
         for which in np.split(order, edges):
-            said = slicing.slice(int(slices[which[0]]))
-            yield rows[which], {name: value for name, value in said.items() if value is not None}
+            values = slicing.slice(int(slices[which[0]]))
+            yield rows[which], {name: value for name, value in values.items() if value is not None}
 
     def _progress(self, done: int, reports: int, started: float) -> Progress:
         reached = int(self.population.time_ms[done - 1]) if done else 0

@@ -78,25 +78,25 @@ def read_population(
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
     cells, notes = read_table(path, names, [name for name in declared if name not in given])
     nothing = MISSING.union(missing)
-    said: dict[str, Column] = {}
+    found: dict[str, Column] = {}
     for name, words in declared.items():
         column = cells.get(given.get(name, name))
         if column is not None:
-            said[name] = _texts(column, nothing - words)
-        notes.append(_note(name, said.get(name), words))
+            found[name] = _texts(column, nothing - words)
+        notes.append(_note(name, found.get(name), words))
     values = {
         name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
     }
     if arrivals is not None:
         count = len(next(iter(cells.values())))
-        return Population(arrivals.times(count), values, notes=tuple(notes), attributes=said)
+        return Population(arrivals.times(count), values, notes=tuple(notes), attributes=found)
     time_ms, note = read_time_columns(path, cells, time_columns, time_format, time_zone)
     known = time_ms > 0
     population = Population.by_time(
         time_ms[known],
         {name: column[known] for name, column in values.items()},
         skipped=int((~known).sum()),
-        attributes={name: column[known] for name, column in said.items()},
+        attributes={name: column[known] for name, column in found.items()},
     )
     return dataclasses.replace(population, notes=(*notes, note))
 

@@ -1,4 +1,4 @@
-"""The wire format of a report batch: reports of one metric and one pane, in columns."""
+"""The wire format of a report batch: reports of one metric, one pane and one slice, in columns."""
 
 from __future__ import annotations
 

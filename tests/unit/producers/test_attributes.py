@@ -18,6 +18,7 @@ from producers.populations.produce import produce
 from producers.populations.simulated import simulate
 from producers.populations.tables import read_population
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.running import served
 from tests.support.running.broker import LATE, Broker
 
 BY: dict[str, Any] = {
@@ -176,3 +177,10 @@ def test_simulated_devices_have_declared_attributes_and_the_same_values() -> Non
     assert (part.attributes["version"] == sliced.attributes["version"][10:20]).all()
     with pytest.raises(ValueError, match="column 'version' of shape"):
         dataclasses.replace(plain, attributes={"version": sliced.attributes["version"][:5]})
+
+
+def test_a_definition_tells_devices_what_is_declared() -> None:
+    found = served.definition(SLICED)
+    assert found["by"] == ["version", "country"]
+    assert found["attributes"] == {"version": ["1", "2"], "country": ["DE", "FR", "NA"]}
+    assert not {"by", "attributes"} & served.definition(LATE).keys()

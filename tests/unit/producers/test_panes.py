@@ -35,8 +35,8 @@ def test_slices_wait_for_batches_of_their_own_and_close_together() -> None:
     buffer.add(columns(range(6, 7), [6]), now=1.5)
     closing = buffer.add(columns(range(7, 8), [MINUTE + LATENESS + 6], "FR"), now=1.5)
     assert [(batch.reports.tolist(), batch.attributes) for batch in closing] == [
-        ([6], ()),
         ([5], (("country", "DE"),)),
+        ([6], ()),
     ], "reports of every slice are late after this one"
 
 
