@@ -13,6 +13,7 @@ from estimators import define, load_metrics
 from estimators.errors import DefinitionError
 from estimators.metrics.attributes import Slicing, check_sent, leaving
 from estimators.metrics.loading import definition_of, read_definition
+from tests.support.paths import ROOT
 
 SLICING = Slicing({"version": ("1", "2"), "country": ("DE", "FR")}, 3_600_000)
 LATE: dict[str, Any] = {
@@ -63,8 +64,8 @@ def test_attributes_that_cannot_be_are_named(
 
 
 def test_a_file_declares_attributes_once_for_all_metrics(tmp_path: Path) -> None:
-    page = Path(__file__).parents[3] / "docs" / "questions.md"
-    example = page.read_text(encoding="utf-8").split("## Slices")[1].split("```toml\n")[1]
+    page = ROOT / "docs" / "slices.md"
+    example = page.read_text(encoding="utf-8").split("```toml\n")[1]
     file = tmp_path / "metrics.toml"
     file.write_text(example.split("```")[0])
     slicing = load_metrics(file)["late"].slicing
