@@ -78,18 +78,19 @@ def read_population(
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
     cells, notes = read_table(path, names, [name for name in declared if name not in given])
     nothing = MISSING.union(missing)
-    found: dict[str, Column] = {}
-    for name, words in declared.items():
-        column = cells.get(given.get(name, name))
-        if column is not None:
-            found[name] = _texts(column, nothing - words)
-        notes.append(_note(name, found.get(name), words))
+    read = {name: cells.get(given.get(name, name)) for name in declared}
+    found = {
+        name: _texts(column, nothing - declared[name])
+        for name, column in read.items()
+        if column is not None
+    }
+    sent = [_note(name, found.get(name), words) for name, words in declared.items()]
     values = {
         name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
     }
     if arrivals is not None:
         count = len(next(iter(cells.values())))
-        return Population(arrivals.times(count), values, notes=tuple(notes), attributes=found)
+        return Population(arrivals.times(count), values, notes=(*notes, *sent), attributes=found)
     time_ms, note = read_time_columns(path, cells, time_columns, time_format, time_zone)
     known = time_ms > 0
     population = Population.by_time(
@@ -98,7 +99,7 @@ def read_population(
         skipped=int((~known).sum()),
         attributes={name: column[known] for name, column in found.items()},
     )
-    return dataclasses.replace(population, notes=(*notes, note))
+    return dataclasses.replace(population, notes=(*notes, note, *sent))
 
 
 def _declared(metrics: Iterable[Metric]) -> dict[str, set[str]]:

@@ -101,9 +101,11 @@ def test_metrics_tell_how_far_each_is_counted(counted: Deployment) -> None:
         assert row["event_time"] == "2013-01-01T09:45:00Z"
     told = counted.dither("metrics")
     assert told.returncode == 0
-    assert [line.split()[0] for line in told.stdout.splitlines()] == [
+    listed, _, notes = told.stdout.partition("\n\n")
+    assert [line.split()[0] for line in listed.splitlines()] == [
         *("metric", "delay", "carrier", "age")
     ]
+    assert " ".join(notes.split()) == "slices delay: 4 slices, 2.0 bits, by country"
 
 
 def test_verify_proves_the_sums_and_names_what_is_wrong(counted: Deployment) -> None:
