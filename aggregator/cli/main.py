@@ -23,6 +23,7 @@ GROUPS = {
         "define": "Suggest a metric for a column of a CSV file.",
         "estimate": "Show a metric's estimate and its bounds.",
         "watch": "Follow a metric's estimate and its bounds.",
+        "compare": "Compare two slices, windows or metrics.",
         "slices": "List which slices of a metric have reports.",
         "metrics": "List the metrics and how many reports are counted.",
         "weights": "Show or change how much each privacy level counts.",

@@ -60,11 +60,7 @@ class Grouping:
             if name not in slicing.attributes:
                 raise ValueError(f"attribute {name!r}: {meant(name, slicing.attributes)}")
         for name, value in query.conditions:
-            words = slicing.words(name)
-            if value not in words:
-                known = [NONE if word is None else word for word in words]
-                raise ValueError(f"{name} = {value!r}: {meant(str(value), known)}")
-            where[name] = words.index(value)
+            where[name] = _place(slicing, name, value)
         return cls(slicing, tuple(query.by), where)
 
     @property
@@ -89,6 +85,19 @@ class Grouping:
             name: self.slicing.words(name)[int(place)]
             for name, place in zip(self.by, indices, strict=True)
         }
+
+    def index(self, wanted: Slice) -> int:
+        """Return which slice has these values of the attributes in `by`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such value.
+        """
+        group = 0
+        for name, places in zip(self.by, self.places, strict=True):
+            group = group * places + _place(self.slicing, name, wanted[name])
+        return group
 
     def fits(self, slicing: Slicing) -> bool:
         """Return whether tables of another definition have the same values for what is asked."""
@@ -185,3 +194,12 @@ def check_groupings(settings: Settings, metrics: Mapping[str, Metric]) -> None:
                 Grouping.of(metrics[name], Query(by=by))
             except ValueError as error:
                 raise SettingsError(key, text, f"its attributes; {error}", source) from None
+
+
+def _place(slicing: Slicing, name: str, value: str | None) -> int:
+    """Return the place of a value among those of an attribute."""
+    words = slicing.words(name)
+    if value not in words:
+        known = [NONE if word is None else word for word in words]
+        raise ValueError(f"{name} = {value!r}: {meant(str(value), known)}")
+    return words.index(value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
 from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.reading.comparisons import REST, Compared, CompareQuery, compare_arms
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
@@ -135,6 +136,63 @@ class Reader:
             If it cannot be asked so.
         """
         return LocalPlan.answer_slices(window, query)
+
+    def compare(
+        self,
+        name: str,
+        where: Mapping[str, str | None] | None = None,
+        against: Mapping[str, str | None] | Literal["rest"] = REST,
+        **options: Any,
+    ) -> Compared:
+        """Compare two slices, a slice with the rest, two windows, or two metrics.
+
+        Parameters
+        ----------
+        name : str
+        where : mapping of str to str, optional
+            The slice of the first arm; by default all.
+        against : mapping of str to str, or "rest"
+            That of the second arm.
+        **options
+            ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
+            by default that of the first. ``of``, ``split``, ``other`` and ``independent`` as in
+            :class:`aggregator.reading.comparisons.CompareQuery`. All others: fields of
+            :class:`aggregator.reading.query.Query`.
+
+        Returns
+        -------
+        Compared
+            With ``value``, ``lower``, ``upper``, ``p_value`` and ``law``.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the arms cannot be compared, with the reason.
+        """
+        query = CompareQuery.of_options(where or {}, against, **options)
+        (found,) = self.compare_all(name, query)
+        return found
+
+    def compare_all(self, name: str, query: CompareQuery) -> list[Compared]:
+        """Compare two arms, or each slice of a grouping with the rest.
+
+        Parameters
+        ----------
+        name : str
+        query : CompareQuery
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the arms cannot be compared, with the reason.
+        """
+        if query.other is not None:
+            self.metric(query.other)
+        return compare_arms(self.window, self.metric(name), query)
 
     @staticmethod
     def answer(window: Window, query: Query = EVERYTHING) -> Estimate:

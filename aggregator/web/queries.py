@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
+from aggregator.reading.comparisons import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations
@@ -138,6 +139,39 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`."""
         return {**super().fields(), "where": conditions(self.where)}
+
+
+class CompareParameters(WindowParameters, kw_only=True, frozen=True):
+    """What is compared with what."""
+
+    metric: Annotated[str, Meta(max_length=64)]
+    where: Where = []
+    against: Annotated[
+        Where,
+        Meta(description="The second slice, as in country=FR, or the word rest (by default)."),
+    ] = []
+    by: By = []
+    against_start: Time | None = msgspec.field(name="against-from", default=None)
+    against_end: Time | None = msgspec.field(name="against-to", default=None)
+    other: Annotated[str, Meta(max_length=64)] | None = msgspec.field(
+        name="against-metric", default=None
+    )
+    of: Literal["difference", "ratio"] = "difference"
+    bound: Literal["auto", "fixed", "anytime"] = "auto"
+    target: Literal["population", "sample"] = "population"
+    weights: Policy | Literal["standard"] | None = None  # type: ignore[assignment]
+    split: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    independent: bool | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what :meth:`aggregator.reading.comparisons.CompareQuery.of_options` takes."""
+        found = super().fields()
+        found.pop("metric")
+        found["against_start"] = moment("against-from", self.against_start)
+        found["against_end"] = moment("against-to", self.against_end)
+        found["where"] = conditions(self.where)
+        found["against"] = REST if self.against in ([], [REST]) else conditions(self.against)
+        return found
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):

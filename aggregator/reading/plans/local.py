@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 from aggregator.errors import PaneExpired
 from aggregator.reading import steps
@@ -99,6 +100,26 @@ class LocalPlan(Plan[LocalMetric]):
             weights_fixed=query.weights_fixed,
         )
 
+    @staticmethod
+    def sharing(window: Window, query: Query, reports: Sequence[int]) -> int:
+        """Return how many slices share beta.
+
+        In a final window those with enough reports, which says nothing about values. In one that
+        grows their number changes, so all slices of the grouping share it.
+
+        Parameters
+        ----------
+        window : Window
+        query : Query
+        reports : sequence of int
+            Of each slice.
+        """
+        if window.grouping is None or not query.simultaneous:
+            return 1
+        if window.status != "final":
+            return window.grouping.size
+        return max(1, sum(number >= window.metric.minimum_reports for number in reports))
+
     @classmethod
     def answer_slices(cls, window: Window, query: Query) -> Slices:
         """Return the estimates of the slices of a window; those with few reports have none."""
@@ -107,11 +128,7 @@ class LocalPlan(Plan[LocalMetric]):
         assert isinstance(content, SliceSums)  # noqa: S101
         metric, statistics = window.metric, content.statistics
         reports = [int(metric.counts(row).sum()) for row in statistics]
-        enough = sum(number >= metric.minimum_reports for number in reports)
-        # which slices have enough reports says nothing of values, but of a total it changes
-        simultaneous = max(1, enough) if window.status == "final" else grouping.size
-        if not query.simultaneous:
-            simultaneous = 1
+        simultaneous = cls.sharing(window, query, reports)
         ordered = grouping.order(reports)
         found = []
         for group in ordered[: query.top]:

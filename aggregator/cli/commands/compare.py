@@ -1,0 +1,188 @@
+"""`dither compare`: two slices, a slice and the rest, two windows, or two metrics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import numpy as np
+
+from aggregator.cli.commands.options import (
+    Moment,
+    metric_argument,
+    opened_reader,
+    settings_options,
+)
+from aggregator.cli.slice_tables import slice_name
+from aggregator.config.settings import Settings
+from aggregator.reading.comparison_answers import P_VALUES, as_dicts
+from aggregator.reading.comparisons import REST, Compared, CompareQuery
+from aggregator.reading.query import conditions
+from aggregator.timestamps import iso
+from estimators.comparison.arms import STANDARD
+from estimators.question import BOUNDS, TARGETS
+from estimators.rounding import certainty, common_decimals, interval
+from estimators.weights import WEIGHTINGS
+
+
+class Split(click.ParamType[float]):
+    """A planned ratio of reports, as in 1:1 or 9:1."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the ratio of the first number to the second."""
+        if isinstance(value, float):
+            return value
+        try:
+            one, two = (float(part) for part in str(value).split(":"))
+            if one > 0 and two > 0:
+                return one / two
+        except ValueError:
+            pass
+        return self.fail(f"{value!r}: expected a ratio such as 1:1 or 9:1", param, ctx)
+
+
+@click.command()
+@metric_argument()
+@click.option(
+    "--where", multiple=True, metavar="ATTRIBUTE=VALUE", help="The first slice; may be repeated."
+)
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="ATTRIBUTE=VALUE",
+    help="The second slice, or the word rest: all other reports of the window [default: rest].",
+)
+@click.option(
+    "--by", multiple=True, metavar="ATTRIBUTE", help="Compare each value with the rest instead."
+)
+@click.option("--from", "start", type=Moment(), help="Start of the first window.")
+@click.option("--to", "end", type=Moment(), help="End of the first window.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
+@click.option("--against-from", "against_start", type=Moment(), help="Start of the second window.")
+@click.option("--against-to", "against_end", type=Moment(), help="End of the second window.")
+@click.option("--against-metric", "other", metavar="METRIC", help="The metric of the second arm.")
+@click.option("--ratio", is_flag=True, help="Show the ratio instead of the difference.")
+@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option(
+    "--bound",
+    type=click.Choice([one for one in BOUNDS if one != "normal"]),
+    default="auto",
+    show_default=True,
+    help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
+)
+@click.option(
+    "--split",
+    type=Split(),
+    help="The planned ratio of reports of both arms, such as 1:1, declared before the start: "
+    "narrower bounds at all times.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice([*sorted(WEIGHTINGS), STANDARD]),
+    help="How much each privacy level counts; standard: the same in both arms.",
+)
+@click.option(
+    "--weights-fixed", is_flag=True, help="Weights and target were chosen before looking."
+)
+@click.option("--target", type=click.Choice(TARGETS), default="population", show_default=True)
+@click.option(
+    "--independent",
+    is_flag=True,
+    default=None,
+    help="With --against-metric: no device reports to both metrics.",
+)
+@click.option(
+    "--category", "categories", multiple=True, help="Only this category; may be repeated."
+)
+@click.option("--pointwise", is_flag=True, help="Each comparison and category by itself.")
+@click.option(
+    "--top", type=click.IntRange(1), help="With --by: so many slices, most reports first."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def compare(
+    settings: Settings,
+    metric: str,
+    where: tuple[str, ...],
+    against: tuple[str, ...],
+    ratio: bool,
+    categories: tuple[str, ...],
+    pointwise: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Compare two arms of a metric, and show by how much the first exceeds the second.
+
+    The arms are two slices, a slice and the rest, two windows that do not overlap, or two metrics.
+    The bounds of a difference are narrower than those of its two arms suggest, so do not judge by
+    whether two intervals overlap.
+
+    The p-value of arms that grow may be looked at at any time: stop when it is at most beta, and at
+    most a share beta of comparisons without a difference ever stop wrongly.
+    """
+    reader = opened_reader(settings)
+    try:
+        query = CompareQuery.of_options(
+            conditions(where),
+            REST if against in ((), (REST,)) else conditions(against),
+            of="ratio" if ratio else "difference",
+            categories=categories or None,
+            simultaneous=not pointwise,
+            **options,
+        )
+        found = reader.compare_all(metric, query)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(json.dumps(as_dicts(found)) if as_json else "\n\n".join(map(_as_text, found)))
+
+
+def _as_text(found: Compared) -> str:
+    query = found.query
+    together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
+    lines = [
+        f"{found.a.metric}: {query.of} of a and b",
+        f"a          {_arm(found, 'a')}",
+        f"b          {_arm(found, 'b')}",
+        f"status     {found.status}",
+        f"bounds     {certainty(query.a.beta)} {found.bound}, {query.a.target}{together}",
+    ]
+    if found.comparison is None:
+        return "\n".join(lines)
+    lines.append(f"law        {found.law}")
+    if found.chosen_among > 1:
+        lines.append(f"chosen     among {found.chosen_among} answers, maybe after looking")
+    if found.comparison.warning:
+        lines.append(f"warning    {found.comparison.warning}")
+    kind = P_VALUES[found.bound]
+    columns = [
+        np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
+        for x in (found.value, found.lower, found.upper, found.p_value)
+    ]
+    unit = f" {found.a.window.metric.unit}" if found.a.window.metric.unit else ""
+    places = common_decimals(*([x for x in column if np.isfinite(x)] for column in columns[1:3]))
+    labels = found.comparison.labels or ("",)
+    lines.append("")
+    for label, value, lower, upper, p_value in zip(labels, *columns, strict=True):
+        shown, low, high = (f"{x:.4g}" for x in (value, lower, upper))
+        if np.isfinite([value, lower, upper]).all():
+            shown, low, high = interval([value, lower, upper], places)
+        verdict = "different" if p_value <= query.a.beta else "not decided"
+        name = f"{label}  " if label else ""
+        suffix = unit if query.of == "difference" else ""
+        lines.append(f"{name}{shown}{suffix} in [{low}, {high}], p = {p_value:.2g}: {verdict}")
+    lines.append(f"p-values: {kind}")
+    return "\n".join(lines)
+
+
+def _arm(found: Compared, which: str) -> str:
+    arm = found.a if which == "a" else found.b
+    name = slice_name(arm.where) or "all"
+    if which == "b" and found.query.rest:
+        name = "the rest"
+    if arm.metric != found.a.metric:
+        name = f"{arm.metric}, {name}"
+    begin, end = iso(arm.window.start_ms) or "the first report", iso(arm.window.end_ms) or "now"
+    return f"{name}: {arm.estimate.reports} reports from {begin} to {end}"

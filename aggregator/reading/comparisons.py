@@ -1,0 +1,302 @@
+"""Comparisons: a slice against another or the rest, a window against another, two metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aggregator.reading.coverage import chosen_among, covers, distinct_policies
+from aggregator.reading.grouping import Slice
+from aggregator.reading.plans import LocalPlan
+from aggregator.reading.query import Query
+from aggregator.reading.windows import SliceSums, Window
+from estimators import Comparison, Estimate, LocalMetric, Metric, compare
+from estimators.comparison.arms import STANDARD
+from estimators.estimate import Counts, Floats
+
+REST: Final = "rest"
+"""Instead of a second slice: all others."""
+OWN = ("of", "split", "other", "independent")
+"""Fields of a :class:`CompareQuery` besides its arms."""
+Read = Callable[[str, Query], Window]
+"""Reads a window of a metric."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareQuery:
+    """What is compared with what, and how.
+
+    Parameters
+    ----------
+    a : Query
+        Window and slice of the first arm; with `by`, each slice is compared with the rest.
+    b : Query
+        Window and slice of the second arm; its stretch of event time is that of `a` unless it names
+        one.
+    rest : bool
+        The second arm is the rest of the first one's window.
+    other : str, optional
+        The metric of the second arm; by default the same.
+    of : str
+        ``"difference"`` or ``"ratio"``.
+    split : float, optional
+        The planned ratio of reports, a to b, for bounds that hold at all times.
+    independent : bool, optional
+        See :func:`estimators.compare`.
+    """
+
+    a: Query
+    b: Query
+    rest: bool = False
+    other: str | None = None
+    of: str = "difference"
+    split: float | None = None
+    independent: bool | None = None
+
+    @classmethod
+    def of_options(
+        cls,
+        where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...],
+        against: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] | str,
+        **options: Any,
+    ) -> CompareQuery:
+        """Return a query from its parts.
+
+        Parameters
+        ----------
+        where : mapping or pairs
+            The slice of the first arm.
+        against : mapping, pairs or "rest"
+            That of the second one. With another window or metric, "rest" stands for the same slice.
+        **options
+            As in :meth:`aggregator.reading.reader.Reader.compare`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such slice, or the arms are the same.
+        """
+        own = {key: options.pop(key) for key in OWN if key in options}
+        window = {key: options.pop(f"against_{key}", None) for key in ("start", "end", "window")}
+        if isinstance(against, str) and against != REST:
+            raise ValueError(f"against = {against!r}: expected 'rest', or values of attributes")
+        is_rest = isinstance(against, str) and not any(window.values()) and "other" not in own
+        b = Query(where=where if isinstance(against, str) else against, **window)
+        return cls(a=Query(where=where, **options), b=b, rest=is_rest, **own)
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmAnswer:
+    """One arm: its metric, its slice, its window, and its estimate, whose bounds are not shown."""
+
+    metric: str
+    where: Slice
+    window: Window
+    estimate: Estimate
+
+
+@dataclasses.dataclass(frozen=True)
+class Compared:
+    """Two arms and their comparison.
+
+    Attributes
+    ----------
+    a, b : ArmAnswer
+    query : CompareQuery
+    status : str
+        ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``.
+    bound : str
+        ``"fixed"`` or ``"anytime"``.
+    comparison : Comparison or None
+        None where an arm has too few reports, or some of it has expired.
+    covers : str
+        What the bounds cover.
+    simultaneous : int
+        Over how many comparisons the bounds hold together.
+    chosen_among : int
+        So many answers share beta, because this one may have been chosen after looking at them.
+    """
+
+    a: ArmAnswer
+    b: ArmAnswer
+    query: CompareQuery
+    status: str
+    bound: str
+    comparison: Comparison | None
+    covers: str
+    simultaneous: int
+    chosen_among: int
+
+    @property
+    def value(self) -> float | Floats:
+        """The difference or ratio; NaN if it is not known."""
+        return math.nan if self.comparison is None else self.comparison.value
+
+    @property
+    def lower(self) -> float | Floats:
+        """Its lower bound; NaN if it is not known."""
+        return math.nan if self.comparison is None else self.comparison.lower
+
+    @property
+    def upper(self) -> float | Floats:
+        """Its upper bound; NaN if it is not known."""
+        return math.nan if self.comparison is None else self.comparison.upper
+
+    @property
+    def p_value(self) -> float | Floats:
+        """Of the hypothesis that both arms are equal; NaN if it is not known.
+
+        Multiplied by the number of comparisons that hold together, as the bounds are.
+        """
+        if self.comparison is None:
+            return math.nan
+        shared = self.simultaneous * self.chosen_among * self.query.a.windows
+        found = self.comparison.p_value * shared
+        return min(found, 1.0) if isinstance(found, float) else found.clip(max=1.0)
+
+    @property
+    def law(self) -> str:
+        """``"joint"`` or ``"union"``; empty if nothing is known."""
+        return "" if self.comparison is None else self.comparison.law
+
+    @property
+    def decided(self) -> bool:
+        """Whether the arms are proved to be different, in one of their numbers at least."""
+        found = self.p_value
+        least = found if isinstance(found, float) else float(found.min(initial=math.inf))
+        return least <= self.query.a.beta
+
+
+def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compared]:
+    """Compare two arms, or each slice with the rest.
+
+    Parameters
+    ----------
+    read : callable
+        Reads a window of a metric by its name.
+    metric : Metric
+        Of the first arm.
+    query : CompareQuery
+
+    Raises
+    ------
+    ValueError
+        If the arms cannot be compared, with the reason.
+    """
+    name = LocalMetric.require(metric).name
+    if query.rest:
+        return _with_the_rest(read, name, query)
+    if query.a.by:
+        raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
+    second = query.b
+    if not second.has_window:
+        a = query.a
+        second = dataclasses.replace(second, start=a.start, end=a.end, window=a.window)
+    one, two = read(name, query.a), read(query.other or name, second)
+    if one.metric is two.metric:
+        _check_apart(one, two)
+    return [_compared(one, two, (one.sums, two.sums), (_where(one), _where(two)), query, 1)]
+
+
+def _with_the_rest(read: Read, name: str, query: CompareQuery) -> list[Compared]:
+    """Compare a slice, or each one, with the rest of its window."""
+    wanted = dict(query.a.conditions)
+    if not wanted and not query.a.by:
+        raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
+    if wanted and query.a.by:
+        raise ValueError("by and where: expected one of the two, to compare with the rest")
+    read_by = dataclasses.replace(query.a, by=query.a.by or tuple(wanted), where=())
+    window = read(name, read_by)
+    grouping, content = window.grouping, window.content
+    assert grouping is not None  # noqa: S101
+    if not isinstance(content, SliceSums):  # it has expired
+        content = SliceSums(window.metric.zero()[None].repeat(grouping.size, axis=0), None)
+    statistics, total = content.statistics, content.statistics.sum(axis=0)
+    if wanted:
+        groups, together = [grouping.index(wanted)], 1
+    else:
+        reports = [int(window.metric.counts(row).sum()) for row in statistics]
+        groups = grouping.order(reports)[: query.a.top]
+        together = LocalPlan.sharing(window, query.a, reports)
+    return [
+        _compared(
+            window,
+            window,
+            (statistics[group], total - statistics[group]),
+            (grouping.slice(group), {}),
+            query,
+            together,
+        )
+        for group in groups
+    ]
+
+
+def _compared(
+    one: Window,
+    two: Window,
+    sums: tuple[Counts, Counts],
+    where: tuple[Slice, Slice],
+    query: CompareQuery,
+    simultaneous: int,
+) -> Compared:
+    ask, metrics = query.a, (LocalMetric.require(one.metric), LocalMetric.require(two.metric))
+    states = {one.status, two.status}
+    status = next((s for s in ("expired", "not_ready", "provisional") if s in states), "final")
+    bound = ask.bound
+    if bound == "auto":
+        bound = "fixed" if status == "final" else "anytime"
+    policy = one.policy if ask.weights is None else ask.weights
+    plain = "uniform" if policy == STANDARD else policy
+    estimates = [
+        metric.estimate(statistic, ask.beta, plain, categories=ask.categories)
+        for metric, statistic in zip(metrics, sums, strict=True)
+    ]
+    few = any(e.reports < m.minimum_reports for e, m in zip(estimates, metrics, strict=True))
+    among = chosen_among(one, ask)
+    if among > 1 and ask.weights is not None:  # comparisons have one policy more
+        policies = distinct_policies(one.metric)
+        among = among // policies * (policies + 1)
+    comparison = None
+    if status not in ("expired", "not_ready") and few:
+        status = "too_few_reports"
+    elif status not in ("expired", "not_ready"):
+        comparison = compare(
+            metrics[0],
+            *sums,
+            of=query.of,
+            bound=bound,
+            beta=ask.beta / (simultaneous * among * ask.windows),
+            target=ask.target,
+            split=query.split if bound == "anytime" else None,
+            other=None if metrics[0] is metrics[1] else metrics[1],
+            weights=policy,
+            independent=query.independent,
+            categories=ask.categories,
+            pointwise=not ask.simultaneous,
+            panes=(one.panes, two.panes),
+        )
+    told = covers(one, dataclasses.replace(estimates[0], bound=bound), ask)
+    a, b = (
+        ArmAnswer(*facts)
+        for facts in zip((m.name for m in metrics), where, (one, two), estimates, strict=True)
+    )
+    return Compared(a, b, query, status, bound, comparison, told, simultaneous, among)
+
+
+def _where(window: Window) -> Slice:
+    return {} if window.grouping is None else window.grouping.conditions
+
+
+def _check_apart(one: Window, two: Window) -> None:
+    """Refuse arms of one metric that may have reports in common."""
+    first, second = _where(one), _where(two)
+    if any(first[name] != second[name] for name in first.keys() & second.keys()):
+        return
+    edges = ((one.start_ms, two.end_ms), (two.start_ms, one.end_ms))
+    if all(begin is None or end is None or begin < end for begin, end in edges):
+        raise ValueError(
+            "the arms have reports in common: expected two values of one attribute, a slice "
+            "against the rest, or two windows that do not overlap"
+        )

@@ -1,0 +1,40 @@
+"""Comparisons of slices, windows and metrics."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.reading.comparison_answers import ComparisonsAnswer, comparison_answer
+from aggregator.reading.comparisons import CompareQuery
+from aggregator.web.http.problem_responses import asking
+from aggregator.web.operations import Content, Operation, as_json
+from aggregator.web.queries import CompareParameters, parse
+from aggregator.web.service_context import Service
+
+
+@Operation(
+    method="GET",
+    path="/v1/compare",
+    summary="Compare two slices, a slice and the rest, two windows, or two metrics.",
+    query=CompareParameters,
+    answers={200: Content("The comparison; with `by`, one for each slice.", ComparisonsAnswer)},
+    problems=(400, 404, 503),
+)
+async def compare(service: Service, request: Request) -> Response:
+    """Answer with a comparison."""
+    reader = service.reader
+    with asking():
+        parameters = parse(request, CompareParameters)
+        query = CompareQuery.of_options(**parameters.fields())
+    reader.metric(parameters.metric)
+
+    def compute() -> ComparisonsAnswer:
+        with asking():
+            found = reader.compare_all(parameters.metric, query)
+        return ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found])
+
+    return as_json(await service.compute(compute))
+
+
+OPERATIONS = (compare,)

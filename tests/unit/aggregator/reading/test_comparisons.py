@@ -1,0 +1,154 @@
+"""Comparisons through a store: arms are the slices, the rest, windows and metrics that they say."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator import Reader
+from aggregator.reading.comparison_answers import as_dicts
+from aggregator.reading.comparisons import CompareQuery
+from aggregator.reading.query import Query
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
+from estimators import LocalMetric, Metric, compare, define
+from tests.support.reports.messages import DAY, EPOCH, agreeing
+from tests.unit.aggregator.reading.test_slices import (
+    LATE,
+    PARTITIONS,
+    TOPIC,
+    Counting,
+    devices,
+    message,
+)
+
+LATER = LocalMetric.require(
+    define(
+        name="later",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[1, 4],
+        pane="10m",
+        minimum_reports=60,
+    )
+)
+METRICS: dict[str, Metric] = {"late": LATE, "later": LATER}
+START, END = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
+
+
+@pytest.fixture
+def reader(redis_url: str) -> Iterator[Reader]:
+    """A reader of three days that are final; FR is late more often."""
+    with Store(connect(redis_url), TOPIC) as store:
+        counting = Counting(store, METRICS)
+        everyone = devices(800)
+        rng = np.random.default_rng(2)
+        for one in everyone:
+            one.values = rng.binomial(1, 0.9 if one.country == "FR" else 0.3, 5).tolist()
+        counting.count([message(LATE, one, seed) for seed, one in enumerate(everyone)])
+        counting.count([message(LATER, one, 5000 + i) for i, one in enumerate(everyone)])
+        for metric in (LATE, LATER):
+            ends = [agreeing(metric, EPOCH + 4 * DAY, 10**6 + 99 * p) for p in range(PARTITIONS)]
+            counting.count([one for pair in zip(*ends, strict=True) for one in pair])
+        yield Reader(store, METRICS)
+
+
+def sums(reader: Reader, **where: str) -> Any:
+    return reader.window("late", Query(START, END, where=where)).sums
+
+
+def test_two_slices_are_compared_as_their_sums_are(reader: Reader) -> None:
+    found = reader.compare("late", {"country": "DE"}, {"country": "FR"}, start=START, end=END)
+    expected = compare(LATE, sums(reader, country="DE"), sums(reader, country="FR"))
+    assert (found.value, found.lower, found.upper) == (
+        expected.value,
+        expected.lower,
+        expected.upper,
+    )
+    assert (found.p_value, found.law, found.bound) == (expected.p_value, "joint", "fixed")
+    assert (found.status, found.decided) == ("final", True)
+    assert found.value == pytest.approx(-0.6, abs=0.1)
+
+
+def test_a_slice_and_the_rest_have_no_report_in_common(reader: Reader) -> None:
+    found = reader.compare("late", {"country": "DE"}, start=START, end=END)
+    one, whole = sums(reader, country="DE"), sums(reader)
+    expected = compare(LATE, one, whole - one)
+    assert (found.lower, found.upper) == (expected.lower, expected.upper)
+    assert found.a.estimate.reports + found.b.estimate.reports == LATE.counts(whole).sum()
+
+
+def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
+    query = CompareQuery.of_options((), "rest", by=["country"], start=START, end=END)
+    found = reader.compare_all("late", query)
+    assert [one.a.where["country"] for one in found] == ["DE", "FR", "other", None]
+    assert {one.simultaneous for one in found} == {4}
+    alone = reader.compare("late", {"country": "DE"}, start=START, end=END)
+    assert found[0].lower < alone.lower < alone.upper < found[0].upper
+    assert found[0].p_value == pytest.approx(min(1, 4 * alone.p_value))
+
+
+def test_two_windows_are_compared_and_overlapping_ones_refused(reader: Reader) -> None:
+    middle = (EPOCH + DAY) / 1000
+    found = reader.compare("late", start=middle, end=END, against_start=START, against_end=middle)
+    assert found.a.window.start_ms == found.b.window.end_ms == EPOCH + DAY
+    assert not found.decided
+    with pytest.raises(ValueError, match="reports in common"):
+        reader.compare("late", start=START, end=END, against_start=START, against_end=middle)
+    with pytest.raises(ValueError, match="reports in common"):
+        reader.compare("late", {"country": "DE"}, {"version": "1"}, start=START, end=END)
+
+
+def test_two_metrics_may_have_the_same_devices(reader: Reader) -> None:
+    found = reader.compare("late", other="later", start=START, end=END)
+    assert found.law == "union"
+    assert reader.compare("late", other="later", independent=True, start=START, end=END).law == (
+        "joint"
+    )
+
+
+def test_while_arms_grow_the_bounds_hold_at_all_times(reader: Reader) -> None:
+    found = reader.compare("late", {"country": "DE"}, {"country": "FR"}, split=2.0)
+    assert (found.bound, found.status) == ("anytime", "provisional")
+    assert found.covers == "all times from the first report"
+    (shown,) = as_dicts([found])["comparisons"]
+    assert shown["p_value_kind"] == "may be looked at at any time"
+    assert shown["split"] == 2.0
+    assert shown["a"]["where"] == {"country": "DE"}
+
+
+def test_a_named_policy_shares_beta_among_all_of_a_comparison(reader: Reader) -> None:
+    arms: tuple[Any, Any] = ({"country": "DE"}, {"country": "FR"})
+    options: dict[str, Any] = {"start": START, "end": END}
+    named = reader.compare("late", *arms, weights="standard", **options)
+    fixed = reader.compare("late", *arms, weights="standard", weights_fixed=True, **options)
+    assert (named.chosen_among, fixed.chosen_among) == (4, 1)
+    assert named.lower < fixed.lower < fixed.upper < named.upper
+
+
+def test_arms_with_few_reports_have_no_numbers(reader: Reader) -> None:
+    strict = dataclasses.replace(LATE, minimum_reports=100_000)
+    with Reader(reader.store, {"late": strict}) as other:
+        found = other.compare("late", {"country": "DE"}, start=START, end=END)
+        assert (found.status, found.comparison) == ("too_few_reports", None)
+        (shown,) = as_dicts([found])["comparisons"]
+        assert (shown["value"], shown["p_value"], shown["decided"]) == (None, None, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "expected a slice to compare with it"),
+        ({"where": {"country": "XX"}}, "country = 'XX'"),
+        ({"where": {"contry": "DE"}}, "did you mean 'country'"),
+        ({"where": {"country": "DE"}, "against": "other"}, "expected 'rest', or values"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(reader: Reader, options: Any, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        reader.compare("late", **options)
