@@ -251,14 +251,14 @@ class Reader:
         StateUnreadable
             If it cannot be said how far a partition is counted.
         """
-        plan = self._plan(name)
+        plan = self._plan(self.metric(name))
         Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
         overview.check()
         return plan.describe(overview, query)
 
     def read(self, window: Window) -> Window:
         """Return a window with its content: its sums, its release, or where a search stands."""
-        return self._plan(window.metric.name).read(window)
+        return self._plan(window.metric).read(window)
 
     def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
         """Yield windows that are running totals with their sums, many of them read together.
@@ -280,7 +280,7 @@ class Reader:
         wanted = [
             window
             for window in windows
-            if window.is_running_total and isinstance(self._plan(window.metric.name), LocalPlan)
+            if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
         ]
         try:
             found = self.sums.of_totals(wanted)
@@ -291,11 +291,11 @@ class Reader:
             for window in windows
         ]
 
-    def _plan(self, name: str) -> Plan[Any]:
-        if name not in self._plans:
-            metric = self.metric(name)
-            self._plans[name] = plan_for(metric)(self.sums, metric)
-        return self._plans[name]
+    def _plan(self, metric: Metric) -> Plan[Any]:
+        known = self._plans.get(metric.name)
+        if known is None or known.metric is not metric:  # it was redefined
+            known = self._plans[metric.name] = plan_for(metric)(self.sums, metric)
+        return known
 
     def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
         """Return the steps of a series over a window that is not read.
@@ -310,7 +310,7 @@ class Reader:
         ValueError
             If there can be no such series.
         """
-        return self._plan(window.metric.name).series(window, query)
+        return self._plan(window.metric).series(window, query)
 
     def policy(self, overview: TopicProgress, name: str) -> str:
         """Return the weights in force of a metric.
@@ -320,7 +320,7 @@ class Reader:
         StateUnreadable
             If they are none that the metric can have.
         """
-        return self._plan(name).policy(overview)
+        return self._plan(self.metric(name)).policy(overview)
 
     def open_round(self, rounds: Mapping[str, bytes], metric: SearchMetric) -> Round | None:
         """Return the round of a metric that is open; None before the first one.

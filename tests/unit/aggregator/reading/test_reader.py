@@ -395,6 +395,18 @@ def test_an_unknown_metric_names_the_nearest(store: Store) -> None:
         reader_of(store).estimate("dely")
 
 
+def test_a_metric_that_is_redefined_is_read_by_its_new_definition(store: Store) -> None:
+    metrics = dict(METRICS)
+    reader = Reader(store, metrics)
+    Counted(store, every_minute(0, range(10)), batches=1)
+    before = reader.describe(store.overview(), "delay")
+    assert reader.estimate("delay").levels == (0.5, 1)
+    metrics["delay"] = dataclasses.replace(DELAY, levels=[1, 2])
+    assert reader.estimate("delay").levels == (1, 2)
+    assert reader.estimate("delay").reports == 0
+    assert reader.read(before).reports == 20, "what was described before is read as it was"
+
+
 def test_a_reader_takes_a_url_a_topic_and_metrics(redis_url: str) -> None:
     with Reader(redis_url, METRICS, topic="mine") as reader:
         Counted(reader.store, every_minute(0, range(10)), batches=1)
