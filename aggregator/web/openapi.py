@@ -148,7 +148,8 @@ def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
     found = []
     for name, schema in components[query.__name__]["properties"].items():
         plain = _without_null(schema)
-        parameter = {"name": name, "in": "query", "schema": plain}
+        required = {"required": True} if name in components[query.__name__]["required"] else {}
+        parameter = {"name": name, "in": "query", **required, "schema": plain}
         if description := plain.pop("description", ""):
             parameter["description"] = description
         found.append(parameter)

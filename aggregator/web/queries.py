@@ -203,6 +203,9 @@ def parse(request: Request, query: type[Q]) -> Q:
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
+    for name, field in fields.items():
+        if field.required and name not in request.query_params:
+            raise ValueError(f"parameter {name!r}: expected it")
     given: dict[str, Any] = {}
     for name in request.query_params:
         if name not in fields:

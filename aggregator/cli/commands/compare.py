@@ -87,7 +87,13 @@ class Split(click.ParamType[float]):
 @click.option(
     "--weights-fixed", is_flag=True, help="Weights and target were chosen before looking."
 )
-@click.option("--target", type=click.Choice(TARGETS), default="population", show_default=True)
+@click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    default="population",
+    show_default=True,
+    help="What the bounds cover: the population from which the users come, or exactly these users.",
+)
 @click.option(
     "--independent",
     is_flag=True,

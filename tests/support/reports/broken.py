@@ -110,8 +110,9 @@ def level(replace: Replace) -> None:
 def byte(replace: Replace) -> None:
     """Write another level into the batch than the one that was demanded."""
 
-    def wrong(metric: ReportedMetric, level: Any, *more: Any) -> bytes:
-        return encode_randomized(metric, np.minimum(level + 1, len(metric.levels) - 1), *more)
+    def wrong(metric: ReportedMetric, level: Any, *more: Any, **rest: Any) -> bytes:
+        higher = np.minimum(level + 1, len(metric.levels) - 1)
+        return encode_randomized(metric, higher, *more, **rest)
 
     replace(producers.device.reporter, "encode_randomized", wrong)
 
