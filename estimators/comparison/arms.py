@@ -10,11 +10,13 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, Law
 from estimators.bounds.deviations import Noise
+from estimators.comparison.streams import DifferenceStream
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
+from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.metrics.local import LocalMetric
@@ -34,7 +36,7 @@ class Arm:
     observed : ndarray of float64, shape (k,)
         S; NaN without reports.
     law : Law or None
-        None without reports, and for a vector.
+        None without reports, for a vector, and for blocks.
     noise : Noise or None
         The noise of S given the users' own values, if its law does not depend on them.
     total : float
@@ -43,6 +45,8 @@ class Arm:
         The probability that the reports deviate from the law.
     slack : float
         What rounding can move S by.
+    blocks : DifferenceStream or None
+        The reports of a Hadamard mechanism, which have no `law`.
     """
 
     observed: Floats
@@ -51,18 +55,21 @@ class Arm:
     total: float = 0.0
     outside: float = 0.0
     slack: float = 0.0
+    blocks: DifferenceStream | None = None
 
     @property
     def empty(self) -> bool:
         """Whether there are no reports."""
-        return self.law is None and self.noise is None
+        return self.law is None and self.noise is None and self.blocks is None
 
 
-def has_law(metric: LocalMetric) -> bool:
-    """Return whether the reports of a metric have a law that arms can be made of."""
+def has_law(metric: LocalMetric, question: Question) -> bool:
+    """Return whether both arms of a comparison have a joint law."""
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
         return False  # the bias of random signs is in both arms
+    if isinstance(mechanism, BlockDifferences):
+        return question.bound == "anytime" and question.target == "population"
     return isinstance(mechanism, ScalarMean | SupportCounts | Hemisphere)
 
 
@@ -74,7 +81,7 @@ def arm_of(
     Parameters
     ----------
     metric : LocalMetric
-        One that :func:`has_law`.
+        For which :func:`has_law`.
     statistic : ndarray of int64
     question : Question
         Its `beta` is that of the whole comparison.
@@ -95,6 +102,8 @@ def arm_of(
     if isinstance(mechanism, Hemisphere):
         mean, noise_of, slack = mean_and_noise(mechanism, table, shares)
         return Arm(mean, None, noise_of, total, slack=slack)
+    if isinstance(mechanism, BlockDifferences):
+        return _of_blocks(mechanism, table, shares, question, total)
     if isinstance(mechanism, ScalarMean):
         law = mechanism.law(counts, shares, question)
         sample = question.target == "sample"
@@ -114,10 +123,20 @@ def arm_of(
     return Arm(mechanism.signs.mean(counts, shares, support), law, noise, total)
 
 
+def _of_blocks(
+    mechanism: BlockDifferences, table: Counts, shares: Floats, question: Question, total: float
+) -> Arm:
+    asked = slice(None) if question.asked is None else question.asked
+    used = np.flatnonzero(table[:, 0])
+    sums, sizes = (x[:, asked] for x in mechanism.differences(table, used))
+    stream = DifferenceStream(mechanism.law(table[:, 0], shares, question), sums, sizes, total)
+    return Arm(stream.observed, None, None, total, blocks=stream)
+
+
 def _numbers(mechanism: Mechanism, question: Question) -> int:
     if isinstance(mechanism, Hemisphere):
         return mechanism.dimension
-    if isinstance(mechanism, SupportCounts):
+    if isinstance(mechanism, SupportCounts | BlockDifferences):
         return mechanism.categories if question.asked is None else question.asked.size
     return 1
 

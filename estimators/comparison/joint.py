@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -142,6 +143,8 @@ def _stream(arm: Arm, *, mirrored: bool = False) -> Stream:
     sign = -1.0 if mirrored else 1.0
     if arm.noise is not None:
         return NoiseStream(arm.noise, sign * arm.observed, arm.total)
+    if arm.blocks is not None:
+        return dataclasses.replace(arm.blocks, sign=sign)
     assert arm.law is not None  # noqa: S101
     law = arm.law.mirrored() if mirrored else arm.law
     return LawStream(law, sign * arm.observed, arm.total)

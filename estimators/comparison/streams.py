@@ -9,7 +9,9 @@ import numpy as np
 
 from estimators.bounds.anytime import Places, touching_lines
 from estimators.bounds.deviations import Noise
-from estimators.bounds.laws.law import Law
+from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.laws.law import STEEPEST, Law
+from estimators.bounds.self_normalised import log_cosh
 from estimators.estimate import Floats
 
 
@@ -89,3 +91,68 @@ class NoiseStream:
     def at(self, rows: Places) -> NoiseStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, observed=self.observed[rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class DifferenceStream:
+    """A sum of reports that are +1, -1 or 0 for a category: see :class:`DifferenceLaw`.
+
+    With x = 2 tilt s, D the reports and f = (1 + theta) / 2, exp(sum x D - abs(D) ln cosh x - K(f))
+    is a martingale, K = sum ln(1 + c f tanh x), whatever the share of zeros is. For -D the mean is
+    -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
+    its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+        Neither signed nor fixed.
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D).
+    total : float
+    sign : float
+        -1 for -D.
+    """
+
+    law: DifferenceLaw
+    sums: Floats
+    sizes: Floats
+    total: float
+    sign: float = 1.0
+
+    @property
+    def observed(self) -> Floats:
+        """The estimate of theta, or of -theta."""
+        found: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
+        return found
+
+    @property
+    def steepest(self) -> float:
+        """A steeper tilt gains nothing."""
+        return STEEPEST / (2 * float(self.law.coefficient.max()))
+
+    def variance(self) -> Floats:
+        """Return about the variance, from the number of reports that are not 0."""
+        found: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
+        return np.maximum(found, 1e-300)
+
+    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+        """Return tangents of K, and what else the exponent has besides tilt times the sum."""
+        law, f = self.law, np.clip((1 + self.sign * theta) / 2, 0, 1)[:, None]
+        x = 2 * tilts[:, :, None] * law.coefficient
+        if law.free:
+            n, slope = float(law.counts.sum()), 2 * tilts
+            if self.sign < 0:
+                farthest = x.max(axis=2)
+                slope = -slope * np.tanh(farthest) / farthest
+            value, by_f = n * np.log1p(slope * f / n), slope / (1 + slope * f / n)
+        else:
+            grown = self.sign * law.contrast * np.tanh(x)
+            bottom = 1 + grown * f[:, :, None]
+            value, by_f = np.log(bottom) @ law.counts, (grown / bottom) @ law.counts
+        exponent = self.sign * np.einsum("ktl,lk->kt", x, self.sums)
+        exponent -= np.einsum("ktl,lk->kt", log_cosh(x), self.sizes)
+        return value + tilts * self.observed[:, None] - exponent, self.sign * by_f / 2
+
+    def at(self, rows: Places) -> DifferenceStream:
+        """Return the sums of these of the k numbers."""
+        return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])

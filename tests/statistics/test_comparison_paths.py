@@ -39,7 +39,7 @@ def counts_at(order: str, last: int) -> list[tuple[Counts, Counts]]:
     looks = np.unique(np.ceil(1.25 ** np.arange(3, np.log(last) / np.log(1.25) + 1))).astype(int)
     found = []
     for n in looks:
-        share = {EQUAL: n // 2, ONE_TO_NINE: n // 10, ONE_ARM_FIRST: min(n, last // 2)}[order]
+        share = {EQUAL: n // 2, ONE_TO_NINE: n // 10, ONE_ARM_FIRST: min(n, last // 20)}[order]
         arms = [
             np.array([(m + len(LEVELS) - 1 - i) // len(LEVELS) for i in range(len(LEVELS))])
             for m in (share, n - share)

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
-from scipy.stats import binom
+from scipy.stats import binom, multinomial
 
-from estimators import compare, define
+from estimators import SeededBits, compare, define
 from estimators.bounds import Law
+from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.comparison import mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime
-from estimators.comparison.streams import LawStream
+from estimators.comparison.streams import DifferenceStream, LawStream
 
 MIXED = (0.25, 0.5, 1.0, 2.0, 4.0)
 
@@ -94,6 +95,66 @@ def test_the_mixture_has_mean_at_most_one(
         means = mixtures.Means(sum(thetas) * same, same, same)
         value = pairs.at(thetas[0] * same, means)[0]
         assert chance @ np.exp(value) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize(("f", "other"), [(0.0, 0.5), (0.3, 0.9), (1.0, 0.2)])
+@pytest.mark.parametrize("zeros", [0.0, 0.5, 1.0])
+def test_reports_of_blocks_have_a_mixture_of_mean_at_most_one(
+    f: float, other: float, zeros: float, free: bool
+) -> None:
+    """By summing over all outcomes of both streams, whatever the share of reports that are 0."""
+    n, c, least = 7, 0.6, 0.3
+    plus = np.arange(n + 1)
+    ups, downs = (x.ravel() for x in np.meshgrid(plus, plus))
+    kept = ups + downs <= n
+    ups, downs = ups[kept], downs[kept]
+
+    def chances(share: float) -> Any:
+        size = least + c * (share + (1 - share) * zeros)
+        up = (size + c * share) / 2
+        return multinomial.pmf(
+            np.stack([ups, downs, n - ups - downs], axis=1), n, [up, size - up, 1 - size]
+        )
+
+    law = DifferenceLaw(
+        np.array([float(n)]), np.array([1 / (n * c)]), np.array([c]), np.array([least]),
+        np.array([least + c]), free=free,
+    )  # fmt: skip
+    one, two = np.divmod(np.arange(ups.size**2), ups.size)
+    chance = chances(f)[one] * chances(other)[two]
+    sums, sizes = (ups - downs)[None, :].astype(float), (ups + downs)[None, :].astype(float)
+    mixture = mixtures.Mixture(
+        DifferenceStream(law, sums[:, one], sizes[:, one], n * c),
+        DifferenceStream(law, sums[:, two], sizes[:, two], n * c, sign=-1.0),
+        mixtures.Plan.of(1.0),
+    )
+    same = np.ones(chance.size)
+    x, y = (2 * f - 1) * same, (1 - 2 * other) * same
+    for touching in (1.0, 0.5):
+        pairs = mixture.pairs(touching * x, touching * y, mixture.tilt(same, 1.0), same)
+        value = pairs.at(x, mixtures.Means(x + y, same, same))[0]
+        assert chance @ np.exp(value) <= 1 + 1e-9
+
+
+def test_hadamard_mechanisms_have_a_joint_law_at_all_times() -> None:
+    metric = define(
+        name="m", kind="frequency", mechanism="hadamard_response", categories=3, levels=[1, 4]
+    )
+    rng, arms = np.random.default_rng(5), []
+    for shares in ([0.3, 0.5, 0.2], [0.5, 0.3, 0.2]):
+        level = rng.integers(0, 2, 8000)
+        arms.append(metric.zero())
+        values = rng.choice(3, 8000, p=shares)
+        metric.accumulate(arms[-1], level, metric.randomize(values, level, SeededBits(5)))
+    found = compare(metric, arms[0], arms[1], bound="anytime", split=1.0)
+    union = compare(metric, arms[0], arms[1], bound="anytime", independent=False)
+    assert (found.law, union.law) == ("joint", "union")
+    lower, upper, truth = np.asarray(found.lower), np.asarray(found.upper), np.array([-0.2, 0.2, 0])
+    assert np.all((lower < truth) & (truth < upper))
+    assert np.all(upper - lower < 0.8 * (np.asarray(union.upper) - np.asarray(union.lower)))
+    assert list(np.asarray(found.decided)) == [True, True, False]
+    assert compare(metric, arms[0], arms[1]).law == "union"
 
 
 @pytest.mark.parametrize("split", [None, 1.0])
