@@ -55,7 +55,7 @@ HARMLESS = frozenset(_HARMLESS.split())
 
 HIDDEN = "***"
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
-"""What is kept of an access token, and its scopes."""
+"""The stored form of an access token, with its scopes."""
 
 PLACE = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 USERINFO = r"(?P<userinfo>[^/?#]*@)?"

@@ -1,4 +1,4 @@
-"""Runs experiments: on published records, several at a time, and tells how far they are."""
+"""Runs experiments on published records, several at a time, and shows their progress."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ NO_LEAK = Leak(0.0, "none", (0, 0), (0, 0))
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What the attack on a level has shown.
+    """The result of the attack on a level.
 
     Attributes
     ----------

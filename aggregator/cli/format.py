@@ -189,7 +189,7 @@ def _search_in_line(shown: Shown) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """How an answer of one shape is written.
+    """The text format of one shape of answers.
 
     Attributes
     ----------

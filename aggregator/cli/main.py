@@ -48,7 +48,7 @@ GROUPS = {
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 COMPLETE_VARIABLE = "_DITHER_COMPLETE"
-"""What a shell sets to ask for completions."""
+"""The variable that a shell sets to ask for completions."""
 
 
 class LazyGroup(click.Group):

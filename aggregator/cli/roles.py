@@ -59,7 +59,7 @@ class KafkaRight:
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """Who does what, and with which rights.
+    """A role: its programs, and their rights.
 
     Attributes
     ----------

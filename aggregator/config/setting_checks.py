@@ -141,7 +141,7 @@ def parse_place(text: str) -> tuple[int, int]:
 
 
 def parse_groupings(texts: Sequence[str]) -> dict[str, list[tuple[str, ...]]]:
-    """Return by which attributes of devices a metric's slices are told, by metric.
+    """Return the attributes by which each metric's slices are published, by metric.
 
     Raises
     ------

@@ -44,7 +44,7 @@ class Topics(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Redis(msgspec.Struct, forbid_unknown_fields=True):
-    """Where the sums are kept."""
+    """The address of Redis, which keeps the sums."""
 
     url: str = "redis://localhost:6379/0"
 
@@ -73,7 +73,7 @@ class Serve(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Access(msgspec.Struct, forbid_unknown_fields=True):
-    """Who may do what over HTTP: scopes without a token, and tokens by name with theirs."""
+    """Access over HTTP: scopes that need no token, and tokens by name with their scopes."""
 
     anonymous: list[str] = msgspec.field(default_factory=lambda: ["read", "report"])
     tokens: dict[str, str] = msgspec.field(default_factory=dict)

@@ -103,7 +103,7 @@ class AssignedPartition:
 
     @property
     def position(self) -> int:
-        """Where to fetch from."""
+        """The offset to fetch from."""
         return max(0, self.state.next_offset)
 
     @property

@@ -21,7 +21,7 @@ log = structlog.get_logger("dither.worker")
 
 
 class Backoff:
-    """When to try again what failed.
+    """The times at which a failed operation is tried again.
 
     Parameters
     ----------

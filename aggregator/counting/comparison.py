@@ -27,7 +27,7 @@ from aggregator.storage.store import Store
 from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
-"""How far the clocks of Redis and of whoever verifies may be apart."""
+"""The largest difference between Redis's clock and the verifier's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Verification:
             self.skipped[number] = snapshot.owner[SKIPPED]
             offsets = sum(last + 1 - first for first, last in passed)
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
-                detail = f"{offsets} offsets are said to be skipped, and {gap} to be lost"
+                detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
                 self.differences.append(Difference(number, "skipped offsets", detail))
         begin, low = int(snapshot.owner.get("begin", 0)), log.ranges.get(number, (0, 0))[0]
         if snapshot.next_offset != UNSET and begin > low:
@@ -260,7 +260,7 @@ class Comparison:
             elif key not in self._stored:
                 detail = (
                     f"in the log, which begins at offset {self._replay.begin}, and in no index: "
-                    "whether all of it came late can no longer be told"
+                    "it is no longer known whether all of it was late"
                 )
                 self._note(self._outcome.unverifiable, key, detail)
         return certain

@@ -69,7 +69,7 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class KnownProgress:
-    """How far a partition was counted, as a worker or the consumer group remembers it.
+    """The progress of a partition, as a worker or the consumer group remembers it.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class KnownProgress:
 
     @property
     def metadata(self) -> str:
-        """What is written beside Kafka's own committed offset."""
+        """The metadata that is stored with Kafka's committed offset."""
         return f"dither begin={self.begin} topic={self.topic_id}"
 
     @classmethod
@@ -107,7 +107,7 @@ class KnownProgress:
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """What can be asked about a partition's log.
+    """Queries about a partition's log.
 
     Attributes
     ----------
@@ -203,9 +203,7 @@ def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | Non
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"
         return Break(reason, fork, following - fork)
     assert last is not None  # noqa: S101
-    reason = (
-        f"the log was truncated and written again: the message at offset {last.offset} is another"
-    )
+    reason = f"the log was truncated and written again: another message is at offset {last.offset}"
     if fork <= last.offset:
         return Break(f"{reason} since offset {fork}", fork, following - fork)
     return Break(reason, following, following - low)

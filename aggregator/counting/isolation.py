@@ -75,7 +75,7 @@ class Isolator:
         place = {"partition": owned.number, "first": first, "last": last}
         log.error("counting failed", **place, stack=_stack(error))
         if first == last <= trouble.suspect_until:
-            why = f"judging it fails ({type(error).__name__}); {DEFECT}"
+            why = f"checking it fails ({type(error).__name__}); {DEFECT}"
             trouble.culprit = Obstacle(first, first, why)
         trouble.suspect_until = max(trouble.suspect_until, last)
         owned.fence(self._clock.monotonic())
@@ -96,7 +96,7 @@ class Isolator:
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=owned.number, offset=offset, stack=_stack(error))
-        why = f"no dead letter can be made of it ({type(error).__name__}); {DEFECT}"
+        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT}"
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 

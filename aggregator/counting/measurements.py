@@ -75,7 +75,7 @@ NO_COMMITS, NO_LATENCIES = Histogram.of(COMMIT_BUCKETS), Histogram.of(LATENCY_BU
 
 
 class Measurements(msgspec.Struct, frozen=True):
-    """What was measured of a partition, over all its owners.
+    """The measurements of a partition, over all its owners.
 
     Attributes
     ----------

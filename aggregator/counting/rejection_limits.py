@@ -27,7 +27,7 @@ BUCKETS = 20
 
 
 class RejectionWindow(msgspec.Struct):
-    """How much of a partition's log was refused lately.
+    """The recently refused part of a partition's log.
 
     Attributes
     ----------

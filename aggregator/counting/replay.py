@@ -157,8 +157,8 @@ class LogReplay:
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
-                    f"partition {number}: nothing came from the log for {SILENCE_SECONDS:g} s at "
-                    f"offset {reached}, and the state stands at {end}"
+                    f"partition {number}: the log delivered nothing for {SILENCE_SECONDS:g} s at "
+                    f"offset {reached}, and the state ends at {end}"
                 )
 
 

@@ -28,7 +28,7 @@ SHORT_NAME = 0x80
 
 
 class Place(NamedTuple):
-    """Where a message is in a topic, written ``PARTITION:OFFSET``."""
+    """The place of a message in a topic, written ``PARTITION:OFFSET``."""
 
     partition: int
     offset: int
@@ -127,7 +127,7 @@ class DeadLetter:
 
     @property
     def replays(self) -> int:
-        """How often the message was sent again before it was refused this time."""
+        """The number of times that the message was sent again before this refusal."""
         count = _text(dict(self.headers).get(REPLAYS))[:9]  # anybody can have written it
         return int(count) if count.isdecimal() else 0
 

@@ -15,7 +15,7 @@ OTHERS = "(others)"
 
 @dataclasses.dataclass(frozen=True)
 class Filters:
-    """What a dead letter must have to be selected; None or empty: anything.
+    """The fields that a dead letter must have to be selected; None or empty: any.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Kind:
 
 
 class Selection:
-    """The dead letters that are meant, without those that somebody has dealt with.
+    """The selected dead letters, without those that were replayed or dropped.
 
     Iterating over it counts what goes by.
 
@@ -72,7 +72,7 @@ class Selection:
     kinds : dict of (str, str) to Kind
         By reason and metric.
     handled : int
-        Dead letters that the filters admit, and that were dealt with.
+        Dead letters that the filters admit, and that were replayed or dropped.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Selection:
 
     @property
     def total(self) -> int:
-        """How many went by."""
+        """The number of dead letters."""
         return sum(kind.letters for kind in self.kinds.values())
 
     def largest(self) -> list[tuple[str, str, Kind]]:

@@ -48,7 +48,7 @@ MANDATORY: dict[str, Any] = {
     "auto.offset.reset": "error",
     "partition.assignment.strategy": "cooperative-sticky",
 }
-"""What exactness rests on: offsets live beside the sums, and an offset never jumps in silence."""
+"""Needed for exact sums: offsets are stored with the sums, and never jump silently."""
 TRANSIENT = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,

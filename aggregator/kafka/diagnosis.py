@@ -50,7 +50,7 @@ def diagnose_kafka(
     properties : mapping
         librdkafka's.
     errors : iterable of KafkaError
-        What its client was told so far.
+        The errors that its client has received so far.
     probe : bool
         Whether to find out if the broker speaks TLS, where none was asked for.
     """

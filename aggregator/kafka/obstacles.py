@@ -102,7 +102,7 @@ class Stall:
 
 
 def is_of_data(error: KafkaError, offset: int | None) -> bool:
-    """Whether an error tells of what stands at an offset, rather than of the cluster."""
+    """Whether an error is about the data at an offset, not about the cluster."""
     transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *PASSING)
     return offset is not None and offset >= 0 and error.code() not in transient
 
@@ -180,7 +180,7 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
 
 @dataclasses.dataclass
 class Trouble:
-    """What a worker has met in a partition.
+    """The obstacles that a worker has met in a partition.
 
     Attributes
     ----------

@@ -26,7 +26,7 @@ LETTERS: dict[str, Any] = {
 }
 """Of the producer of dead letters: what came compressed must not become large on the brokers."""
 LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
-"""What [kafka] may override of them."""
+"""The defaults that [kafka] may override."""
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
 MOST_QUEUED_KBYTES = 65_536
@@ -43,9 +43,9 @@ FRESH: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,
     "metadata.max.age.ms": 2_000,
 }
-"""A broker that has just started may tell of a topic without its partitions: ask again soon."""
+"""A broker that has just started may return a topic without partitions: ask again soon."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
-"""How many messages are asked for at once, and how many are counted together at most."""
+"""The number of messages that one call asks for, and the most that are counted together."""
 
 
 def gather(consumer: Consumer, patience: float) -> list[Any]:

@@ -51,7 +51,7 @@ NOTES: dict[type[Metric], str] = {
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """What the demo knows at one moment.
+    """The demo's progress at one moment.
 
     Attributes
     ----------
@@ -132,7 +132,7 @@ class View:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How the demo ended."""
+    """The result of the demo."""
 
     view: View
     reports: int
@@ -221,7 +221,7 @@ class Demonstration:
 
     @property
     def url(self) -> str:
-        """Where the dashboard is."""
+        """The address of the dashboard."""
         return self._deployment.url
 
     def run(self, show: Callable[[View], object]) -> None:
@@ -263,7 +263,7 @@ class Demonstration:
             if time.monotonic() > deadline:
                 raise DitherError(
                     f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
-                    "are counted, or what is to be released is not"
+                    "are counted, or a release is missing"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)

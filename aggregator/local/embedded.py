@@ -113,7 +113,7 @@ class EmbeddedRedis:
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The address for clients."""
         return f"unix://{self._scratch_folder / 'redis.sock'}"
 
     @property

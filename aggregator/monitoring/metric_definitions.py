@@ -357,7 +357,7 @@ LABELS = {
     "description": "from the metric's definition, like kind, mechanism, unit, levels and revision",
     "version": "of Dither",
 }
-"""What the values of each label are, by its name."""
+"""The meaning of each label's values, by its name."""
 
 HEAD = """\
 # Exported metrics

@@ -100,7 +100,7 @@ class EventProducer:
     def close(self) -> None:
         """Let go; what was not committed never will be."""
         self._producer.purge()
-        with contextlib.suppress(KafkaException):  # why it failed was told when it did
+        with contextlib.suppress(KafkaException):  # the failure was reported when it happened
             self._producer.close()
 
     def _partition(self, metric: str) -> int:

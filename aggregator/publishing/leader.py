@@ -49,7 +49,7 @@ class Leader(ABC):
     """
 
     work: ClassVar[str]
-    """What it does, for "cannot ..."."""
+    """The verb of its task, for "cannot ..."."""
     log: ClassVar[Any]
 
     def __init__(self, client: redis.Redis, key: str, seconds: float) -> None:

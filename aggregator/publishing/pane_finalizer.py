@@ -102,7 +102,7 @@ class PaneFinalizer:
     def _slices(self, overview: TopicProgress, pane: Window) -> list[Slices] | None:
         """Return the slices of the stretch that ends with a pane; None if they changed meanwhile.
 
-        No slices with any other pane: its stretch is not final yet, or was told already.
+        No slices with any other pane: its stretch is not final yet, or was published already.
         """
         slicing, end_ms = pane.metric.slicing, pane.end_ms
         if slicing is None or end_ms is None or end_ms % slicing.pane_ms:

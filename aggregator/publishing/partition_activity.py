@@ -10,14 +10,14 @@ from aggregator.state.watermark import NEVER
 MOST_ASKED = 1_000
 """Answers that are kept of a partition whose counting is behind."""
 ASK_AGAIN_SECONDS = 3_600.0
-"""How often a broker's time is learned anew; meanwhile the monotonic clock extends it."""
+"""The interval between queries of a broker's clock, which the monotonic clock extends."""
 MOST_SKEW_MS = 86_400_000
 """A timestamp so far behind those of other messages is not a broker's clock."""
 
 
 @dataclasses.dataclass
 class PartitionActivity:
-    """How a partition's log grows, by Kafka's answers; times are in monotonic seconds.
+    """The growth of a partition's log, from Kafka's answers; times are in monotonic seconds.
 
     Attributes
     ----------

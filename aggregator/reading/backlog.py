@@ -16,7 +16,7 @@ ANSWER_SECONDS = 1.0
 
 @dataclasses.dataclass(frozen=True)
 class Backlog:
-    """What an answer does not contain yet.
+    """The reports that an answer does not contain yet.
 
     Attributes
     ----------

@@ -151,7 +151,7 @@ class Grouping:
 
 
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
-"""By metric: the attributes of each of its answers by slices that are told without being asked."""
+"""By metric: the attributes of the slices that are published without a query."""
 
 
 def queries(groupings: Groupings, metric: Metric, **options: Any) -> Iterator[Query]:

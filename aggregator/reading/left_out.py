@@ -17,7 +17,7 @@ LOOKS = 3
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """What the workers have read of a metric, and its answers do not contain.
+    """A metric's reports that the workers have read and its answers do not contain.
 
     Attributes
     ----------

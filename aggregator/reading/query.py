@@ -14,7 +14,7 @@ Time = float | datetime.datetime | None
 
 @dataclasses.dataclass(frozen=True)
 class Query:
-    """What is asked of a metric.
+    """The parameters of a query about a metric.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Query:
 
 
 EVERYTHING = Query()
-"""The running total, as it is shown where nothing else is asked."""
+"""The query for the running total, which is the default."""
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
@@ -135,7 +135,7 @@ def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeriesQuery(Query):
-    """What is asked of a series.
+    """The parameters of a query for a series.
 
     Parameters
     ----------

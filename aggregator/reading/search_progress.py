@@ -11,7 +11,7 @@ from estimators.rounding import certainty
 
 
 class TailShape(msgspec.Struct, frozen=True):
-    """How the values thin out towards the extreme: the share within x of it is about C x^alpha.
+    """The tail towards the extreme: the share of values within x of it is about C x^alpha.
 
     `lower` and `upper` are the exponents that fit about as well.
     """
@@ -22,7 +22,7 @@ class TailShape(msgspec.Struct, frozen=True):
 
 
 class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a search in rounds stands.
+    """The progress of a search in rounds.
 
     With probability `certainty`, over all rounds together, somebody's value reaches `certified`:
     an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least"), as

@@ -41,7 +41,7 @@ class LevelShare(msgspec.Struct, frozen=True):
 
 
 class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an estimate could be off if some of its reports were fabricated.
+    """The largest error of an estimate if some of its reports were fabricated.
 
     `share` is their share of all reports, `reports` their number; they may have any value and any
     level. `shift` is the largest change of any number, `l2` of a vector's length. `without_privacy`
@@ -56,7 +56,7 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a metric over a window of event time.
+    """The answer about a metric over a window of event time.
 
     `from` and `to` are the window's edges, null where it is unbounded; `updated` is when the last
     counted report of the metric reached Kafka. A number is null where no report has arrived.

@@ -29,7 +29,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class SeriesPlan:
-    """What is to be read for a series.
+    """The panes to read for a series.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class SeriesPlan:
 
     @functools.cached_property
     def point_query(self) -> Query:
-        """What is asked of each point, whichever stretch of event time is shown."""
+        """The query of each point, for any stretch of event time."""
         windows = max(1, len(self.steps)) if self.query.all_points else 1
         whole = dataclasses.replace(self.query, start=None, end=None, window=None)
         return dataclasses.replace(whole, windows=windows, step=None, top=None)

@@ -40,7 +40,7 @@ class SliceAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a metric by attributes of devices, over a window of event time.
+    """The answer about a metric by attributes of devices, over a window of event time.
 
     There is an entry for each combination of values of `by` that has reports, where the attributes
     in `where` have those values: most reports first, then those with a value that is not declared,
@@ -73,7 +73,7 @@ class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FinalAnswer(Answer, frozen=True, kw_only=True):
-    """What is known of a pane that is final, as its event tells it.
+    """The answer about a final pane, as its event has it.
 
     `slices` is there with the last pane of a whole stretch of `by_pane`, if `publish.slices` names
     the metric: that stretch by attributes of devices, once for each of these groupings.

@@ -53,7 +53,7 @@ class MetricStatus(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """How far a partition is counted: messages behind where its log ends now, and offsets lost.
+    """The progress of a partition: messages that are not counted yet, and lost offsets.
 
     `lag` is null where Kafka does not say where the log ends. `reason` is why it is halted;
     `counting` whether a worker has committed it lately, by Redis's clock, and it is not halted;
@@ -196,7 +196,7 @@ def status(
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
     """Return the status while Redis does not answer."""
     kafka, definitions = (
-        "not asked while Redis is away",
+        "not queried while Redis does not answer",
         "; ".join(unusable_definitions(metrics)) or "ok",
     )
     return ServiceStatus({}, [], {}, reason, kafka, definitions, None, None, version("dither"))

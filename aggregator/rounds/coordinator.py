@@ -212,7 +212,9 @@ class Coordinator(Leader):
         self._check()
         key, text = metric_key(metric.name, metric.revision), encode(following)
         if text != before and not self.lease.swap(self._stored, key, before, text):
-            raise Changed(f"Redis has another round of {metric.name!r} than before: looking anew")
+            raise Changed(
+                f"Redis has another round of {metric.name!r} than before: it is read again"
+            )
 
     def _tell(self, metric: SearchMetric, following: Round) -> None:
         """Put a round on the topic."""

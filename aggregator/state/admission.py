@@ -43,7 +43,7 @@ Bools = NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimits:
-    """How far a batch's event time may be from Kafka's timestamp.
+    """The largest distance of a batch's event time from Kafka's timestamp.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ def admit(
 
 
 class Admission:
-    """What becomes of a metric's batches, a row each, once all rules were applied to them.
+    """The outcome of a metric's batches, a row each, after all rules.
 
     Attributes
     ----------

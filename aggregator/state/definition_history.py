@@ -23,7 +23,7 @@ DIGEST_BYTES = 8
 
 @dataclasses.dataclass(frozen=True)
 class Definitions:
-    """What decides over a batch, besides the log.
+    """The definitions and limits that decide over a batch, besides the log.
 
     Attributes
     ----------

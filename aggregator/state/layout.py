@@ -24,7 +24,7 @@ PLACES = 1 << 7 * np.arange(TIME_BYTES, dtype=np.int64)
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where a batch of one metric and one size has its fields.
+    """The positions of the fields of a batch of one metric and one size.
 
     Attributes
     ----------

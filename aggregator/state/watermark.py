@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NEVER = -1
 CONFIRMING_BATCHES = 8
-"""How many batches of a metric must have reached a time before its watermark does."""
+"""The number of batches of a metric that must reach a time before its watermark does."""
 RECENT_BATCHES = 32
 """Among how many counted batches of the metric these must be, the newest included."""
 
@@ -29,7 +29,7 @@ Ahead = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass
 class Watermark:
-    """How far a metric's event time has come in a partition.
+    """The watermark of a metric in a partition.
 
     Attributes
     ----------

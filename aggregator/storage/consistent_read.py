@@ -22,7 +22,7 @@ LOOKS = 20
 
 
 class Plan(NamedTuple):
-    """What is read of a partition.
+    """The keys that are read of a partition.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What was found.
+    """The values that were read.
 
     Attributes
     ----------

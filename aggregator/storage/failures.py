@@ -38,7 +38,7 @@ class RedisFailure:
     kinds: tuple[type[Exception], ...] = ()
 
     def covers(self, error: Exception) -> bool:
-        """Return whether an error tells of this."""
+        """Return whether an error is of this kind."""
         return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
 
 
@@ -171,7 +171,7 @@ OTHER = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
 def classify(error: Exception) -> RedisFailure:
-    """Return what an error of Redis tells of."""
+    """Return the kind of failure that an error of Redis is."""
     return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
 
 

@@ -1,4 +1,4 @@
-"""How far a topic is counted, from Redis."""
+"""The progress of counting, of a partition and of a topic, from Redis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["TORN", "UNSET", "PartitionProgress", "TopicProgress"]
 
 @dataclasses.dataclass(frozen=True)
 class PartitionProgress:
-    """How far a partition is counted: its owner's facts, watermarks and counts.
+    """The progress of a partition: its owner's facts, watermarks and counts.
 
     `age_ms` is how long ago it was committed, by Redis's clock; None where Redis does not know.
     """
@@ -70,7 +70,7 @@ class PartitionProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TopicProgress:
-    """How far all partitions are counted, and the policies of weights that were set.
+    """The progress of all partitions, and the policies of weights that were set.
 
     Attributes
     ----------

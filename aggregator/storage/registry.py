@@ -22,7 +22,7 @@ from aggregator.storage.redis_keys import (
 from estimators.weights import DEFAULT_POLICY
 
 STUCK_MS = 60_000
-"""A worker that was said to be stuck so long ago has ended."""
+"""A stuck worker whose last note is older than this has ended."""
 
 
 class Registry:

@@ -33,9 +33,9 @@ log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 QUEUE_EVENTS = 256
-"""How far a client may fall behind: more than half a minute for seven metrics that change."""
+"""The longest queue of a client: more than half a minute for seven metrics that change."""
 GATHER_SECONDS = 0.05
-"""Who joins within it is served by one reading."""
+"""Clients that join within this time share one reading."""
 EARLY = 0.9
 """Of a period: readings are not exactly as far apart."""
 

@@ -19,7 +19,7 @@ from aggregator.web.operations import Content, Operation
 TEMPLATE = "#/components/schemas/{name}"
 PROBLEM = "application/problem+json"
 LIVE = (Answer, ServiceStatus, PolicyChange)
-"""What events have besides the bodies of operations."""
+"""Schemas of events that are not bodies of operations."""
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):

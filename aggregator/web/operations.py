@@ -51,7 +51,7 @@ class Content:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What one method does on one path.
+    """The operation of one method on one path.
 
     Attributes
     ----------

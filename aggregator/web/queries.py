@@ -100,7 +100,7 @@ Where = Annotated[
 
 
 class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """What is asked of an estimate and of a series."""
+    """Query parameters of estimates and of series."""
 
     start: Time | None = msgspec.field(name="from", default=None)
     end: Time | None = msgspec.field(name="to", default=None)
@@ -128,7 +128,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
-    """What is asked of an estimate."""
+    """Query parameters of an estimate."""
 
     windows: Windows = 1
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
@@ -175,7 +175,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
-    """What is asked of a series."""
+    """Query parameters of a series."""
 
     step: Duration | None = None
     all_points: Simultaneous | None = msgspec.field(name="simultaneous", default=None)
@@ -186,7 +186,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """What is followed."""
+    """Query parameters of the stream of events."""
 
     metric: Metrics = []
     top: LiveTop | None = None

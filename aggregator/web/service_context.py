@@ -40,7 +40,7 @@ ANSWERING_THREADS = 4
 
 @dataclasses.dataclass(eq=False)
 class Service:
-    """What the operations work with.
+    """The context of the operations.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Service:
 
     @functools.cached_property
     def exported(self) -> CollectorRegistry:
-        """What Prometheus scrapes."""
+        """The exported Prometheus metrics."""
         registry = CollectorRegistry()
         since_ms = publish_since_ms(self.settings.publish.since)
         serve = self.settings.serve

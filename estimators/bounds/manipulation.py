@@ -1,4 +1,4 @@
-"""How far fabricated reports can move an estimate.
+"""The largest change of an estimate by fabricated reports.
 
 An estimate is a weighted mean of numbers c_i that the reports represent (for each category or
 coordinate). The weights w_i are public and the same for all reports of a level,

@@ -9,6 +9,6 @@ from __future__ import annotations
 from estimators.central.collection import TrueFrequency, TrueMean, TrueValues
 
 COLLECTIONS: dict[str, type[TrueValues]] = {"mean": TrueMean, "frequency": TrueFrequency}
-"""What takes the place of a mechanism, for each kind of metric that can be collected in trust."""
+"""The collection that replaces a mechanism, for each kind that allows trusted collection."""
 
 __all__ = ["COLLECTIONS", "TrueFrequency", "TrueMean", "TrueValues"]

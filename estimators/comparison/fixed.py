@@ -41,7 +41,7 @@ BACK = 0.03 * 1.3 ** np.arange(17)
 
 
 class Sums(NamedTuple):
-    """What is compared: two independent sums, and what was observed.
+    """A comparison: two independent sums, and their observed values.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Sums(NamedTuple):
 
     @property
     def slack(self) -> float:
-        """What rounding can move a mean by."""
+        """The largest change of a mean by rounding."""
         return ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
 
     def variance(self, factor: Floats) -> Floats:

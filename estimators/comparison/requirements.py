@@ -1,4 +1,4 @@
-"""What can be compared: metrics whose answers are numbers, in ways that mean something."""
+"""Checks that two metrics can be compared: their answers are numbers of the same meaning."""
 
 from __future__ import annotations
 

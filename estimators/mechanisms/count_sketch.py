@@ -128,7 +128,7 @@ class CountSketch(OutputSets, Differences):
         others = [2 * w - 1 for w in self.blocks]
         missed = self._set_misses(self.epsilons, [1] * len(others), others)
         self.constants = row_constants(seed, rows)
-        """What makes the rows' hashes differ."""
+        """The seeds of the rows' hashes."""
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
         other = [x / rest for x, rest in zip(missed, others, strict=True)]

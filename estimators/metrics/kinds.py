@@ -54,7 +54,7 @@ class Kind:
 
 
 LABELS = ("categories", "coordinates")
-"""What the labels of named numbers can be, as answers call them."""
+"""The possible labels of named numbers, as in answers."""
 _PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),

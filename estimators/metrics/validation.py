@@ -17,7 +17,7 @@ from estimators.mechanisms import Mechanism
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS, LEVEL_DIGITS = 255, 4
 _GIVEN = ("self", "epsilons")
-"""What a mechanism takes of no definition's options."""
+"""Parameters of mechanisms that no definition can set."""
 
 
 def check_name(name: str) -> None:

@@ -32,7 +32,7 @@ NOT_TAKEN = frozenset(
         KafkaError.REQUEST_TIMED_OUT,
     }
 )
-"""Outcomes that tell of the topic, rather than of one batch."""
+"""Outcomes that are about the topic, not about one batch."""
 
 Outcome = KafkaError | None
 """None: Kafka has it, in as many replicas as the topic asks for."""

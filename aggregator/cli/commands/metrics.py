@@ -22,7 +22,7 @@ from estimators.metrics.attributes import Slicing
 from estimators.metrics.domains import OPEN
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
-"""What is counted of a metric, without Redis."""
+"""A metric's counts if Redis does not answer."""
 
 
 @click.command()

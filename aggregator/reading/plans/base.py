@@ -22,7 +22,7 @@ M = TypeVar("M", bound=Metric)
 
 
 class Plan(ABC, Generic[M]):
-    """How a metric of one way of collecting is read and answered.
+    """The plan of one way of collecting: how its metrics are read and answered.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ TOKEN_BYTES = 32
 REALM = 'Bearer realm="dither"'
 HELP = "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
 CLOSED = ("admin",)
-"""What a route under /v1/ that declares no scopes needs."""
+"""The scopes of a route under /v1/ that declares none."""
 
 
 def new_token() -> str:
@@ -43,7 +43,7 @@ def hashed(token: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Caller:
-    """Who asks: a token's name, empty without one, and what it may do."""
+    """The caller: the token's name, empty without one, and its scopes."""
 
     name: str
     scopes: frozenset[str]

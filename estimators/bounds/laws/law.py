@@ -241,7 +241,7 @@ class Law:
 
     @property
     def offset_rounding(self) -> float:
-        """What rounding o_l to doubles can move theta by."""
+        """The largest change of theta by rounding o_l to doubles."""
         return 0.0 if self.offset is None else 1e-15 * float(self.counts @ self.coefficient)
 
     def largest_variance(self, theta: Floats) -> Floats:

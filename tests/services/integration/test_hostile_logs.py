@@ -110,7 +110,7 @@ def test_a_message_whose_judgement_fails_halts_its_partition_until_it_is_skipped
         assert int(deployment.store.owner(0)["next"]) == 5
     reason = halted(deployment, 0)
     assert "offset 5 cannot be counted" in reason
-    assert "judging it fails (OverflowError)" in reason
+    assert "checking it fails (OverflowError)" in reason
     assert "--set aggregate.skip=0:5" in reason
     deployment.settings.aggregate.skip = ["0:5"]
     with deployment.worker():
