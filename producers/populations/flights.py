@@ -31,6 +31,7 @@ _COLUMNS = (
     "air_time",
     "distance",
     "carrier",
+    "origin",
     "dest",
     "tailnum",
     "time_hour",
@@ -76,7 +77,8 @@ def flight_table() -> Path:
 def flights() -> Population:
     """Read the flights as a population for :func:`flight_metrics`, by scheduled hour (UTC).
 
-    Cancelled flights have no delays, but report carrier and destination, and most of them an
+    Attributes are the airport of origin and the carrier. Cancelled flights have no delays, but
+    report carrier and destination, and most of them an
     aircraft. A flight is late if it arrived more than 15 minutes after schedule. Its `delays` are
     those of departure and arrival, and its air time beyond 20 minutes plus one minute for every 8
     miles.
@@ -109,4 +111,5 @@ def flights() -> Population:
             "delays": np.stack([departure, arrival, slower], axis=1),
             "air_time": air_time,
         },
+        attributes={name: np.array(cells[name], dtype=object) for name in ("origin", "carrier")},
     )
