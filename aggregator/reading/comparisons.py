@@ -82,7 +82,8 @@ class CompareQuery:
         window = {key: options.pop(f"against_{key}", None) for key in ("start", "end", "window")}
         if isinstance(against, str) and against != REST:
             raise ValueError(f"against = {against!r}: expected 'rest', or values of attributes")
-        is_rest = isinstance(against, str) and not any(window.values()) and "other" not in own
+        is_elsewhere = own.get("other") is not None or {*window.values()} != {None}
+        is_rest = isinstance(against, str) and not is_elsewhere
         b = Query(where=where if isinstance(against, str) else against, **window)
         return cls(a=Query(where=where, **options), b=b, rest=is_rest, **own)
 
