@@ -141,7 +141,7 @@ def difference_interval(
     first, last, within = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
     log_left = log_p + math.log1p(-4 * SHARE)
     lower, upper = np.ones_like(observed), np.zeros_like(observed)
-    tilts, costs = _tilts(law, edges, log_left)
+    tilts, costs = cell_tilts(law, edges, log_left)
     for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
         here = np.flatnonzero((first <= cell) & (cell <= last))
         if here.size == 0:
@@ -173,14 +173,14 @@ def _cells(
     if law.fixed:
         within = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
         terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
-        low, high = _around(square @ terms, float(unit.max()), log_p)
+        low, high = mean_around(square @ terms, float(unit.max()), log_p)
     else:
         within = self_normalised_interval(law, sums, sizes, log_p, refined=False)
         known = law.least == law.largest
         low = high = np.full(sums.shape[1], float((law.counts * square)[known] @ law.least[known]))
         if not known.all():
             unknown = np.where(known, 0, square)
-            around = _around(unknown @ sizes, float(unknown.max()), log_p)
+            around = mean_around(unknown @ sizes, float(unknown.max()), log_p)
             low, high = low + around[0], high + around[1]
         least = float(law.counts * square @ law.least)
         low = np.clip(low, least, largest) - law.explained(within[1])
@@ -193,14 +193,14 @@ def _cells(
     )
 
 
-def _around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
+def mean_around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
     """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality."""
     x, seen = -log_p, total / unit
     low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
     return unit * low, unit * (seen + x + np.sqrt(x**2 + 2 * x * seen))
 
 
-def _tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
+def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
 
     For large p, no tilt below 1 / sigma is tried.

@@ -63,13 +63,20 @@ class Arm:
         return self.law is None and self.noise is None and self.blocks is None
 
 
-def has_law(metric: LocalMetric, question: Question) -> bool:
-    """Return whether both arms of a comparison have a joint law."""
+def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
+    """Return whether both arms of a comparison have a joint law.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+    question : Question
+    ratio : bool
+    """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:
         return False  # the bias of random signs is in both arms
     if isinstance(mechanism, BlockDifferences):
-        return question.bound == "anytime" and question.target == "population"
+        return question.target == "population" and (question.bound == "anytime" or not ratio)
     return isinstance(mechanism, ScalarMean | SupportCounts | Hemisphere)
 
 

@@ -176,7 +176,7 @@ def compare(
     )
     counts = one.counts(statistic_a), two.counts(statistic_b)
     joint = are_independent(one, two, target, independent)
-    joint = joint and has_law(one, question) and has_law(two, question)
+    joint = joint and all(has_law(m, question, ratio=ratio) for m in (one, two))
     if weights == STANDARD and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"

@@ -13,10 +13,10 @@ import numpy as np
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.deviations import Noise
 from estimators.bounds.inversion import SAFETY
-from estimators.comparison import fixed, mixtures
+from estimators.comparison import blocks, fixed, mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
-from estimators.comparison.streams import LawStream, NoiseStream, Stream
+from estimators.comparison.streams import DifferenceStream, LawStream, NoiseStream, Stream
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
 
@@ -67,6 +67,8 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> Found:
     """
     if (noise := both_noises(a.noise, b.noise)) is not None:
         return _noise_alone(noise, a.observed - b.observed, beta)
+    if a.blocks is not None and b.blocks is not None:
+        return _of_blocks(a.blocks, b.blocks, beta)
     assert a.law is not None  # noqa: S101
     assert b.law is not None  # noqa: S101
     sides = _sides(a, b, a.law, b.law)
@@ -221,6 +223,17 @@ def _noise_alone(noise: Noise, apart: Floats, beta: float) -> Found:
     for row, far in enumerate(np.abs(apart).tolist()):
         p_value[row] = smallest(functools.partial(_is_below, margin, far), halvings)
     return consistent(apart - half, apart + half, p_value, beta, 0.0)
+
+
+def _of_blocks(a: DifferenceStream, b: DifferenceStream, beta: float) -> Found:
+    """Return limits for twice the difference of frequencies.
+
+    The p-value is at least what the statements beside the tail have: the tilts, and with them the
+    rejected sums, would be others for a smaller beta.
+    """
+    above, below = (blocks.lower_side(*arms, math.log(beta / 2)) for arms in ((a, b), (b, a)))
+    p_value = 2 * np.minimum(above.tail, below.tail) + blocks.BESIDE * beta
+    return consistent(2 * above.lower, -2 * below.lower, np.minimum(p_value, 1), beta, 0.0)
 
 
 def _is_below(margin: Callable[[float], float], far: float, share: float) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from estimators import compare
 from estimators.comparison.arms import Arm, arm_of
 from estimators.comparison.joint import fixed_difference, fixed_ratio
 from estimators.question import Question
@@ -130,6 +131,39 @@ def test_p_values_are_small_no_more_often_than_they_say(weights: str) -> None:
     found = fixed_difference(a, b, 0.05)
     for alpha in (0.001, 0.01, 0.05, 0.2):
         assert (found.p_value <= alpha).sum() <= binom.isf(1e-4, runs, alpha)
+
+
+def misses_of_blocks(mechanism: str, theta: tuple[float, ...], runs: int, **asked: Any) -> int:
+    rng, counts = np.random.default_rng(8), ((400,) * 5, PRIVATE)
+    one, two = (Population(mechanism, theta, n) for n in counts)
+    hits = 0
+    for _ in range(runs):
+        a, b = (x.statistic(x.held(rng), rng) for x in (one, two))
+        found = compare(one.metric, a, b, **asked)
+        hits += bool((np.asarray(found.lower) > 0).any() or (np.asarray(found.upper) < 0).any())
+    return hits
+
+
+BLOCKS = [
+    (mechanism, theta)
+    for mechanism in ("hadamard_response", "recursive_hadamard")
+    for theta in (NEARLY, (0.3, 0.5, 0.2))
+]
+
+
+@pytest.mark.parametrize(("mechanism", "theta"), BLOCKS)
+def test_bounds_cover_where_the_variance_is_unknown(mechanism: str, theta: Any) -> None:
+    assert misses_of_blocks(mechanism, theta, 40, beta=0.2) <= binom.isf(1e-4, 40, 0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["optimal", "uniform"])
+@pytest.mark.parametrize(("mechanism", "theta"), BLOCKS)
+def test_two_thousand_runs_are_covered_where_the_variance_is_unknown(
+    mechanism: str, theta: Any, weights: str
+) -> None:
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+    assert misses_of_blocks(mechanism, theta, 2000, weights=weights) <= most * 2000
 
 
 @pytest.mark.slow

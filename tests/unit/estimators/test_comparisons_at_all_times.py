@@ -137,7 +137,7 @@ def test_reports_of_blocks_have_a_mixture_of_mean_at_most_one(
         assert chance @ np.exp(value) <= 1 + 1e-9
 
 
-def test_hadamard_mechanisms_have_a_joint_law_at_all_times() -> None:
+def test_hadamard_mechanisms_have_a_joint_law() -> None:
     metric = define(
         name="m", kind="frequency", mechanism="hadamard_response", categories=3, levels=[1, 4]
     )
@@ -154,7 +154,13 @@ def test_hadamard_mechanisms_have_a_joint_law_at_all_times() -> None:
     assert np.all((lower < truth) & (truth < upper))
     assert np.all(upper - lower < 0.8 * (np.asarray(union.upper) - np.asarray(union.lower)))
     assert list(np.asarray(found.decided)) == [True, True, False]
-    assert compare(metric, arms[0], arms[1]).law == "union"
+    fixed, apart = (compare(metric, arms[0], arms[1], independent=x) for x in (None, False))
+    assert (fixed.law, apart.law) == ("joint", "union")
+    lower, upper = np.asarray(fixed.lower), np.asarray(fixed.upper)
+    assert np.all((lower < truth) & (truth < upper))
+    assert np.all(upper - lower < 0.8 * (np.asarray(apart.upper) - np.asarray(apart.lower)))
+    assert list(np.asarray(fixed.decided)) == [True, True, False]
+    assert compare(metric, arms[0], arms[1], of="ratio").law == "union"
 
 
 @pytest.mark.parametrize("split", [None, 1.0])

@@ -1,0 +1,167 @@
+r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
+
+Reports D are +1, -1 or 0, and how many are 0 is unknown (:mod:`estimators.bounds.differences`). For
+a tilt t that is fixed before the reports and x = t s, let W = sum x (D_A - D_B) - sum (abs(D_A) +
+abs(D_B)) ln cosh x. E e^W = e^K exactly, K = K_A(f_A) + K_B(f_B), with the cumulants K_A = sum ln(1
++ c f_A tanh x) and K_B = sum ln(1 - c f_B tanh x). So P(W >= K + w) <= e^-w R, with the R of both
+arms' levels together. These are one :class:`DifferenceLaw`: the bounds on its moments hold for D
+and for -D alike.
+
+R and the best t depend on tau^2, the sum of both arms'. Its range is cut into cells, and the widest
+limit over the cells that an interval for tau^2 meets is used. Six statements, at SHARE of p each,
+give this interval, and one for f_B: the two ends of an interval for each frequency and for sum s^2
+abs(D). With what is left of p, delta is rejected if K(f_B + delta, f_B) <= W - ln(R / p) for every
+f_B in its interval; K is concave there, so its tangent bounds it. A smaller delta has a smaller K.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.differences import FEWEST, RATIO, SHARE, cell_tilts, mean_around
+from estimators.bounds.inversion import SAFETY
+from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.self_normalised import exponents, self_normalised_interval
+from estimators.comparison.streams import DifferenceStream
+from estimators.estimate import Floats
+
+STATEMENTS = 6
+BESIDE = STATEMENTS * SHARE
+"""The share of p for these, beside the tail."""
+HALVINGS, INNER = 32, 20
+
+
+class Side(NamedTuple):
+    """Limits of one side: the largest rejected small difference, and a bound on the tail at 0."""
+
+    lower: Floats
+    tail: Floats
+
+
+def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
+    """Return a difference of frequencies that is rejected as too small, or -1.
+
+    The tail is to be compared with p less BESIDE of it.
+
+    Parameters
+    ----------
+    a, b : DifferenceStream
+    log_p : float
+        ln p, the failure probability.
+    """
+    log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
+    near_a, near_b = (
+        self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
+    )
+    law = _together(a.law, b.law)
+    weight = law.counts * law.coefficient**2
+    top, floor = float(weight @ law.largest), -FEWEST * log_p * float(law.coefficient.max()) ** 2
+    number = max(1, math.ceil(math.log(top / floor) / math.log(RATIO)))
+    edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
+    tilts, costs = cell_tilts(law, edges, log_left)
+    # in the first cell R is 1, which holds for every law
+    tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
+    costs = np.append(SAFETY - log_left, costs)
+    sizes = np.concatenate([a.sizes, b.sizes])
+    low, high = _range(law, sizes, log_share)
+    low = low - a.law.explained(near_a[1]) - b.law.explained(near_b[1])
+    high = high - a.law.explained(near_a[0]) - b.law.explained(near_b[0])
+    first = np.minimum(np.searchsorted(edges, low - 1e-12 * top, side="right"), number)
+    last = np.minimum(np.searchsorted(edges, high + 1e-12 * top, side="right"), number)
+    lower, tail = np.ones(sizes.shape[1]), np.zeros(sizes.shape[1])
+    for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
+        rows = np.flatnonzero((first <= cell) & (cell <= last))
+        if not rows.size:
+            continue
+        tilt = tilts[cell : cell + 1]
+        one, two = a.at(rows), b.at(rows)
+        seen = exponents(a.law, tilt, one.sums, one.sizes)[0][0]
+        seen = seen + exponents(b.law, tilt, two.sums, two.sizes)[1][0]
+        test = _Test(a.law, b.law, float(tilt[0]), near_b[0][rows], near_b[1][rows])
+        centre = np.clip(a.law.coefficient @ one.sums - b.law.coefficient @ two.sums, -1, 1)
+        lower[rows] = np.minimum(lower[rows], test.solve(seen - costs[cell], centre))
+        log_tail = costs[cell] + log_left - seen + test.largest(np.zeros(rows.size))
+        tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
+    return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
+
+
+def _together(one: DifferenceLaw, two: DifferenceLaw) -> DifferenceLaw:
+    """Return the law of the levels of both."""
+    return DifferenceLaw(
+        counts=np.concatenate([one.counts, two.counts]),
+        coefficient=np.concatenate([one.coefficient, two.coefficient]),
+        contrast=np.concatenate([one.contrast, two.contrast]),
+        least=np.concatenate([one.least, two.least]),
+        largest=np.concatenate([one.largest, two.largest]),
+        free=one.free or two.free,
+    )
+
+
+def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
+    """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
+    square = law.coefficient**2
+    known = law.least == law.largest
+    low = high = np.full(sizes.shape[1], float((law.counts * square)[known] @ law.least[known]))
+    if not known.all():
+        unknown = np.where(known, 0, square)
+        around = mean_around(unknown @ sizes, float(unknown.max()), log_p)
+        low, high = low + around[0], high + around[1]
+    least, largest = (float(law.counts * square @ x) for x in (law.least, law.largest))
+    return np.clip(low, least, largest), np.clip(high, least, largest)
+
+
+class _Test(NamedTuple):
+    """K at one tilt, for f_B within [low, high]."""
+
+    a: DifferenceLaw
+    b: DifferenceLaw
+    tilt: float
+    low: Floats
+    high: Floats
+
+    def largest(self, delta: Floats) -> Floats:
+        """Bound the largest K over f_B; -inf where no f_A is within [0, 1]."""
+        low, high = np.maximum(self.low, -delta), np.minimum(self.high, 1.0)
+        empty = low > high
+        low, high = np.minimum(low, 1.0), np.maximum(low, high)
+        for _ in range(INNER):
+            middle = (low + high) / 2
+            rises = self.at(middle, delta)[1] >= 0
+            low, high = np.where(rises, middle, low), np.where(rises, high, middle)
+        value, slope = self.at(low, delta)
+        bound = value + np.maximum(slope, 0) * (high - low)
+        value, slope = self.at(high, delta)
+        bound = np.minimum(bound, value + np.maximum(-slope, 0) * (high - low))
+        result: Floats = np.where(empty, -np.inf, bound)
+        return result
+
+    def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
+        """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""
+        own = np.minimum(f + delta, 1.0)
+        of_a, of_b = _cumulant(self.a, self.tilt, 1.0, own), _cumulant(self.b, self.tilt, -1.0, f)
+        return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
+
+    def solve(self, goal: Floats, centre: Floats) -> Floats:
+        """Return a delta, at most `centre`, at which the largest K is at most `goal`, or -1."""
+        low, high = np.full_like(goal, -1.0), centre
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            reached = self.largest(middle) <= goal
+            low, high = np.where(reached, middle, low), np.where(reached, high, middle)
+        return low
+
+
+def _cumulant(law: DifferenceLaw, tilt: float, sign: float, f: Floats) -> tuple[Floats, Floats]:
+    """Return K of D, or of -D, and its slope by f: see :class:`.streams.DifferenceStream`."""
+    x = tilt * law.coefficient
+    if law.free:
+        n, slope = float(law.counts.sum()), tilt
+        if sign < 0:
+            slope = -tilt * float(np.tanh(x.max()) / x.max())
+        return n * np.log1p(slope * f / n), slope / (1 + slope * f / n)
+    grown = sign * law.contrast * np.tanh(x)
+    bottom = 1 + f[:, None] * grown
+    return np.log(bottom) @ law.counts, (grown / bottom) @ law.counts
