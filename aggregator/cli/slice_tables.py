@@ -76,19 +76,16 @@ def slice_name(one: Slice) -> str:
 
 def _table(found: Slices) -> str:
     metric, by = found.window.metric, found.query.by
+    is_number = metric.shape is Shape.NUMBER
+    known = [_bounds(one.estimate) for one in found.slices if one.estimate and is_number]
+    places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
     rows: list[tuple[Any, ...]] = []
-    known = [one.estimate for one in found.slices if one.estimate is not None]
-    if metric.shape is Shape.NUMBER:
-        places = common_decimals(*([float(n) for n in column] for column in _columns(known)))
     for one in found.slices:
         names = [NONE if value is None else value for value in one.slice.values()]
-        if one.estimate is None:
-            numbers: tuple[str, ...] = ("-",)
-        elif metric.shape is Shape.NUMBER:
-            estimate = one.estimate
-            bounds = [float(x) for x in (estimate.shown, estimate.lower, estimate.upper)]
-            numbers = tuple(interval(bounds, places))
-        else:
+        numbers: tuple[str, ...] = ("-",)
+        if one.estimate is not None and is_number:
+            numbers = interval(_bounds(one.estimate), places)
+        elif one.estimate is not None:
             numbers = (SHAPES[metric.shape].line(Shown(found.window, one.estimate, TOP)),)
         rows.append((*names, one.reports, *numbers))
     width = max((len(row) for row in rows), default=0)
@@ -96,6 +93,7 @@ def _table(found: Slices) -> str:
     return table(head, [(*row, *[""] * (width - len(row))) for row in rows])
 
 
-def _columns(known: Sequence[Estimate]) -> list[list[Any]]:
-    rows = [(one.shown, one.lower, one.upper) for one in known]
-    return [list(column) for column in zip(*rows, strict=True)][1:]
+def _bounds(estimate: Estimate) -> tuple[float, float, float]:
+    """Return one number and its bounds."""
+    value, lower, upper = (float(x) for x in (estimate.shown, estimate.lower, estimate.upper))
+    return value, lower, upper

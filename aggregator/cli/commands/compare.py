@@ -168,7 +168,8 @@ def _as_text(found: Compared) -> str:
         for x in (found.value, found.lower, found.upper, found.p_value)
     ]
     unit = f" {found.a.window.metric.unit}" if found.a.window.metric.unit else ""
-    places = common_decimals(*([x for x in column if np.isfinite(x)] for column in columns[1:3]))
+    finite = [ends for ends in zip(*columns[1:3], strict=True) if np.isfinite(ends).all()]
+    places = common_decimals((low for low, _ in finite), (high for _, high in finite))
     labels = found.comparison.labels or ("",)
     lines.append("")
     for label, value, lower, upper, p_value in zip(labels, *columns, strict=True):

@@ -81,7 +81,7 @@ def test_a_slice_and_the_rest_have_no_report_in_common(reader: Reader) -> None:
     expected = compare(LATE, one, whole - one)
     assert (found.lower, found.upper) == (expected.lower, expected.upper)
     assert found.a.estimate.reports + found.b.estimate.reports == LATE.counts(whole).sum()
-    nothing = {"other": None, "against_start": None, "against_end": None}
+    nothing: dict[str, Any] = {"other": None, "against_start": None, "against_end": None}
     again = reader.compare("late", {"country": "DE"}, start=START, end=END, **nothing)
     assert again.query.rest
     assert again.lower == found.lower
