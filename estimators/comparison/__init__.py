@@ -1,8 +1,11 @@
 """Comparisons of two arms: what differs between two slices, windows or metrics, and by how much.
 
-`comparison` has the function and its result, `arms` makes sums of reports with a law of statistics,
-and `joint` finds their limits: `fixed` has the test for a fixed number of reports, with the moments
-of `moments`. `union` serves arms that may depend on each other. docs/comparisons.md has the proofs.
+`comparison` has the function and its result, `requirements` what can be compared, and `arms` makes
+sums of reports with a law of statistics. `joint` chooses the test of their joint law: `fixed`, with
+the bounds of `cells` and `moments`, for a fixed number of reports; `blocks` for the Hadamard
+mechanisms; `mixtures`, of two `streams`, for all times at once; `vectors` for directions. `union`
+serves arms that may depend on each other, and `search` finds p-values. docs/comparisons.md has the
+proofs.
 """
 
 from estimators.comparison.comparison import Comparison, compare
