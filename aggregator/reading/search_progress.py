@@ -28,7 +28,7 @@ class SearchProgress(msgspec.Struct, frozen=True, kw_only=True):
     an upper bound of the minimum ("at most"), or a lower bound of the maximum ("at least"), as
     `statement` has it in words. Nothing is certain about the other side. `round` of `rounds` is
     open, or was the last one; `threshold` is what it asks about, null at the end, and `answers` how
-    many of it are counted. `bisection` is what the rounds have left of the range, and no confidence
+    many of it are counted. `bisection` is the remaining range, which is no confidence
     interval: the extreme may lie far outside. `tail` is null where the run does not show it.
     """
 
@@ -104,7 +104,7 @@ def search_lines(window: Window) -> list[str]:
     ends = f"{left[0]} to {left[1]}{unit}"
     lines += [
         f"certified  {found.statement} in all rounds at once",
-        f"bisection  {ends} is what the rounds have left of the range; the extreme may lie beyond "
+        f"bisection  {ends} remains of the range; the extreme may lie outside "
         "it, where few values are",
     ]
     if found.tail is not None:
