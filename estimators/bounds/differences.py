@@ -194,7 +194,17 @@ def _cells(
 
 
 def mean_around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
-    """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality."""
+    """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality.
+
+    Parameters
+    ----------
+    total : ndarray of float64
+        The observed sums.
+    unit : float
+        The largest value of a term.
+    log_p : float
+        ln of the probability with which each bound fails.
+    """
     x, seen = -log_p, total / unit
     low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
     return unit * low, unit * (seen + x + np.sqrt(x**2 + 2 * x * seen))
@@ -204,6 +214,14 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
     """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
 
     For large p, no tilt below 1 / sigma is tried.
+
+    Parameters
+    ----------
+    law : DifferenceLaw
+    edges : ndarray of float64
+        Between the cells of tau^2, ascending; one more than cells.
+    log_p : float
+        ln of the probability p.
     """
     least, largest = edges[:-1], edges[1:]
     cost = np.full_like(least, -log_p)
