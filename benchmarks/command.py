@@ -28,6 +28,7 @@ from benchmarks import (
     randomize,
     read,
     scrape,
+    slices,
     window,
 )
 from benchmarks.machine import described
@@ -55,6 +56,7 @@ STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "commit": commit.benchmarks,
     "end to end": end_to_end.benchmarks,
     "read": read.benchmarks,
+    "slices": slices.benchmarks,
     "window": window.benchmarks,
     "ask": ask.benchmarks,
     "scrape": scrape.benchmarks,

@@ -17,13 +17,13 @@ NO_SLICES: Integers = np.zeros(0, dtype=np.int64)
 
 
 class Columns(NamedTuple):
-    """The levels and the values of some batches, and how many reports each slice has of them.
+    """The levels and the values of some batches.
 
     Attributes
     ----------
     levels, values : bytes
-    codes, sizes : ndarray of int64, shape (slices,)
-        The slices in the order of their reports; empty if the metric has no slices.
+    codes, sizes : ndarray of int64, shape (batches,)
+        The slice of each batch, and its number of reports; empty if the metric has no slices.
     """
 
     levels: bytes
@@ -88,7 +88,7 @@ class MatrixRows(Rows):
 
     def columns(self, which: NDArray[np.intp]) -> tuple[bytes, bytes]:
         """Return the levels and the values of some rows, one after the other."""
-        if which.size == len(self.ids) and (np.diff(which) > 0).all():
+        if which.size == len(self.ids):
             return self.levels, self.values
         parts = (np.frombuffer(x, np.uint8) for x in (self.levels, self.values))
         levels, values = (part.reshape(len(self.ids), -1)[which].tobytes() for part in parts)
@@ -159,7 +159,7 @@ class DecodedBatches:
         return empty
 
     def columns(self, which: NDArray[np.intp]) -> Iterator[Columns]:
-        """Yield the levels and the values of some batches, those of each slice together."""
+        """Yield the levels and the values of some batches, and their slices."""
         for number, block in enumerate(self._blocks):
             rows = which
             if len(self._blocks) > 1:
@@ -169,10 +169,4 @@ class DecodedBatches:
             if block.codes is None:
                 yield Columns(*block.columns(rows))
                 continue
-            codes = block.codes[rows]
-            if (codes[1:] < codes[:-1]).any():
-                order = np.argsort(codes, kind="stable")
-                rows, codes = rows[order], codes[order]
-            first = np.flatnonzero(np.diff(codes, prepend=-1))
-            sizes = np.add.reduceat(block.sizes(rows), first)
-            yield Columns(*block.columns(rows), codes[first], sizes)
+            yield Columns(*block.columns(rows), block.codes[rows], block.sizes(rows))

@@ -50,7 +50,7 @@ class Layout:
     values: slice
     attributes: slice
     round: int
-    codes: dict[bytes, int] = dataclasses.field(default_factory=dict)
+    codes: dict[bytes, int]
 
     @classmethod
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
@@ -82,7 +82,8 @@ class Layout:
         places = np.delete(np.arange(len(payload)), np.r_[own])
         bounds = least[places], spread[places]
         parts = ids, times, levels, values, attributes
-        return cls(metric, places, *bounds, *parts, batch.round)
+        known = {} if metric.slicing is None else metric.slicing.known
+        return cls(metric, places, *bounds, *parts, batch.round, known)
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""

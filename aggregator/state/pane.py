@@ -86,11 +86,12 @@ class Pane:
             self.metric.accumulate_checked(self.statistic, levels, reports)
             return len(levels)
         for part in waiting:
-            rows = np.zeros((part.codes.size, self.statistic.size), dtype=np.int64)
+            codes, rows = np.unique(part.codes, return_inverse=True)
+            found = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
             levels, reports = _levels(part.levels), decode(part.values)
-            self.metric.accumulate_slices(rows, part.sizes, levels, reports)
-            self.statistic += rows.sum(axis=0)
-            add_to_slices(part.codes, rows)
+            self.metric.accumulate_slices(found, rows, part.sizes, levels, reports)
+            self.statistic += found.sum(axis=0)
+            add_to_slices(codes, found)
         return sum(len(part.levels) for part in waiting)
 
     def encode(self, chunk: int | None) -> bytes | memoryview:

@@ -28,8 +28,8 @@ from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weig
 Levels = NDArray[np.integer[Any]]
 Reports = NDArray[np.integer[Any]]
 
-MANY_REPORTS = 1_000
-"""Of a slice: from so many on, slices are added one by one."""
+TOGETHER = 16_384
+"""Reports of several batches that are added at once; larger batches are added one by one."""
 FEW_BYTES = 256
 """Up to here Python's own loop over bytes is faster than an array."""
 
@@ -122,29 +122,47 @@ class Mechanism(ABC):
         """
 
     def accumulate_slices(
-        self, tables: Counts, sizes: NDArray[np.int64], level: Levels, reports: Reports
+        self,
+        tables: Counts,
+        rows: NDArray[np.intp],
+        sizes: NDArray[np.int64],
+        level: Levels,
+        reports: Reports,
     ) -> None:
-        """Add reports that are ordered by their slice to the tables of these slices, in place.
+        """Add batches of reports, each to the table of its slice, in place.
 
         Parameters
         ----------
         tables : ndarray of int64, shape (slices, levels, columns)
             Changed in place.
-        sizes : ndarray of int64, shape (slices,)
-            The number of reports of each slice: the first ones are those of the first slice.
+        rows : ndarray of intp, shape (batches,)
+            The table of each batch.
+        sizes : ndarray of int64, shape (batches,)
+            The number of reports in each batch; the first ones are those of the first batch.
         level : ndarray of int, shape (n,)
             Index of each report's level.
         reports : ndarray, shape (n, *shape)
             Reports that :meth:`check` accepts.
         """
-        if self.rows_are_alike and level.size < MANY_REPORTS * len(tables):
-            row = np.repeat(np.arange(len(tables)), sizes) * len(self.epsilons) + level
-            self.accumulate(tables.reshape(-1, self.columns), row, reports)
-            return
-        end = 0
-        for table, size in zip(tables, sizes.tolist(), strict=True):
-            start, end = end, end + size
-            self.accumulate(table, level[start:end], reports[start:end])
+        if not self.rows_are_alike:
+            order = np.argsort(np.repeat(rows, sizes), kind="stable")
+            level, reports = level[order], reports[order]
+            sizes = np.bincount(rows, sizes, minlength=len(tables)).astype(np.int64)
+            rows = np.arange(len(tables))
+        ends, first = np.concatenate([[0], np.cumsum(sizes)]), 0
+        flat, together = tables.reshape(-1, self.columns), max(TOGETHER, tables.size)
+        while first < len(rows):
+            last = first + 1
+            if self.rows_are_alike:  # as many batches as are small, all at once
+                last = max(last, int(np.searchsorted(ends, ends[first] + together, "right")) - 1)
+            part = slice(*ends[[first, last]].tolist())
+            if last == first + 1:
+                self.accumulate(tables[rows[first]], level[part], reports[part])
+            else:
+                begin = (rows[first:last] * len(self.epsilons)).astype(np.uint32)
+                row = np.repeat(begin, sizes[first:last]) + level[part]
+                self.accumulate(flat, row, reports[part])
+            first = last
 
     @abstractmethod
     def estimate(self, table: Counts, question: Question) -> Estimate:

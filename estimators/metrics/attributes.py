@@ -94,6 +94,11 @@ class Slicing:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @functools.cached_property
+    def known(self) -> dict[bytes, int]:
+        """The codes of attributes as batches had them, for whoever reads batches to remember."""
+        return {}
+
+    @functools.cached_property
     def _indices(self) -> dict[str, dict[str, int]]:
         return {
             name: {value: place for place, value in enumerate(values)}

@@ -396,21 +396,29 @@ class Metric(ABC):
         self.randomizer.accumulate(self.table(statistic), level, reports)
 
     def accumulate_slices(
-        self, statistics: Counts, sizes: NDArray[np.int64], level: Levels, reports: Reports
+        self,
+        statistics: Counts,
+        rows: NDArray[np.intp],
+        sizes: NDArray[np.int64],
+        level: Levels,
+        reports: Reports,
     ) -> None:
-        """Add reports that have passed `randomizer.check` to the statistics of their slices.
+        """Add batches that have passed `randomizer.check` to the statistics of their slices.
 
         Parameters
         ----------
         statistics : ndarray of int64, shape (slices, cells)
             A statistic a slice; changed in place.
-        sizes : ndarray of int64, shape (slices,)
-            The number of reports of each slice; the reports are ordered by slice.
+        rows : ndarray of intp, shape (batches,)
+            The slice of each batch.
+        sizes : ndarray of int64, shape (batches,)
+            The number of reports in each batch, in their order.
         level : ndarray of int, shape (n,)
         reports : ndarray, n rows
         """
         shape = (len(statistics), len(self.levels), self.randomizer.columns)
-        self.randomizer.accumulate_slices(statistics.reshape(shape), sizes, level, reports)
+        tables = statistics.reshape(shape)
+        self.randomizer.accumulate_slices(tables, rows, sizes, level, reports)
 
     def counts(self, statistic: Counts) -> Counts:
         """Return the number of reports per level, shape (levels,)."""
