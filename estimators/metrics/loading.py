@@ -90,17 +90,21 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     if not isinstance(tables, dict) or not tables:
         raise DefinitionError("metrics", tables, "one table [metrics.NAME] or more", source)
     return {
-        name: read_definition(name, _with_values(table, attributes), source)
+        name: read_definition(name, _with_values(name, table, attributes, source), source)
         for name, table in tables.items()
     }
 
 
-def _with_values(table: Any, attributes: dict[str, Any]) -> Any:
+def _with_values(metric: str, table: Any, attributes: dict[str, Any], source: str) -> Any:
     """Return a metric's table with the declared values of the attributes that it names."""
     by = table.get("by") if isinstance(table, dict) else None
     if not isinstance(by, list) or "attributes" in table:
         return table
-    return table | {"attributes": {name: attributes[name] for name in by if name in attributes}}
+    for name in by:
+        if name not in attributes:
+            expected = f"names in the table [attributes]: {nearest(str(name), attributes)}"
+            raise DefinitionError(f"{metric}.by", by, expected, source)
+    return table | {"attributes": {name: attributes[name] for name in by}}
 
 
 @overload

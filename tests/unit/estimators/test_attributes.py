@@ -1,102 +1,157 @@
-"""Attributes of devices: how they are declared, and what leaves a device."""
+"""Slices: their definition, their codes, and sums that every mechanism adds to its slices."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from estimators import define, load_metrics
-from estimators.errors import DefinitionError
-from estimators.metrics.attributes import Slicing, check_sent, leaving
-from estimators.metrics.loading import definition_of, read_definition
-from tests.support.paths import ROOT
+from estimators import DefinitionError, LocalMetric, ReportError, define, load_metrics
+from estimators.exact.randomness import SeededBits
+from estimators.metrics.attributes import Slicing, check_sent
+from estimators.metrics.loading import definition_of
 
-SLICING = Slicing({"version": ("1", "2"), "country": ("DE", "FR")}, 3_600_000)
-LATE: dict[str, Any] = {
-    "kind": "mean",
-    "mechanism": "randomized_response",
-    "range": (0, 1),
-    "levels": [1],
-}
+BASE: dict[str, Any] = {"name": "m", "levels": [0.5, 1, 4]}
+MEAN: dict[str, Any] = {"kind": "mean", "range": (0, 1)}
 BY: dict[str, Any] = {"by": ["country"], "attributes": {"country": ["DE", "FR"]}}
+METRICS: dict[str, dict[str, Any]] = {
+    "randomized_response": MEAN,
+    "laplace": MEAN,
+    "grr": {"kind": "frequency", "categories": 5},
+    "rappor": {"kind": "frequency", "categories": 20},
+    "oue": {"kind": "frequency", "categories": 20},
+    "subset_selection": {"kind": "frequency", "categories": 20},
+    "hadamard_response": {"kind": "frequency", "categories": 20},
+    "recursive_hadamard": {"kind": "frequency", "categories": 20},
+    "projective_geometry_response": {"kind": "frequency", "categories": 20},
+    "projection": {"kind": "frequency", "categories": 20},
+    "auto": {"kind": "frequency", "categories": 20},
+    "count_sketch": {
+        "kind": "frequency",
+        "categories": "open",
+        "options": {"rows": 4, "buckets": 16},
+    },
+    "hemisphere": {"kind": "vector_mean", "dimension": 3, "radius": 1},
+}
 
 
-def test_what_is_not_declared_is_coarsened_and_what_is_not_used_stays() -> None:
-    said = {"version": "2", "country": "Liechtenstein", "city": "Vaduz"}
-    assert leaving(SLICING, said) == (("country", "other"), ("version", "2"))
-    assert leaving(SLICING, {"version": ""}) == (("version", "other"),)
-    assert leaving(SLICING, {"country": "none"}) == (("country", "other"),)
-    assert leaving(SLICING, {"country": "\ud800"}) == (("country", "other"),)
-    assert leaving(SLICING, None) == leaving(SLICING, {}) == leaving(None, said) == ()
+@pytest.mark.parametrize("mechanism", METRICS)
+@pytest.mark.parametrize("batches", [1, 7, 400])
+def test_slices_are_summed_as_if_each_were_alone(mechanism: str, batches: int) -> None:
+    metric = LocalMetric.require(define(mechanism=mechanism, **BASE, **METRICS[mechanism]))
+    rng = np.random.default_rng(batches)
+    sizes = rng.integers(1, 9, batches)
+    sizes[0] = 20_000 if batches == 7 else sizes[0]
+    level = rng.integers(0, 3, sizes.sum()).astype(np.uint8)
+    values: Any = rng.integers(0, 2, sizes.sum())
+    if metric.kind == "vector_mean":
+        values = rng.normal(size=(sizes.sum(), 3)) / 4
+    elif metric.categories == "open":
+        values = [f"word {value}" for value in values.tolist()]
+    reports = metric.randomize(values, level, SeededBits(1))
+    rows = rng.integers(0, 5, batches)
+    found, expected = (np.zeros((5, metric.zero().size), dtype=np.int64) for _ in range(2))
+    metric.accumulate_slices(found, rows, sizes, level, reports)
+    for report, row in enumerate(np.repeat(rows, sizes).tolist()):
+        if batches != 7:
+            here = slice(report, report + 1)
+            metric.accumulate_checked(expected[row], level[here], reports[here])
+    if batches == 7:
+        for row in range(5):
+            mine = np.repeat(rows, sizes) == row
+            metric.accumulate_checked(expected[row], level[mine], reports[mine])
+    assert (found == expected).all()
 
 
-@given(st.dictionaries(st.sampled_from(["version", "country", "x"]), st.text(max_size=16)))
-def test_what_leaves_is_fine_with_workers_and_in_the_same_slice(said: dict[str, str]) -> None:
-    sent = check_sent(leaving(SLICING, said))
-    assert SLICING.code(sent) == SLICING.code(said)
-    assert {*sent.values()} <= {"1", "2", "DE", "FR", "other"}
+def test_codes_and_slices_are_one_to_one() -> None:
+    slicing = Slicing({"a": ("x", "y"), "b": ("1",), "c": ("p", "q", "r")}, 1)
+    assert slicing.size == 4 * 3 * 5
+    for code in range(slicing.size):
+        values = slicing.slice(code)
+        sent = {name: value for name, value in values.items() if value is not None}
+        assert slicing.code(sent) == code
+    digits = slicing.digits(np.arange(slicing.size))
+    assert [digits["c"][code] for code in range(7)] == [0, 1, 2, 3, 4, 0, 1]
+
+
+def test_a_device_says_no_more_than_what_is_declared() -> None:
+    slicing = Slicing({"country": ("DE",), "app": ("1",)}, 1)
+    sent = slicing.coarsen({"secret": "x", "country": "Narnia", "app": "1"})
+    assert sent == (("app", "1"), ("country", "other"))
+    assert slicing.code(dict(sent)) == slicing.code({"app": "1", "country": "Narnia"})
+
+
+def test_attributes_come_sorted_short_and_few() -> None:
+    assert check_sent([("a", "1"), ("b", "2")]) == {"a": "1", "b": "2"}
+    for sent in ([("b", ""), ("a", "")], [("a", ""), ("a", "")], [("a", "x" * 65)]):
+        with pytest.raises(ReportError, match="bad_attributes"):
+            check_sent(sent)
+
+
+def test_attributes_do_not_change_what_a_report_means() -> None:
+    plain = define(mechanism="randomized_response", **BASE, **MEAN)
+    sliced = define(mechanism="randomized_response", **BASE, **MEAN, **BY)
+    assert plain.revision == sliced.revision
+    assert plain.slicing is None
+    assert sliced.slicing is not None
+    again = define(name="m", **definition_of(sliced))
+    assert again.slicing == sliced.slicing
+    wider = define(mechanism="randomized_response", **BASE, **MEAN, **BY, by_pane="2h")
+    assert wider.slicing is not None
+    assert wider.slicing.key != sliced.slicing.key
+
+
+def test_a_file_declares_attributes_once(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    table = 'kind = "mean"\nmechanism = "laplace"\nrange = [0, 1]\nlevels = [1]\n'
+    file.write_text(
+        '[attributes]\ncountry = ["DE", "FR"]\nos = ["a", "b"]\n'
+        f'[metrics.one]\n{table}by = ["os", "country"]\n[metrics.two]\n{table}'
+    )
+    metrics = load_metrics(file)
+    assert metrics["one"].slicing is not None
+    assert metrics["one"].slicing.attributes == {"os": ("a", "b"), "country": ("DE", "FR")}
+    assert metrics["two"].slicing is None
+    file.write_text(f'[attributes]\ncountry = ["DE"]\n[metrics.one]\n{table}by = ["contry"]\n')
+    with pytest.raises(DefinitionError, match=r"one\.by = .*'country'\?"):
+        load_metrics(file)
 
 
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("fields", "why"),
     [
-        ("DE", "attributes = 'DE': expected values by name"),
-        ([("country", "DE")], "expected values by name"),
-        ({"country": 7}, "attribute 'country' = 7: expected texts; leave out what is not known"),
-        ({"country": None}, "attribute 'country' = None: expected texts"),
-        ({3: "DE"}, "attribute 3 = 'DE': expected texts"),
-        ({"x": "ü" * 33}, f"attribute 'x' = '{'ü' * 33}': expected texts of 64 bytes at most"),
-        ({"x" * 65: "DE"}, "expected texts of 64 bytes at most"),
-        ({f"a{i}": "1" for i in range(17)}, "17 attributes: expected 16 at most"),
+        ({"max_slices": 3}, "at most 3 slices"),
+        ({"by_pane": "90s"}, "a multiple of the metric's pane"),
+        ({"attributes": {"country": ["other"]}}, "'other' and 'none'"),
+        ({"attributes": {"country": ["DE", "DE"]}}, "every value once"),
+        ({"attributes": {"country": []}}, "one value or more"),
+        ({"attributes": {"country": ["x" * 65]}}, "1 to 64"),
+        ({"by": ["country", "country"]}, "each once"),
+        ({"attributes": {"country": ["DE"], "os": ["a"]}}, "only those of `by`"),
+        ({"max_slices": 0}, "1 to 65536"),
     ],
 )
-@pytest.mark.parametrize("slicing", [SLICING, None])
-def test_attributes_that_cannot_be_are_named(
-    slicing: Slicing | None, attributes: Any, said: str
-) -> None:
-    with pytest.raises(ValueError, match="expected") as caught:
-        leaving(slicing, attributes)
-    assert said in str(caught.value)
+def test_what_cannot_be_sliced_is_refused(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(DefinitionError, match=why):
+        define(mechanism="randomized_response", **BASE, **MEAN, **{**BY, **fields})
 
 
-def test_a_file_declares_attributes_once_for_all_metrics(tmp_path: Path) -> None:
-    page = ROOT / "docs" / "slices.md"
-    example = page.read_text(encoding="utf-8").split("```toml\n")[1]
-    file = tmp_path / "metrics.toml"
-    file.write_text(example.split("```")[0])
-    slicing = load_metrics(file)["late"].slicing
-    assert slicing is not None
-    assert (slicing.size, round(slicing.bits, 1), slicing.pane_ms) == (25, 4.6, 3_600_000)
+def test_slices_have_a_bound_on_memory() -> None:
+    wide: dict[str, Any] = {
+        "kind": "frequency",
+        "categories": 5_000,
+        "mechanism": "oue",
+        "max_slices": 65_536,
+    }
+    many: dict[str, Any] = {"by": ["city"], "attributes": {"city": [str(i) for i in range(1_000)]}}
+    with pytest.raises(DefinitionError, match="at most 64 MiB"):
+        define(**BASE, **wide, **many)
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"by": ["contry"]}, "late.by = ['contry']: expected attributes that are declared: 'count"),
-        ({"by": ["country"] * 2}, "expected at most 16 attributes, each once"),
-        ({"memoized": True}, "late.by = ['country']: expected none for a memoized metric"),
-        ({"trust": "central", "mechanism": None}, "where trust is central"),
-        ({"kind": "minimum", "mechanism": None, "rounds": 9}, "for kind 'minimum' where"),
-        ({"attributes": {"country": ["DE", "DE"]}}, "attributes.country = ['DE', 'DE']: "),
-        ({"attributes": {"country": ["other"]}}, "besides 'other' and 'none'"),
-        ({"by_pane": "90s"}, "late.by_pane = '90s': expected a multiple of the metric's pane, 1m"),
-        ({"by_pane": "often"}, "late.by_pane = 'often': expected a duration"),
-        ({"max_slices": 3}, "at most 3 slices (max_slices), not 4 = 4, each attribute with"),
-    ],
-)  # fmt: skip
-def test_a_definition_that_cannot_be_says_why(changed: dict[str, Any], said: str) -> None:
-    with pytest.raises(DefinitionError) as caught:
-        read_definition("late", {**LATE, **BY, **changed})
-    assert said in str(caught.value)
-
-
-def test_a_definition_without_attributes_says_nothing_of_them() -> None:
-    plain = definition_of(define(name="late", **LATE))
-    assert not {"by", "attributes", "by_pane", "by_retention", "max_slices"} & plain.keys()
-    sliced = define(name="late", **LATE, **BY)
-    assert read_definition("late", definition_of(sliced)) == sliced
-    assert sliced.revision == define(name="late", **LATE).revision
+def test_other_ways_of_collecting_have_no_slices() -> None:
+    with pytest.raises(DefinitionError, match="no by for kind 'mean' where trust is central"):
+        define(trust="central", **BASE, **MEAN, **BY)
+    with pytest.raises(DefinitionError, match="by"):
+        define(kind="maximum", range=(0, 1), rounds=3, round_reports=10, **BASE, **BY)
