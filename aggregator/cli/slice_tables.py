@@ -7,7 +7,7 @@ from typing import Any
 
 from aggregator.cli.format import SHAPES, Shown, table
 from aggregator.reading.grouping import Slice
-from aggregator.reading.slices import Slices
+from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate

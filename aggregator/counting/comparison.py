@@ -18,7 +18,7 @@ from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric, kept_ms, width_ms
-from aggregator.state.slice_tables import decode_chunk
+from aggregator.state.slice_tables import describe_difference
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
@@ -282,7 +282,7 @@ class Comparison:
         if not found:
             detail = f"missing in the store; the log has {_reports(pane, pane.statistic)} reports"
         elif key.chunk is not None:
-            detail = _other_slices(key, pane, found)
+            detail = describe_difference(key.chunk, found, pane.statistic, pane.metric)
         elif len(found) != len(expected):
             detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
         else:
@@ -392,26 +392,6 @@ def describe(key: PaneKey) -> str:
 def _reports(pane: Pane, statistic: NDArray[np.int64]) -> int:
     rows = statistic.astype(np.int64).reshape(-1, pane.metric.zero().size)
     return sum(int(pane.metric.counts(row).sum()) for row in rows)
-
-
-def _other_slices(key: PaneKey, pane: Pane, found: bytes) -> str:
-    """Return what differs between a replayed chunk of slices and the stored one."""
-    slicing = pane.metric.slicing
-    assert slicing is not None  # noqa: S101
-    assert key.chunk is not None  # noqa: S101
-    try:
-        stored = decode_chunk(key.chunk, found, pane.metric)
-    except ValueError as error:
-        return f"no slices in the store: {error}"
-    rows = np.flatnonzero((stored != pane.statistic).any(axis=1))
-    if not rows.size:
-        return "stored in another form than Dither writes"
-    first = int(rows[0])
-    return (
-        f"{len(rows)} slices differ, the first {slicing.slice(key.chunk * len(stored) + first)}: "
-        f"stored {_reports(pane, stored[first])} reports, replayed "
-        f"{_reports(pane, pane.statistic[first])}"
-    )
 
 
 def _text(marks: Mapping[str, Any]) -> str:

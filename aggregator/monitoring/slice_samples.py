@@ -11,7 +11,7 @@ from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.answer_samples import Sample
 from aggregator.reading.grouping import Groupings, Slice, queries
 from aggregator.reading.reader import Reader
-from aggregator.reading.slices import SliceEstimate
+from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
 from estimators.metrics.attributes import NONE

@@ -17,8 +17,8 @@ import msgspec
 from aggregator.kafka.headers import read
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
-from aggregator.reading.slice_answers import with_slices
-from aggregator.reading.slices import Slices
+from aggregator.reading.slices.answers import with_slices
+from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER

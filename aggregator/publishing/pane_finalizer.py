@@ -14,7 +14,7 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.grouping import Groupings, queries
 from aggregator.reading.reader import Reader
-from aggregator.reading.slices import Slices
+from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress

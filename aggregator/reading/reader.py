@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.reading.comparisons import REST, Compared, CompareQuery, compare_arms
+from aggregator.reading.comparisons.arms import REST, Compared, CompareQuery, compare_arms
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
 from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
 from aggregator.reading.series_plan import SeriesPlan
-from aggregator.reading.slices import Slices
+from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER, Watermark
@@ -156,7 +156,7 @@ class Reader:
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
             by default that of the first. ``of``, ``split``, ``other`` and ``independent`` as in
-            :class:`aggregator.reading.comparisons.CompareQuery`. All others: fields of
+            :class:`aggregator.reading.comparisons.arms.CompareQuery`. All others: fields of
             :class:`aggregator.reading.query.Query`.
 
         Returns

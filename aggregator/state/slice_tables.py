@@ -124,5 +124,34 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
     return statistics
 
 
+def describe_difference(number: int, found: bytes, expected: Counts, metric: Metric) -> str:
+    """Return how a stored chunk of slices differs from what it should be.
+
+    Parameters
+    ----------
+    number : int
+        The chunk's.
+    found : bytes
+        Its stored form.
+    expected : ndarray of int64, shape (slices, cells)
+    metric : Metric
+        Whose slices they are.
+    """
+    try:
+        stored = decode_chunk(number, found, metric)
+    except ValueError as error:
+        return f"no slices in the store: {error}"
+    rows = np.flatnonzero((stored != expected).any(axis=1))
+    if not rows.size or metric.slicing is None:
+        return "stored in another form than Dither writes"
+    first = int(rows[0])
+    name = metric.slicing.slice(number * len(stored) + first)
+    reports = [int(metric.counts(each[first]).sum()) for each in (stored, expected)]
+    return (
+        f"{len(rows)} slices differ, the first {name}: stored {reports[0]} reports, replayed "
+        f"{reports[1]}"
+    )
+
+
 def _row_type(width: int, cells: int) -> np.dtype[np.void]:
     return np.dtype([("code", "<u4"), ("sums", f"<i{width}", (cells,))])

@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
 from aggregator.reading.serialization import Answer
-from aggregator.reading.slice_answers import FinalAnswer
+from aggregator.reading.slices.answers import FinalAnswer
 from producers.device.rounds import OPENED, Round
 
 TEMPLATE = "#/components/schemas/{name}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.reading.comparison_answers import ComparisonsAnswer, comparison_answer
-from aggregator.reading.comparisons import CompareQuery
+from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
+from aggregator.reading.comparisons.arms import CompareQuery
 from aggregator.web.http.problem_responses import asking
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import CompareParameters, parse

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.reading.comparisons import REST
+from aggregator.reading.comparisons.arms import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations
@@ -164,7 +164,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     independent: bool | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return what :meth:`aggregator.reading.comparisons.CompareQuery.of_options` takes."""
+        """Return what :meth:`aggregator.reading.comparisons.arms.CompareQuery.of_options` takes."""
         found = super().fields()
         found.pop("metric")
         found["against_start"] = moment("against-from", self.against_start)

@@ -16,7 +16,7 @@ from aggregator.reading import serialization
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
-from aggregator.reading.slice_answers import SlicesAnswer, slices_answer
+from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json

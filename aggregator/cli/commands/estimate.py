@@ -21,7 +21,7 @@ from aggregator.reading.backlog import read_backlog
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.query import MOST_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
-from aggregator.reading.slice_answers import as_dict as as_rows
+from aggregator.reading.slices.answers import as_dict as as_rows
 from estimators.metrics.domains import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project

@@ -20,7 +20,7 @@ from aggregator.cli.slice_tables import scope_lines
 from aggregator.config.settings import Settings
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.reader import Reader
-from aggregator.reading.slice_answers import values
+from aggregator.reading.slices.answers import values
 from aggregator.reading.windows import SliceSums
 from estimators.metrics.attributes import NONE
 

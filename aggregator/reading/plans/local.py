@@ -13,7 +13,7 @@ from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import Plan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.series_plan import SeriesPlan, Step
-from aggregator.reading.slices import SliceEstimate, Slices, SliceTables
+from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
 from aggregator.reading.windows import SliceSums, Sums, Window, widened, window_status
 from aggregator.storage.progress import TopicProgress
 from estimators import Estimate, LocalMetric

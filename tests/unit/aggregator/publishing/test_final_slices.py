@@ -17,7 +17,7 @@ from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
-from aggregator.reading.slice_answers import as_dict
+from aggregator.reading.slices.answers import as_dict
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.reading.comparison_answers import as_dicts
-from aggregator.reading.comparisons import CompareQuery
+from aggregator.reading.comparisons.answers import as_dicts
+from aggregator.reading.comparisons.arms import CompareQuery
 from aggregator.reading.query import Query
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

@@ -12,7 +12,7 @@ import pytest
 from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.query import Query
-from aggregator.reading.slices import Slices
+from aggregator.reading.slices.estimates import Slices
 from aggregator.state.definition_history import Definitions
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from aggregator.reading.coverage import covers
 from aggregator.reading.grouping import Slice
 from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
-from aggregator.reading.slices import SliceEstimate, Slices
+from aggregator.reading.slices.estimates import SliceEstimate, Slices
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
 from estimators.metrics.attributes import OTHER

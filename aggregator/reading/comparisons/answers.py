@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.comparisons import ArmAnswer, Compared
+from aggregator.reading.comparisons.arms import ArmAnswer, Compared
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
-from aggregator.reading.slice_answers import Value, values
+from aggregator.reading.slices.answers import Value, values
 from aggregator.timestamps import iso
 
 P_VALUES = {

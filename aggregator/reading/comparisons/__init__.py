@@ -1,0 +1,1 @@
+"""Comparisons of slices, windows and metrics."""
