@@ -36,8 +36,6 @@ class Layout:
         in all such batches.
     ids, times, levels, values, attributes : slice
     round : int
-    codes : dict of bytes to int
-        The slices of the attributes that were read so far.
     """
 
     metric: Metric
@@ -50,7 +48,6 @@ class Layout:
     values: slice
     attributes: slice
     round: int
-    codes: dict[bytes, int]
 
     @classmethod
     def of(cls, metric: Metric, batch: ReportBatch, payload: bytes) -> Layout:
@@ -82,8 +79,7 @@ class Layout:
         places = np.delete(np.arange(len(payload)), np.r_[own])
         bounds = least[places], spread[places]
         parts = ids, times, levels, values, attributes
-        known = {} if metric.slicing is None else metric.slicing.known
-        return cls(metric, places, *bounds, *parts, batch.round, known)
+        return cls(metric, places, *bounds, *parts, batch.round)
 
     def fits(self, matrix: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Return which rows of a matrix have this layout."""
@@ -133,14 +129,15 @@ class Layout:
         if not size:
             return None if slicing is None else np.full(len(attributes), slicing.code({}))
         sent = np.ascontiguousarray(attributes).view(f"V{size}")[:, 0].tolist()
-        if len(self.codes) > MOST_KNOWN:
-            self.codes.clear()
-        for each in set(sent).difference(self.codes):
+        known = {} if slicing is None else slicing.known
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        for each in set(sent).difference(known):
             batch = parse_batch(each)
             found = attributes_of(batch)
             if ReportBatch(attributes=batch.attributes).SerializeToString() != each:
                 raise ReportError("bad_attributes", f"{each!r}")
-            self.codes[each] = 0 if slicing is None else slicing.code(found)
+            known[each] = 0 if slicing is None else slicing.code(found)
         if slicing is None:
             return None
-        return np.array([self.codes[each] for each in sent], dtype=np.int64)
+        return np.array([known[each] for each in sent], dtype=np.int64)

@@ -82,6 +82,9 @@ def test_a_question_that_is_added_is_counted_from_its_first_report_on(live: Depl
         [("[metrics.delay]", "[metrics.delayed]")],
         [("[metrics.delay]", "[metrics.delayed]"), ("[metrics.delayed]", "[metrics.delay]")],
         [("range = [-60, 180]", "range = [-60, 200]")],
+        [('by = ["country"]', "by = []")],
+        [('["DE", "FR"]', '["DE", "FR", "GB"]'), ('"GB"]', '"GB", "IT"]')],
+        [('by = ["country"]', 'by = ["country"]\nby_pane = "2h"')],
     ],
 )
 def test_each_message_is_verified_by_the_definitions_that_counted_it(
