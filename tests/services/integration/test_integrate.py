@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from aggregator.config.settings import Publish
+from aggregator.reading.slices.answers import SliceAnswer, SlicesAnswer
 from tests.support.events import ages, all_are_final, final_ids, on_topic, publishing, reader_of
 from tests.support.paths import ROOT
 from tests.support.running.deployment import Deployment, wait_until
@@ -21,11 +22,16 @@ from tests.support.running.deployment import Deployment, wait_until
 DOCUMENT = ROOT / "docs" / "integrate.md"
 
 
+def blocks(language: str) -> list[str]:
+    """Return the page's blocks of code in a language."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
 def block(language: str) -> str:
-    (found,) = re.findall(
-        rf"```{language}\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL
-    )
-    return str(found)
+    """Return the page's only block of code in a language."""
+    (found,) = blocks(language)
+    return found
 
 
 def publish(deployment: Deployment, panes: range) -> None:
@@ -102,7 +108,13 @@ def test_its_answer_has_the_fields_of_a_published_one(deployment: Deployment) ->
         wait_until(lambda: all_are_final(deployment, 3), "final")
         wait_until(lambda: bool(final_ids(deployment)), "published")
     event = next(event for event in on_topic(deployment) if event.is_final)
-    assert list(json.loads(block("json"))) == list(event.answer)
+    assert list(json.loads(blocks("json")[0])) == list(event.answer)
+
+
+def test_its_slices_have_the_fields_of_an_answer() -> None:
+    (shown,) = json.loads(blocks("json")[1])["slices"]
+    assert {*shown} <= {*SlicesAnswer.__struct_encode_fields__}
+    assert {*shown["slices"][0]} == {*SliceAnswer.__struct_encode_fields__}
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", DOCUMENT.read_text()))
