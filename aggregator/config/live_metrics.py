@@ -10,7 +10,8 @@ from pathlib import Path
 
 import structlog
 
-from estimators import DefinitionError, Metric, load_metrics
+from aggregator.config.watches import Definitions
+from estimators import DefinitionError, Metric
 
 LOOK_SECONDS = 1.0
 UNUSABLE = "unusable"
@@ -44,7 +45,7 @@ class LiveMetrics(Mapping[str, Metric]):
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._stamp = self._look()
-        self._metrics = load_metrics(self._path)
+        self._metrics = Definitions.load(self._path)
         self._lock = threading.Lock()
         self._is_forced = False
         self.unusable = ""
@@ -73,14 +74,14 @@ class LiveMetrics(Mapping[str, Metric]):
                 return False
             self._stamp, self._is_forced = stamp, False
             try:
-                fresh = load_metrics(self._path)
+                fresh = Definitions.load(self._path)
             except (DefinitionError, OSError) as error:
                 reason = f"{self._path}: {error.strerror}" if isinstance(error, OSError) else error
                 self.unusable = str(reason)
                 log.error("definitions not reloaded", error=self.unusable)  # noqa: TRY400
                 return False
             self.unusable = ""
-            if fresh == self._metrics:
+            if fresh.is_same(self._metrics):
                 return False
             added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
             changed = {name for name in fresh.keys() - added if fresh[name] != self._metrics[name]}
@@ -118,6 +119,12 @@ class LiveMetrics(Mapping[str, Metric]):
 def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     """Return the definitions of this moment, which do not change: the same until they do."""
     return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
+
+
+def watches(metrics: Mapping[str, Metric]) -> Definitions:
+    """Return the comparisons and alarms that the definitions of this moment have, if any."""
+    found = current(metrics)
+    return found if isinstance(found, Definitions) else Definitions(found)
 
 
 def unusable(metrics: Mapping[str, Metric]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
+from aggregator.config.watches import REST
 from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.reading.comparisons.arms import REST, Compared, CompareQuery, compare_arms
+from aggregator.reading.comparisons.arms import Compared, CompareQuery, compare_arms
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for

@@ -22,6 +22,8 @@ FAMILY: tuple[type[Metric], ...] = (LocalMetric, TrustedMetric, SearchMetric)
 """A class for each way of collecting: a definition's trust and kind say which."""
 TRUSTS = ("local", "central")
 DURATIONS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
+TABLES = ("metrics", "attributes", "comparisons", "alarms")
+"""Of a file; the service alone reads the last two, which are about metrics."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are no keys of a definition."""
 
@@ -80,8 +82,8 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
     for key in document:
-        if key not in ("metrics", "attributes"):
-            expected = "only tables [metrics.NAME] and [attributes]"
+        if key not in TABLES:
+            expected = f"only tables {', '.join(TABLES)}: {nearest(key, TABLES)}"
             raise DefinitionError(key, document[key], expected, source)
     attributes = document.get("attributes", {})
     if not isinstance(attributes, dict):

@@ -16,8 +16,9 @@ from aggregator.cli.commands.options import (
 )
 from aggregator.cli.slice_tables import slice_name
 from aggregator.config.settings import Settings
+from aggregator.config.watches import REST
 from aggregator.reading.comparisons.answers import P_VALUES, as_dicts
-from aggregator.reading.comparisons.arms import REST, Compared, CompareQuery
+from aggregator.reading.comparisons.arms import Compared, CompareQuery
 from aggregator.reading.query import conditions
 from aggregator.timestamps import iso
 from estimators.comparison.arms import STANDARD

@@ -15,12 +15,13 @@ from aggregator.cli.format import table
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.timestamps import parse_time
-from estimators import Metric, load_metrics
+from estimators import Metric
 from estimators.errors import meant
 from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
     from aggregator.config.live_metrics import LiveMetrics
+    from aggregator.config.watches import Definitions
     from aggregator.reading.reader import Reader
     from aggregator.storage.store import Store
 
@@ -182,16 +183,18 @@ def live_metrics(settings: Settings) -> LiveMetrics:
     return metrics
 
 
-def defined_metrics(settings: Settings) -> Mapping[str, Metric]:
-    """Return the metrics of the deployment, as they are now.
+def defined_metrics(settings: Settings) -> Definitions:
+    """Return the metrics of the deployment, and what is watched of them, as they are now.
 
     Raises
     ------
     DitherError
         If there is no such file.
     """
+    from aggregator.config.watches import Definitions
+
     _refuse_missing(settings)
-    return load_metrics(settings.metrics)
+    return Definitions.load(settings.metrics)
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:

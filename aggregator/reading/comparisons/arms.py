@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from aggregator.config.watches import REST
 from aggregator.reading.coverage import chosen_among, covers, distinct_policies
 from aggregator.reading.grouping import Slice
 from aggregator.reading.plans import LocalPlan
@@ -16,8 +17,6 @@ from estimators import Comparison, Estimate, LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD
 from estimators.estimate import Counts, Floats
 
-REST: Final = "rest"
-"""Instead of a second slice: all others."""
 OWN = ("of", "split", "other", "independent")
 """Fields of a :class:`CompareQuery` besides its arms."""
 Read = Callable[[str, Query], Window]

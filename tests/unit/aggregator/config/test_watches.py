@@ -1,0 +1,195 @@
+"""Comparisons and alarms in the file of definitions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aggregator.config.live_metrics import LiveMetrics, current, watches
+from aggregator.config.watches import AlarmDefinition, ComparisonDefinition, Definitions
+from estimators import DefinitionError, load_metrics
+
+METRICS = """
+[attributes]
+country = ["DE", "FR"]
+variant = ["new", "old"]
+
+[metrics.late]
+kind = "mean"
+range = [0, 1]
+mechanism = "randomized_response"
+levels = [1, 2]
+pane = "5m"
+by = ["country", "variant"]
+
+[metrics.colour]
+kind = "frequency"
+categories = ["red", "blue"]
+mechanism = "grr"
+levels = [1]
+
+[metrics.pay]
+kind = "mean"
+trust = "central"
+range = [0, 9]
+levels = [1]
+"""
+COMPARISON = """
+[comparisons.checkout]
+metric = "late"
+where = { variant = "new" }
+against = { variant = "old" }
+start = 2026-11-20T00:00:00Z
+"""
+ALARM = """
+[alarms.moved]
+metric = "late"
+by = ["country"]
+baseline = "28d"
+start = "2026-11-01T00:00:00+01:00"
+false_alarms = "1/365d"
+"""
+START_MS = 1_793_487_600_000
+
+
+def load(tmp_path: Path, *tables: str) -> Definitions:
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS + "".join(tables), encoding="utf-8")
+    return Definitions.load(file)
+
+
+def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None:
+    found = load(tmp_path, COMPARISON, 'split = "1:3"\n', ALARM)
+    assert found.comparisons == {
+        "checkout": ComparisonDefinition(
+            name="checkout",
+            metric="late",
+            start_ms=1_795_132_800_000,
+            where={"variant": "new"},
+            against={"variant": "old"},
+            split=1 / 3,
+        )
+    }
+    assert found.alarms == {
+        "moved": AlarmDefinition(
+            name="moved",
+            metric="late",
+            start_ms=START_MS,
+            every_ms=86_400_000,
+            false_alarms=1 / 365,
+            by=("country",),
+            baseline_ms=28 * 86_400_000,
+            promise="1/365d",
+        )
+    }
+
+
+def test_a_device_reads_the_same_file_without_them(tmp_path: Path) -> None:
+    load(tmp_path, COMPARISON, ALARM)
+    assert load_metrics(tmp_path / "metrics.toml").keys() == {"late", "colour", "pay"}
+
+
+def test_its_key_says_whether_one_was_changed(tmp_path: Path) -> None:
+    first = load(tmp_path, ALARM).alarms["moved"]
+    assert load(tmp_path, ALARM).alarms["moved"].key == first.key
+    changed = load(tmp_path, ALARM, "least = 0.01\n").alarms["moved"]
+    assert changed.key != first.key
+    assert changed.key.startswith("moved@")
+
+
+def test_none_is_a_value_of_its_own(tmp_path: Path) -> None:
+    text = COMPARISON.replace('{ variant = "old" }', '{ variant = "none" }')
+    assert load(tmp_path, text).comparisons["checkout"].against == {"variant": None}
+
+
+WRONG_COMPARISONS = [
+    ('"late"', '"lat"', "comparisons.checkout.metric", "'late'?"),
+    ('"late"', '"pay"', "comparisons.checkout.metric", "local privacy"),
+    ('"late"', '"colour"', "comparisons.checkout.where", "no by"),
+    ('{ variant = "new" }', '{ varian = "new" }', "comparisons.checkout.where", "'variant'?"),
+    ('{ variant = "new" }', '{ variant = "now" }', "comparisons.checkout.where", "'new'?"),
+    ('{ variant = "new" }', "{}", "comparisons.checkout.where", "a value of one attribute"),
+    ('{ variant = "old" }', '"all"', "comparisons.checkout.against", "'rest'"),
+    ('{ variant = "old" }', '{ country = "DE" }', "comparisons.checkout.against", "another value"),
+    ("T00:00:00Z", "T00:00:01Z", "comparisons.checkout.start", "by_pane"),
+    ("T00:00:00Z", "T00:00:00", "comparisons.checkout.start", "offset"),
+    ("2026-11-20T00:00:00Z", '"soon"', "comparisons.checkout.start", "offset"),
+    ("2026-11-20T00:00:00Z", "17", "comparisons.checkout.start", "offset"),
+    ("start", "begin", "comparisons.checkout.begin", "a known key"),
+    ("start = 2026-11-20T00:00:00Z", "", "comparisons.checkout.start", "a value"),
+    ("start", 'split = "1:0"\nstart', "comparisons.checkout.split", "above zero"),
+    ("start", "split = 1\nstart", "comparisons.checkout.split", "str"),
+    ("start", "beta = 1\nstart", "comparisons.checkout.beta", "between 0 and 1"),
+    ("start", 'of = "sum"\nstart', "comparisons.checkout.of", "Invalid enum"),
+    ("start", 'categories = ["red"]\nstart', "comparisons.checkout.categories", "has none"),
+    ("checkout", "Checkout", "comparisons.Checkout", "lower-case"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key", "expected"), WRONG_COMPARISONS)
+def test_a_wrong_comparison_is_refused_by_its_key(
+    tmp_path: Path, old: str, new: str, key: str, expected: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        load(tmp_path, COMPARISON.replace(old, new))
+    assert refused.value.key == key
+    assert expected in refused.value.expected
+    assert str(tmp_path / "metrics.toml") in str(refused.value)
+
+
+WRONG_ALARMS = [
+    ('"28d"', '"28x"', "alarms.moved.baseline", "a duration"),
+    ('"28d"', '"90m"', "alarms.moved.baseline", "by_pane"),
+    ('baseline = "28d"', "", "alarms.moved.baseline", "baseline_value"),
+    ('"28d"', '"28d"\nbaseline_value = 0.5', "alarms.moved.baseline", "baseline_value"),
+    ('"1/365d"', '"often"', "alarms.moved.false_alarms", "1/365d"),
+    ('"1/365d"', '"0/365d"', "alarms.moved.false_alarms", "1/365d"),
+    ('"1/365d"', '"1/1d"', "alarms.moved.false_alarms", "less than one"),
+    ('["country"]', '["county"]', "alarms.moved.by", "'country'?"),
+    ('["country"]', '["country", "country"]', "alarms.moved.by", "once"),
+    ('["country"]', '["country"]\nwhere = { country = "DE" }', "alarms.moved.where", "not in both"),
+    ("baseline", 'every = "7m"\nbaseline', "alarms.moved.every", "by_pane"),
+    ("baseline", "least = -1\nbaseline", "alarms.moved.least", "0 or more"),
+    ("baseline", 'then = "rebase"\nbaseline', "alarms.moved.then", "Invalid enum"),
+    ("baseline", 'direction = "left"\nbaseline', "alarms.moved.direction", "Invalid enum"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key", "expected"), WRONG_ALARMS)
+def test_a_wrong_alarm_is_refused_by_its_key(
+    tmp_path: Path, old: str, new: str, key: str, expected: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        load(tmp_path, ALARM.replace(old, new))
+    assert refused.value.key == key
+    assert expected in refused.value.expected
+
+
+@pytest.mark.parametrize("text", ["comparisons = 1\n", "[alarms]\nmoved = 1\n"])
+def test_what_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(text + METRICS, encoding="utf-8")
+    with pytest.raises(DefinitionError, match="table"):
+        Definitions.load(file)
+
+
+def test_a_change_of_an_alarm_alone_is_taken_over(tmp_path: Path) -> None:
+    before = load(tmp_path, ALARM)
+    live = LiveMetrics(tmp_path / "metrics.toml")
+    held = current(live)
+    assert watches(live).alarms == before.alarms
+    assert not live.refresh()
+    after = load(tmp_path, ALARM, "least = 0.25\n")
+    os.utime(tmp_path / "metrics.toml", (1, 1))
+    assert live.refresh()
+    assert watches(live).alarms == after.alarms
+    assert current(live) is not held
+
+
+def test_metrics_without_a_file_have_none(tmp_path: Path) -> None:
+    load(tmp_path, ALARM)
+    plain = load_metrics(tmp_path / "metrics.toml")
+    assert watches(plain) == plain
+    assert not watches(plain).alarms
