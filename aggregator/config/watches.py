@@ -19,6 +19,7 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric, load_metrics
+from estimators.alarms import check_watchable
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
 from estimators.metrics.attributes import NONE, OTHER
@@ -28,6 +29,8 @@ REST: Final = "rest"
 """Instead of a second slice: all others."""
 Table = TypeVar("Table", bound=msgspec.Struct)
 Definition = TypeVar("Definition", bound="Watch")
+MOST_SERIES = 1_000
+"""Of an alarm."""
 _SPLIT = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)/(.+)")
 Where = Mapping[str, str | None]
@@ -134,6 +137,11 @@ class AlarmDefinition(Watch):
     direction: str = "any"
     least: float = 0.0
     promise: str = ""
+
+    @property
+    def sliced(self) -> bool:
+        """Whether it needs slices of its metric."""
+        return bool(self.by or self.where)
 
 
 class Definitions(dict[str, Metric]):
@@ -351,6 +359,10 @@ def _comparison(name: str, table: _Comparison, checks: _Checks) -> ComparisonDef
 
 def _alarm(name: str, table: _Alarm, checks: _Checks) -> AlarmDefinition:
     metric = checks.metric("metric")
+    try:
+        check_watchable(metric)
+    except ValueError as error:
+        checks.refuse("metric", f"one that can be watched; {error}")
     checks.attributes("by", table.by, metric)
     where = checks.where("where", metric)
     if both := where.keys() & {*table.by}:
@@ -371,6 +383,17 @@ def _alarm(name: str, table: _Alarm, checks: _Checks) -> AlarmDefinition:
         checks.refuse("false_alarms", f"less than one in {table.every}, the length of a pane")
     if not 0 <= table.least < float("inf"):
         checks.refuse("least", "a move of 0 or more")
+    categories = checks.categories(metric)
+    series = len(categories or metric.labels or "1")
+    for attribute in table.by:
+        assert metric.slicing is not None  # noqa: S101
+        series *= len(metric.slicing.words(attribute))
+    if series > MOST_SERIES:
+        checks.refuse("by", f"at most {MOST_SERIES} series, not {series}: slices x categories")
+    if table.baseline_value is not None:
+        low, high = metric.domain.ends
+        if not low <= table.baseline_value <= high:
+            checks.refuse("baseline_value", f"a value from {low:g} to {high:g}")
     return AlarmDefinition(
         name=name,
         metric=table.metric,
@@ -379,7 +402,7 @@ def _alarm(name: str, table: _Alarm, checks: _Checks) -> AlarmDefinition:
         false_alarms=rate_a_pane,
         by=tuple(table.by),
         where=where,
-        categories=checks.categories(metric),
+        categories=categories,
         baseline_ms=None if table.baseline is None else checks.duration("baseline", *grain),
         baseline_value=table.baseline_value,
         direction=table.direction,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from aggregator.alarms.answers import AlarmRaised
 from aggregator.kafka.headers import read
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 FINAL = "dither.estimate.final"
 PROVISIONAL = "dither.estimate.provisional"
+ALARM = "dither.alarm"
+TYPES = (FINAL, PROVISIONAL, ALARM)
 CONTENT_TYPE = "application/json"
 MAX_BYTES = 900_000
 """Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
@@ -46,11 +49,12 @@ class Event:
     Attributes
     ----------
     id, type, source, subject, time : str
-        The attributes of CloudEvents: `subject` is the metric's name, `time` a pane's end, or when
-        the last report that is counted reached Kafka.
+        The attributes of CloudEvents: `subject` is the metric's or the alarm's name, `time` a
+        pane's end, or when the last report that is counted reached Kafka.
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
-        event, so that compaction keeps the newest running total and every pane.
+        event, the series and the pane for an alarm, so that compaction keeps the newest running
+        total, every pane and every alarm.
     data : bytes
         The answer, in JSON.
     """
@@ -181,6 +185,23 @@ def provisional(window: Window, top: int, origin: str) -> Event:
     assert time is not None  # noqa: S101
     identity = f"{metric_key(metric.name, metric.revision)}/provisional/{digest}"
     return Event(identity, PROVISIONAL, origin, metric.name, time, metric.name, data)
+
+
+def alarm(raised: AlarmRaised, identity: str, origin: str) -> Event:
+    """Return the event of an alarm.
+
+    Parameters
+    ----------
+    raised : AlarmRaised
+    identity : str
+        The alarm's name in keys: :func:`aggregator.alarms.stored.identity`.
+    origin : str
+        The CloudEvent's source.
+    """
+    series = ",".join(raised.names)
+    place = f"{identity}/{series}/{raised.at}"
+    data = msgspec.json.encode(raised)
+    return Event(place, ALARM, origin, raised.alarm, raised.at, place, data)
 
 
 def _data(window: Window, found: Estimate, top: int, slices: Sequence[Slices] = ()) -> bytes:

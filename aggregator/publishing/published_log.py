@@ -157,6 +157,10 @@ class PublishedLog:
         found = self._client.hget(f"{self._key}:provisional", metric)
         return "" if found is None else str(found.decode())
 
+    def is_alarm_published(self, event: Event) -> bool:
+        """Return whether an alarm has its event."""
+        return bool(self._client.sismember(f"{self._key}:alarms", event.id))
+
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Remember events that are committed, and the offsets that follow them.
 
@@ -179,6 +183,8 @@ class PublishedLog:
                     key = release_key(self._key, metric, start)
                     yield ["SET", key, event.data, *self._expiry(metric)]
                 yield ["SADD", f"{self._key}:metrics", metric]
+            elif event.type == events.ALARM:
+                yield ["SADD", f"{self._key}:alarms", event.id]
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
         for name, count in types.items():
@@ -241,7 +247,7 @@ class PublishedLog:
     def _forget(self) -> None:
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
-        names += ["metrics", "provisional", "events", "position"]
+        names += ["metrics", "provisional", "alarms", "events", "position"]
         self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
 
@@ -255,7 +261,7 @@ def _own(message: Any, source: str) -> Event | None:
             _pane(found.key)
         except ValueError:
             return None
-    return found if found.type in (events.FINAL, events.PROVISIONAL) else None
+    return found if found.type in events.TYPES else None
 
 
 def _are_same(one: str, other: str) -> bool:

@@ -13,11 +13,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import structlog
 
-from aggregator.config.live_metrics import current
+from aggregator.config.live_metrics import current, watches
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
+from aggregator.publishing.alarm_watch import AlarmWatch
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
@@ -73,6 +74,8 @@ class Publisher(Leader):
             top = self.settings.publish.top_categories
             self._finalizer = PaneFinalizer(*origin, top, groupings)
             self._drawer = ReleaseDrawer(*origin)
+            alarms = watches(self.reader.metrics).alarms
+            self._alarms = AlarmWatch(self.reader, self.published, self.lease, self._source, alarms)
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
             self._heartbeats = Heartbeats(self.settings, quiet)
@@ -97,6 +100,7 @@ class Publisher(Leader):
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases()
+        yield from self._alarms.turns(overview, partitions)
 
     def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.

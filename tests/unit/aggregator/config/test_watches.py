@@ -30,6 +30,13 @@ categories = ["red", "blue"]
 mechanism = "grr"
 levels = [1]
 
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+levels = [1]
+options = {rows = 4, buckets = 64}
+
 [metrics.pay]
 kind = "mean"
 trust = "central"
@@ -88,7 +95,7 @@ def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None
 
 def test_a_device_reads_the_same_file_without_them(tmp_path: Path) -> None:
     load(tmp_path, COMPARISON, ALARM)
-    assert load_metrics(tmp_path / "metrics.toml").keys() == {"late", "colour", "pay"}
+    assert load_metrics(tmp_path / "metrics.toml").keys() == {"late", "colour", "page", "pay"}
 
 
 def test_its_key_says_whether_one_was_changed(tmp_path: Path) -> None:
@@ -151,6 +158,8 @@ WRONG_ALARMS = [
     ('["country"]', '["country", "country"]', "alarms.moved.by", "once"),
     ('["country"]', '["country"]\nwhere = { country = "DE" }', "alarms.moved.where", "not in both"),
     ("baseline", 'every = "7m"\nbaseline', "alarms.moved.every", "by_pane"),
+    ('baseline = "28d"', "baseline_value = 2", "alarms.moved.baseline_value", "from 0 to 1"),
+    ('"late"', '"page"', "alarms.moved.metric", "count_sketch"),
     ("baseline", "least = -1\nbaseline", "alarms.moved.least", "0 or more"),
     ("baseline", 'then = "rebase"\nbaseline', "alarms.moved.then", "Invalid enum"),
     ("baseline", 'direction = "left"\nbaseline', "alarms.moved.direction", "Invalid enum"),

@@ -1,0 +1,1 @@
+"""Alarms: what final panes say about whether a metric has moved."""

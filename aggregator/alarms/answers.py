@@ -1,0 +1,135 @@
+"""Alarms as plain values: one form for events, `--json` and HTTP."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from aggregator.reading.serialization import Moment, Numbers
+from aggregator.reading.slices.answers import Value
+from estimators.metrics.attributes import NONE, OTHER
+
+State = Literal["learning", "watching", "unwatchable"]
+
+
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
+    """What a series is compared with: an estimate from panes before the start, or a stated value.
+
+    `from`, `to` and `reports` are null for a value that was stated.
+    """
+
+    start: Moment | None = msgspec.field(name="from")
+    end: Moment | None = msgspec.field(name="to")
+    value: Numbers
+    reports: int | None
+
+
+class Since(msgspec.Struct, frozen=True, kw_only=True):
+    """The estimate from `since` on. Its bounds promise nothing: looking has chosen the window."""
+
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: int
+
+
+class AlarmRaised(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an alarm's event: a series has moved from its baseline.
+
+    `at` is the end of the pane that raised it. `since` is where the change most probably began;
+    there is no promise about that. `evidence` is the logarithm of how much more probable the panes
+    are if it has moved; the alarm is raised when that reaches `needed`. `panes` are those since the
+    start, or since the last alarm of the series. `promise` says how many false alarms are expected
+    at most.
+    """
+
+    alarm: str
+    metric: str
+    unit: str
+    slice: dict[str, Value]
+    category: str | UnsetType = UNSET
+    direction: Literal["up", "down"]
+    at: Moment
+    since: Moment
+    baseline: Baseline
+    now: Since
+    evidence: float
+    needed: float
+    promise: str
+    panes: int
+
+    @property
+    def names(self) -> list[str]:
+        """The series in words: ``attribute=value`` of its slice, and its category."""
+        return series_names(self.slice, self.category)
+
+
+class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """One series of an alarm.
+
+    `evidence` is what there is against the baseline, as a share of what an alarm needs: 1 raises
+    it; null before the first pane. `smallest_shift` is the smallest move that would have been seen
+    by now with 90%, about; null where that is not known. That no alarm was raised does not say that
+    nothing moved. `reason` says why a series cannot be watched. `alarms` is how many it has raised.
+    """
+
+    slice: dict[str, Value]
+    category: str | UnsetType = UNSET
+    state: State
+    evidence: float | None
+    baseline: Baseline | None
+    smallest_shift: float | None
+    panes: int
+    alarms: int
+    reason: str
+
+
+class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm as it stands: how far it has looked, and what each of its series says.
+
+    `until` is the end of the last pane that it has looked at; null before the first one. `skipped`
+    are panes that had expired before they were looked at. `promised_per_year` is how many false
+    alarms a year all its series together are allowed. `raised` are its last alarms, the newest
+    first. `reason` says why it does not look at panes; empty if it does.
+    """
+
+    alarm: str
+    metric: str
+    unit: str
+    by: list[str]
+    where: dict[str, Value]
+    start: Moment
+    every: str
+    direction: str
+    state: State
+    until: Moment | None
+    skipped: int
+    promise: str
+    promised_per_year: float
+    series: list[SeriesAnswer]
+    raised: list[AlarmRaised]
+    reason: str
+
+
+class AlarmsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """All alarms. Together they promise at most `promised_per_year` false alarms a year."""
+
+    alarms: list[AlarmAnswer]
+    promised_per_year: float
+
+
+def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str]:  # noqa: A002
+    """Return a series in words: ``attribute=value`` for each attribute, and its category.
+
+    Examples
+    --------
+    >>> series_names({"country": "DE", "version": None}, "red")
+    ['country=DE', 'version=none', 'category=red']
+    """
+    found = [
+        f"{name}={NONE if value is None else value if isinstance(value, str) else OTHER}"
+        for name, value in slice.items()
+    ]
+    return found if category is UNSET else [*found, f"category={category}"]

@@ -1,0 +1,257 @@
+"""An alarm looks at final panes in order, and its events are a function of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from aggregator.alarms.run import AlarmRun, Taken
+from aggregator.alarms.stored import StoredAlarm, read_state, state_key
+from aggregator.config.settings import Settings
+from aggregator.config.watches import AlarmDefinition
+from aggregator.publishing import events
+from aggregator.publishing.alarm_watch import AlarmWatch
+from aggregator.publishing.events import Event
+from aggregator.publishing.published_log import PublishedLog
+from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
+from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from estimators import LocalMetric, Metric, define
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.reports.counted import HOUR, Counting
+from tests.support.reports.messages import EPOCH, batch
+
+LATE = LocalMetric.require(
+    define(
+        name="late",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[2, 4],
+        pane="1h",
+        minimum_reports=30,
+        by=["country"],
+        attributes={"country": ["DE", "FR"]},
+    )
+)
+METRICS: dict[str, Metric] = {"late": LATE}
+BASELINE, MOVED, PANES = 12, 20, 30
+"""Hours: the alarm begins after the baseline; FR moves later."""
+MOVES = AlarmDefinition(
+    name="moved",
+    metric="late",
+    start_ms=EPOCH + BASELINE * HOUR,
+    every_ms=HOUR,
+    false_alarms=1e-3,
+    by=("country",),
+    baseline_ms=BASELINE * HOUR,
+    promise="1/1000h",
+)
+
+
+@pytest.fixture(scope="module")
+def sent() -> list[ReportBatch]:
+    """An hour of reports after another: FR goes from 0.3 to 0.7, DE stays."""
+    draws, found = np.random.default_rng(3), []
+    for hour in range(PANES + 1):
+        for number, country in enumerate(("DE", "FR")):
+            mean = 0.7 if country == "FR" and hour >= MOVED else 0.3
+            for level, epsilon in enumerate((2.0, 4.0)):
+                one = batch(
+                    LATE,
+                    draws.binomial(1, mean, 150).tolist(),
+                    epsilon,
+                    EPOCH + hour * HOUR,
+                    1 + 4 * hour + 2 * number + level,
+                )
+                one.attributes.append(Attribute(name="country", value=country))
+                found.append(one)
+    return found
+
+
+@pytest.fixture
+def counting(store: Store) -> Counting:
+    return Counting(store, METRICS)
+
+
+@pytest.fixture
+def reader(store: Store, counting: Counting, sent: list[ReportBatch]) -> Reader:
+    count(counting, sent, PANES)
+    return Reader(store, METRICS)
+
+
+def count(counting: Counting, sent: Sequence[ReportBatch], hours: int) -> None:
+    """Count what was sent up to an hour, and close it."""
+    before = [one for one in sent if one.time_ms < EPOCH + hours * HOUR]
+    end = heartbeat(LATE, EPOCH + hours * HOUR + LATE.lateness_ms)
+    counting.count(0, *before, *[end] * CONFIRMING_BATCHES)
+
+
+def take(reader: Reader, run: AlarmRun) -> list[Taken]:
+    overview = reader.store.overview()
+    return [*run.advance(overview, reader.finality_watermarks(overview)["late"])]
+
+
+def test_the_series_that_moves_raises_an_alarm(reader: Reader) -> None:
+    run = AlarmRun(reader, MOVES)
+    taken = take(reader, run)
+    assert [one.start_ms for one in taken] == [
+        EPOCH + hour * HOUR for hour in range(BASELINE, PANES)
+    ]
+    raised = [one for pane in taken for one in pane.raised]
+    first = raised[0]
+    assert {one.slice["country"] for one in raised} == {"FR"}
+    assert first.direction == "up"
+    assert (first.since, first.at) == ("2013-01-01T20:00:00Z", "2013-01-01T21:00:00Z")
+    assert first.now.value == pytest.approx(0.7, abs=0.1)
+    assert first.baseline.value == pytest.approx(0.3, abs=0.05)
+    assert first.evidence >= first.needed
+    assert first.panes == MOVED - BASELINE + 1
+    assert "over 4 series together" in first.promise
+
+
+def test_slices_without_a_baseline_are_not_watched(reader: Reader) -> None:
+    run = AlarmRun(reader, MOVES)
+    take(reader, run)
+    state = {tuple(one.slice.values()): one.reason for one in run.series}
+    assert state == {
+        ("DE",): "",
+        ("FR",): "",
+        ("other",): "its baseline has 0 reports: expected 30",
+        (None,): "its baseline has 0 reports: expected 30",
+    }
+
+
+def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:
+    whole = take(reader, AlarmRun(reader, MOVES))
+    run, found = AlarmRun(reader, MOVES), []
+    overview = reader.store.overview()
+    for closed in range(BASELINE, PANES + 1, 3):
+        found += [*run.advance(overview, EPOCH + closed * HOUR)]
+        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(run.stored()), type=StoredAlarm)
+        run = AlarmRun(reader, MOVES, kept)
+    assert [(one.start_ms, one.raised) for one in found] == [
+        (one.start_ms, one.raised) for one in whole
+    ]
+    assert [[step for _, step in one.steps] for one in found] == [
+        [step for _, step in one.steps] for one in whole
+    ]
+
+
+def test_nothing_is_looked_at_before_it_is_final(
+    store: Store, counting: Counting, sent: list[ReportBatch]
+) -> None:
+    reader, run = Reader(store, METRICS), None
+    count(counting, sent, BASELINE - 1)
+    run = AlarmRun(reader, MOVES)
+    assert take(reader, run) == []
+    assert run.is_learning
+    count(counting, sent, BASELINE + 1)
+    assert [one.end_ms for one in take(reader, run)] == [EPOCH + (BASELINE + 1) * HOUR]
+    assert not run.is_learning
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"every_ms": 2 * HOUR}, {"false_alarms": 1e-4}, {"direction": "up"}, {"by": ()}],
+)
+def test_a_state_of_another_alarm_is_not_continued(reader: Reader, changes: Any) -> None:
+    run = AlarmRun(reader, MOVES)
+    take(reader, run)
+    other = AlarmRun(reader, dataclasses.replace(MOVES, **changes))
+    assert other.name != run.name
+
+
+def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
+    run = AlarmRun(reader, MOVES)
+    take(reader, run)
+    state = run.stored()
+    for wrong in (
+        msgspec.structs.replace(state, series=state.series[1:]),
+        msgspec.structs.replace(state, next_ms=state.next_ms + 1),
+        msgspec.structs.replace(
+            state, series=[msgspec.structs.replace(one, detector=b"x") for one in state.series]
+        ),
+    ):
+        again = AlarmRun(reader, MOVES, wrong)
+        assert again.next_ms == MOVES.start_ms
+        assert again.is_learning
+    reader.store.client.set(state_key(reader.store.topic, run.name), b"\xc1 bad")
+    assert read_state(reader.store, run.name) is None
+
+
+@pytest.fixture
+def lease(store: Store) -> Iterator[Lease]:
+    found = Lease(store.client, publisher_key(store.topic), "publisher", 60)
+    assert found.acquire()
+    yield found
+    found.release()
+
+
+def watch(reader: Reader, lease: Lease) -> tuple[AlarmWatch, PublishedLog]:
+    key = publisher_key(reader.store.topic)
+    published = PublishedLog(reader.store.client, lease, key, Settings())
+    return AlarmWatch(reader, published, lease, "/dither/t", {"moved": MOVES}), published
+
+
+def turn(reader: Reader, alarms: AlarmWatch) -> list[Event]:
+    return [one for found in alarms.turns(reader.store.overview(), 1) for one in found]
+
+
+def test_an_event_is_made_until_it_is_published(reader: Reader, lease: Lease) -> None:
+    first = turn(reader, watch(reader, lease)[0])
+    assert {one.type for one in first} == {events.ALARM}
+    assert first[0].subject == "moved"
+    assert first[0].time == "2013-01-01T21:00:00Z"
+    key = state_key(reader.store.topic, first[0].id.partition("/")[0])
+    assert reader.store.client.get(key) is not None
+
+    reader.store.client.delete(key)  # as if its publisher had died before it stored that
+    alarms, published = watch(reader, lease)
+    assert turn(reader, alarms) == first
+    published.note_committed(first, {0: 1})
+    reader.store.client.delete(key)
+    assert turn(reader, watch(reader, lease)[0]) == []
+    assert turn(reader, watch(reader, lease)[0]) == []
+
+
+def test_a_baseline_that_has_expired_is_said(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = reader.read
+    start_ms = MOVES.start_ms - BASELINE * HOUR
+
+    def gone(window: Window) -> Window:
+        found = read(window)
+        return found.expired() if window.start_ms == start_ms else found
+
+    monkeypatch.setattr(reader, "read", gone)
+    run = AlarmRun(reader, MOVES)
+    assert take(reader, run) == []
+    assert "from 2013-01-01T00:00:00Z to 2013-01-01T12:00:00Z has expired" in run.reason
+
+
+def test_a_pane_that_has_expired_is_counted_as_skipped(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = reader.read
+    start_ms = MOVES.start_ms + HOUR
+
+    def gone(window: Window) -> Window:
+        found = read(window)
+        return found.expired() if window.start_ms == start_ms else found
+
+    monkeypatch.setattr(reader, "read", gone)
+    run = AlarmRun(reader, MOVES)
+    taken = take(reader, run)
+    assert [one.steps == () for one in taken[:3]] == [False, True, False]
+    assert run.stored().skipped == 1
