@@ -85,12 +85,18 @@ class SeriesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     alarms: int
     reason: str
 
+    @property
+    def names(self) -> list[str]:
+        """The series in words: ``attribute=value`` of its slice, and its category."""
+        return series_names(self.slice, self.category)
+
 
 class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An alarm as it stands: how far it has looked, and what each of its series says.
 
     `until` is the end of the last pane that it has looked at; null before the first one. `skipped`
-    are panes that had expired before they were looked at. `promised_per_year` is how many false
+    are panes that had expired before they were looked at. The series with most evidence are the
+    first; those that cannot be watched the last. `promised_per_year` is how many false
     alarms a year all its series together are allowed. `raised` are its last alarms, the newest
     first. `reason` says why it does not look at panes; empty if it does.
     """
@@ -101,8 +107,8 @@ class AlarmAnswer(msgspec.Struct, frozen=True, kw_only=True):
     by: list[str]
     where: dict[str, Value]
     start: Moment
-    every: str
-    direction: str
+    every_seconds: float
+    direction: Literal["any", "up", "down"]
     state: State
     until: Moment | None
     skipped: int
@@ -133,3 +139,8 @@ def series_names(slice: dict[str, Value], category: str | UnsetType) -> list[str
         for name, value in slice.items()
     ]
     return found if category is UNSET else [*found, f"category={category}"]
+
+
+def series_answer_order(one: SeriesAnswer) -> tuple[bool, float]:
+    """Return what sorts series: most evidence first, those that cannot be watched last."""
+    return one.state == "unwatchable", -(one.evidence or 0.0)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from aggregator.alarms.answers import AlarmRaised, Baseline, Since
+from aggregator.alarms.answers import AlarmRaised, Baseline, Since, series_names
 from aggregator.alarms.stored import (
     MOST_RAISED,
     StoredAlarm,
@@ -51,6 +51,8 @@ class Series:
         The sums of its baseline.
     detector : Detector or None
         None: it is not watched, or not yet; `reason` says why not.
+    known : Baseline or None
+        What it is compared with.
     """
 
     group: int
@@ -59,11 +61,18 @@ class Series:
     index: int | None
     baseline: Counts | None = None
     detector: Detector | None = None
+    known: Baseline | None = None
     evidence: float | None = None
     smallest_shift: float | None = None
     panes: int = 0
     alarms: int = 0
     reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The series in words: ``attribute=value`` of its slice, and its category."""
+        category = msgspec.UNSET if self.category is None else self.category
+        return ",".join(series_names(values(self.slice), category))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,23 +137,11 @@ class AlarmRun:
         definition, metric = self.definition, self.metric
         self.next_ms, self.skipped, self.reason = definition.start_ms, 0, ""
         self.raised: list[AlarmRaised] = []
-        grouping = Grouping.of(metric, Query(by=definition.by, where=definition.where))
-        slices: list[Slice] = [{}]
-        if grouping is not None and definition.by:
-            slices = [grouping.slice(group) for group in range(grouping.size)]
-        labels, _ = metric.domain.select(definition.categories)
-        numbers: list[tuple[str | None, int | None]] = [(None, None)]
-        if labels:
-            numbers = [(label, metric.domain.labels.index(label)) for label in labels]
-        self.series = [
-            Series(group, found, category, index)
-            for group, found in enumerate(slices)
-            for category, index in numbers
-        ]
+        self.series = series_of(metric, definition)
         self.is_learning = definition.baseline_ms is not None
         if not self.is_learning:
             for one in self.series:
-                one.detector = self._detector(one)
+                self._watch(one)
 
     def advance(self, overview: TopicProgress, closed_ms: int) -> Iterator[Taken]:
         """Look at the panes that are final and were not looked at, and yield what they say.
@@ -179,10 +176,12 @@ class AlarmRun:
         return StoredAlarm(
             next_ms=self.next_ms,
             skipped=self.skipped,
+            is_learning=self.is_learning,
             series=[
                 StoredSeries(
                     baseline=None if one.baseline is None else one.baseline.tobytes(),
                     detector=None if one.detector is None else one.detector.state(),
+                    known=one.known,
                     evidence=one.evidence,
                     smallest_shift=one.smallest_shift,
                     panes=one.panes,
@@ -212,16 +211,15 @@ class AlarmRun:
             one.smallest_shift = known.smallest_shift
             one.detector = None
             if known.detector is not None:
-                one.detector = self._detector(one)
-                one.detector.restore(known.detector)
+                self._watch(one).restore(known.detector)
         self.next_ms, self.skipped = stored.next_ms, stored.skipped
         self.raised, self.reason = [*stored.raised], stored.reason
-        if self.is_learning:
-            self.is_learning = all(one.baseline is None for one in self.series)
+        self.is_learning = stored.is_learning
 
-    def _detector(self, one: Series) -> Detector:
+    def _watch(self, one: Series) -> Detector:
+        """Give a series its detector; raise ValueError if it cannot be watched."""
         definition = self.definition
-        return Detector(
+        one.detector = Detector(
             self.metric,
             definition.false_alarms / len(self.series),
             baseline=one.baseline,
@@ -230,6 +228,13 @@ class AlarmRun:
             least=definition.least,
             category=one.index,
         )
+        value, reports = one.detector.baseline_estimate
+        if definition.baseline_ms is None:
+            one.known = Baseline(start=None, end=None, value=value, reports=None)
+        else:
+            start, end = iso(definition.start_ms - definition.baseline_ms), definition.start_ms
+            one.known = Baseline(start=start, end=iso(end), value=value, reports=reports)
+        return one.detector
 
     def _learn(self, overview: TopicProgress) -> bool:
         """Read the baseline of each series; return whether that was possible."""
@@ -252,7 +257,7 @@ class AlarmRun:
                 one.reason = f"its baseline has {reports} reports: expected {max(1, least)}"
                 continue
             try:
-                one.detector = self._detector(one)
+                self._watch(one)
             except ValueError as error:
                 one.reason = str(error)
         return True
@@ -318,7 +323,7 @@ class AlarmRun:
         value, lower, upper = (
             plain(np.ravel(x)[0]) for x in (found.value, found.lower, found.upper)
         )
-        assert step.direction is not None  # noqa: S101
+        assert step.direction is not None and one.known is not None  # noqa: S101, PT018
         return AlarmRaised(
             alarm=definition.name,
             metric=metric.name,
@@ -328,7 +333,7 @@ class AlarmRun:
             direction=step.direction,
             at=_moment(end_ms),
             since=_moment(since_ms),
-            baseline=self.baseline(one),
+            baseline=one.known,
             now=Since(value=value, lower=lower, upper=upper, reports=found.reports),
             evidence=step.evidence,
             needed=step.needed,
@@ -336,16 +341,29 @@ class AlarmRun:
             panes=one.panes + 1,
         )
 
-    def baseline(self, one: Series) -> Baseline:
-        """Return what a series is compared with."""
-        definition = self.definition
-        if definition.baseline_ms is None:
-            return Baseline(start=None, end=None, value=definition.baseline_value, reports=None)
-        assert one.detector is not None  # noqa: S101
-        value, reports = one.detector.baseline_estimate
-        start_ms = definition.start_ms - definition.baseline_ms
-        end = iso(definition.start_ms)
-        return Baseline(start=iso(start_ms), end=end, value=value, reports=reports)
+
+def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[Series]:
+    """Return the series of an alarm: each of its slices with each of its categories.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+        The one it watches.
+    definition : AlarmDefinition
+    """
+    grouping = Grouping.of(metric, Query(by=definition.by, where=definition.where))
+    slices: list[Slice] = [{}]
+    if grouping is not None and definition.by:
+        slices = [grouping.slice(group) for group in range(grouping.size)]
+    labels, _ = metric.domain.select(definition.categories)
+    numbers: list[tuple[str | None, int | None]] = [(None, None)]
+    if labels:
+        numbers = [(label, metric.domain.labels.index(label)) for label in labels]
+    return [
+        Series(group, found, category, index)
+        for group, found in enumerate(slices)
+        for category, index in numbers
+    ]
 
 
 def promise(definition: AlarmDefinition, series: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from aggregator.alarms.answers import AlarmRaised
+from aggregator.alarms.answers import AlarmRaised, Baseline
 from aggregator.config.watches import AlarmDefinition
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
@@ -33,10 +33,13 @@ class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
         int64 in the machine's order, little-endian; None for a stated value.
     detector : bytes or None
         None: it cannot be watched, and `reason` says why.
+    known : Baseline or None
+        What it is compared with.
     """
 
     baseline: bytes | None
     detector: bytes | None
+    known: Baseline | None
     evidence: float | None
     smallest_shift: float | None
     panes: int
@@ -49,6 +52,7 @@ class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
 
     next_ms: int
     skipped: int
+    is_learning: bool
     series: list[StoredSeries]
     raised: list[AlarmRaised]
     reason: str

@@ -16,6 +16,7 @@ from aggregator.counting.measurements import Histogram, Measurements
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.alarm_samples import alarm_samples
 from aggregator.monitoring.answer_samples import Sample, samples_of
 from aggregator.monitoring.metric_definitions import Exported
 from aggregator.monitoring.slice_samples import SliceExport
@@ -161,6 +162,8 @@ class Exporter(Collector):
         expired = registry.expired(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
+        for sample in alarm_samples(self.reader):
+            families.put(sample.what, sample.value, *sample.labels)
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
         families.put(metric_definitions.BUILD, 1, VERSION)
         families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)

@@ -299,6 +299,35 @@ EXPIRED = Exported(
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
 )
+ALARM_EVIDENCE = Exported(
+    "dither_alarm_evidence{alarm,series}",
+    "What there is against a series' baseline, as a share of what raises an alarm, on the scale of "
+    "logarithms: 1 raises it.",
+)
+ALARM_RAISED = Exported(
+    "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
+    "End of the last pane that raised an alarm.",
+)
+ALARMS = Exported(
+    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
+)
+ALARM_STATE = Exported(
+    "dither_alarm_state{alarm,state}",
+    "1 for the state of an alarm: learning (its baseline is not final yet), watching, or "
+    "unwatchable.",
+)
+ALARM_UNTIL = Exported(
+    "dither_alarm_looked_until_timestamp_seconds{alarm}",
+    "End of the last pane that an alarm has looked at.",
+)
+ALARM_SKIPPED = Exported(
+    "dither_alarm_skipped_panes{alarm}",
+    "Panes that had expired before an alarm looked at them.",
+)
+ALARMS_PROMISED = Exported(
+    "dither_alarms_promised_per_year",
+    "False alarms a year that all alarms together are allowed, at most.",
+)
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader", "1 while a server has the lease to publish events."
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from aggregator.alarms.answers import AlarmRaised
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
@@ -35,7 +36,7 @@ DEAD_LETTER_HEADERS = {
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
     _, components = msgspec.json.schema_components(
-        [Answer, FinalAnswer, Round], ref_template=TEMPLATE
+        [Answer, FinalAnswer, AlarmRaised, Round], ref_template=TEMPLATE
     )
     topics = settings.topics
     return {
@@ -61,6 +62,7 @@ def document(settings: Settings) -> dict[str, Any]:
                 "Estimates as CloudEvents 1.0 in binary mode; read committed.",
                 "finalEstimate",
                 "provisionalEstimate",
+                "alarm",
                 is_compacted=True,
             ),
             "rounds": _channel(
@@ -104,6 +106,14 @@ def document(settings: Settings) -> dict[str, Any]:
                     "The running total of a metric, whenever it has changed.",
                     "The metric.",
                     settings,
+                ),
+                "alarm": _event(
+                    events.ALARM,
+                    "A series of an alarm has moved from its baseline: once for each id.",
+                    "The alarm and the hash of its definition, the series and the end of the "
+                    "pane, as in late_moved@0000001f/country=DE/2026-11-22T00:00:00Z.",
+                    settings,
+                    AlarmRaised,
                 ),
                 "deadLetter": _dead_letter(),
             },
@@ -153,7 +163,7 @@ def _event(
         "ce_source": {"type": "string", "const": events.source(settings.topics.reports)},
         "ce_type": {"type": "string", "const": kind},
         "ce_time": {"type": "string", "format": "date-time"},
-        "ce_subject": {"type": "string", "description": "The metric."},
+        "ce_subject": {"type": "string", "description": "The metric, or the alarm."},
         "content-type": {"type": "string", "const": events.CONTENT_TYPE},
     }
     return {

@@ -21,12 +21,13 @@ from confluent_kafka.cimpl import NewTopic
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
+from aggregator.config.watches import Definitions
 from aggregator.counting.comparison import Verification
 from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from estimators import Metric, load_metrics
+from estimators import Metric
 from tests.support.running.servers import Kafka
 
 PATIENCE = 90.0
@@ -57,7 +58,7 @@ class Deployment:
         self, kafka: Kafka, redis_url: str, metrics_file: Path, partitions: int = 6
     ) -> None:
         self.kafka, self.redis_url, self.metrics_file = kafka, redis_url, metrics_file
-        self.metrics: Mapping[str, Metric] = load_metrics(metrics_file)
+        self.metrics: Mapping[str, Metric] = Definitions.load(metrics_file)
         self.topic = kafka.topic(partitions, max_message_bytes=32_000_000)
         self.deadletters = kafka.topic(1, prefix="dead", max_message_bytes=32_000_000)
         self.estimates = self.topic.replace("test", "estimates")
