@@ -49,6 +49,11 @@ class PaneMean:
             shares of the pane, and all levels have one mean.
         category : int or None
             Which of the named numbers.
+
+        Raises
+        ------
+        TypeError
+            If its mechanism has no law: see :func:`estimators.alarms.check_watchable`.
         """
         counts = metric.counts(statistic)
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):

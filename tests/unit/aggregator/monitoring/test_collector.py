@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from aggregator.alarms.answers import AlarmRaised, Baseline, Since
+from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
 from aggregator.config.settings import Serve, Settings
+from aggregator.config.watches import AlarmDefinition, Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions, slice_samples
@@ -93,6 +97,16 @@ LATE = define(
     levels=[8],
     by=["country", "version"],
     attributes={"country": ["DE", "FR"], "version": ["1"]},
+)
+MOVED = AlarmDefinition(
+    name="moved",
+    metric="late",
+    start_ms=EPOCH,
+    every_ms=3_600_000,
+    false_alarms=1e-3,
+    categories=("yes",),
+    baseline_value=0.5,
+    promise="1/1000h",
 )
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
 MEASURED = (
@@ -318,6 +332,47 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
+def note_alarm(store: Store, definition: AlarmDefinition) -> None:
+    """Store how an alarm stands that was raised once."""
+    known = Baseline(start=None, end=None, value=0.5, reports=None)
+    now = Since(value=0.7, lower=0.6, upper=0.8, reports=100)
+    raised = AlarmRaised(
+        alarm="moved",
+        metric="late",
+        unit="",
+        slice={},
+        direction="up",
+        at="2013-01-01T01:00:00Z",
+        since="2013-01-01T00:00:00Z",
+        baseline=known,
+        now=now,
+        evidence=9.0,
+        needed=7.0,
+        promise="",
+        panes=1,
+    )
+    series = StoredSeries(
+        baseline=None,
+        detector=b"",
+        known=known,
+        evidence=0.5,
+        smallest_shift=0.1,
+        panes=3,
+        alarms=1,
+        reason="",
+    )
+    state = StoredAlarm(
+        next_ms=definition.start_ms + definition.every_ms,
+        skipped=0,
+        is_learning=False,
+        series=[series],
+        raised=[raised],
+        reason="",
+    )
+    key = state_key(store.topic, identity(definition, LATE))
+    store.client.set(key, msgspec.msgpack.encode(state))
+
+
 def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     count_something(store)
     count_vectors(store)
@@ -325,7 +380,9 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     wages(store)
     release(store, EPOCH)
     count_slices(store)
-    metrics = {metric.name: metric for metric in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
+    named = {metric.name: metric for metric in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
+    metrics = Definitions(named, alarms={"moved": MOVED})
+    note_alarm(store, MOVED)
     client = Client(store, metrics=metrics, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
