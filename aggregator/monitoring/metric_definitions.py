@@ -370,6 +370,10 @@ LABELS = {
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
+    "alarm": "name of an alarm in `metrics.toml`",
+    "series": "a slice and a category of an alarm, as in `country=DE,category=yes`; empty for all",
+    "direction": "`up` or `down`",
+    "state": "`learning`, `watching` or `unwatchable`",
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
@@ -377,7 +381,7 @@ LABELS = {
     "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
     "over, leaving",
-    "type": "`final` or `provisional`",
+    "type": "`final`, `provisional` or `alarm`",
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",

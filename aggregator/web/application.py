@@ -17,7 +17,7 @@ from aggregator.config import web_settings
 from aggregator.config.settings import Serve, Settings
 from aggregator.kafka.log_ends import Ends
 from aggregator.reading.reader import Reader
-from aggregator.web import alarms, comparisons, documents, events, pages, probes, questions
+from aggregator.web import documents, events, pages, probes, questions, watches
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 OPERATIONS = (
     *questions.OPERATIONS,
-    *comparisons.OPERATIONS,
-    *alarms.OPERATIONS,
+    *watches.OPERATIONS,
     *events.OPERATIONS,
     *probes.OPERATIONS,
     *documents.OPERATIONS,

@@ -1,10 +1,12 @@
-"""Comparisons of slices, windows and metrics."""
+"""Comparisons of slices, windows and metrics, and alarms."""
 
 from __future__ import annotations
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator.alarms.answers import AlarmsAnswer
+from aggregator.alarms.standing import all_alarms
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.reading.comparisons.arms import CompareQuery
 from aggregator.web.http.problem_responses import asking
@@ -37,4 +39,16 @@ async def compare(service: Service, request: Request) -> Response:
     return as_json(await service.compute(compute))
 
 
-OPERATIONS = (compare,)
+@Operation(
+    method="GET",
+    path="/v1/alarms",
+    summary="How all alarms stand, and what they have raised.",
+    answers={200: Content("Every alarm of the definitions.", AlarmsAnswer)},
+    problems=(503,),
+)
+async def alarms(service: Service, request: Request) -> Response:
+    """Answer with all alarms."""
+    return as_json(await service.compute(lambda: all_alarms(service.reader)))
+
+
+OPERATIONS = (compare, alarms)
