@@ -6,32 +6,28 @@ After Shin, Ramdas and Rinaldo, "E-detectors" (2022). docs/alarms.md has the pro
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import struct
 from typing import Literal
 
 import numpy as np
 
-from estimators.alarms.panes import PaneMean, baseline_shares
-from estimators.bounds import Law
-from estimators.comparison.arms import arm_of, has_law
+from estimators.alarms import evidence
+from estimators.alarms.panes import EValues, PaneMean, baseline_shares
+from estimators.alarms.watchable import check_watchable
 from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric
-from estimators.metrics.metric import Metric
-from estimators.question import Question
 
 Direction = Literal["any", "up", "down"]
 SHIFTS: Floats = np.ldexp(1.0, -np.arange(11))
 """The shifts of theta that there is a bet on, in each direction."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 """Over the standard error of the baseline."""
-CELL, GROWTH, EVEN_CELLS = 0.08, 1.35, 10
-"""The width of the cells of theta next to the baseline, in its standard errors; so many on each
-side are even, and the further ones grow by this factor."""
 MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
-_HEADER = struct.Struct("<4sIIIq")
-_MAGIC = b"SR1\0"
+_HEADER = struct.Struct("<4s8sIqd")
+_MAGIC = b"SR2\0"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +61,11 @@ class Step:
 class Detector:
     """Watches one number of a metric, pane by pane, against its baseline.
 
-    Every pane j has e-values L(x, sign): bets that theta, on the scale of signs, has moved by x. M
-    = (M + 1) L for each, and an alarm is raised when their mean reaches 1 / alpha. If the baseline
-    is estimated, that is asked of every theta, times an e-value of the baseline against this theta,
-    and the least counts. After an alarm every M is 0.
-
-    With an estimated baseline each level keeps the share that it has in the baseline, and may have
-    a mean of its own: no alarm is raised because the mix of levels moves. With a stated baseline
-    all levels have that mean.
+    Every pane has e-values L(x, sign): bets that theta, on the scale where it is in [-1, 1], has
+    moved by x. M = (M + 1) L for each bet, and an alarm is raised when their mean reaches 1 /
+    alpha. If the baseline is estimated, that is asked of every theta that it may have been, times
+    an e-value of the baseline against this theta: the least product counts. After an alarm every M
+    is 0.
 
     Parameters
     ----------
@@ -81,9 +74,11 @@ class Detector:
     alpha : float
         In the first T panes at most alpha T false alarms are expected.
     baseline : ndarray of int64, optional
-        The sums of the baseline's panes.
+        The sums of the baseline's panes. Each level keeps the share that it has in them, and may
+        have a mean of its own: an alarm is false if no level's mean has moved, whatever the mix.
     baseline_value : float, optional
-        Instead: the value itself, in the metric's unit.
+        Instead: the value itself, in the metric's unit. An alarm is false if all levels have this
+        mean, give or take `least`.
     direction : {"any", "up", "down"}
         Which moves raise an alarm.
     least : float
@@ -94,9 +89,10 @@ class Detector:
     Attributes
     ----------
     shares : tuple of float
-        The share of each level, if the baseline is estimated.
+        The share of each level; empty if the baseline is stated.
     precision : float or None
-        The inverse variance of the last pane that was evidence, on the scale of signs.
+        The inverse variance of the last pane that was evidence, on the scale of theta, if it has
+        the baseline's mean.
     baseline_precision : float or None
         That of the baseline; None if it is stated.
 
@@ -104,6 +100,35 @@ class Detector:
     ------
     ValueError
         If this cannot be watched, with the reason.
+
+    Notes
+    -----
+    **False alarms.** Let theta be the true baseline and E its e-value (1 if it is stated). If
+    nothing moves, a pane's L has mean 1 at most, whatever came before. So M grows by 1 at most in a
+    pane, on average, and an alarm replaces an M of 1 / (alpha E) or more by 0: E M + alarms / alpha
+    grows by E at most, and E has mean 1 at most. After T panes, at most alpha T alarms are
+    expected. Looking at the least product over theta makes alarms rarer still.
+
+    **Every theta.** L is e to the power of tilt S - K, where K, the cumulant of S, is concave in
+    theta. A tangent of K lies above it, so the e-value of a tangent lies below L, for all theta.
+    Sums of products of such exponentials are log-convex: ln of E M lies above its own tangents, of
+    which one is kept at each of some points.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from estimators import define
+    >>> from estimators.exact.randomness import SeededBits
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[2])
+    >>> def pane(late, seed):
+    ...     level, statistic = np.zeros(4000, dtype=np.uint8), metric.zero()
+    ...     reports = metric.randomize(np.arange(4000) < 4000 * late, level, SeededBits(seed))
+    ...     metric.accumulate(statistic, level, reports)
+    ...     return statistic
+    >>> detector = Detector(metric, 1e-3, baseline=pane(0.3, 1))
+    >>> [detector.update(pane(late, 2)).raised for late in (0.3, 0.3, 0.4)]
+    [False, False, True]
     """
 
     def __init__(
@@ -120,9 +145,12 @@ class Detector:
         check_watchable(metric)
         if not 0 < alpha < 1:
             raise ValueError(f"alpha = {alpha!r}: expected a rate between 0 and 1 a pane")
+        if not 0 <= least < math.inf:
+            raise ValueError(f"least = {least!r}: expected a move of 0 or more")
         if (baseline is None) == (baseline_value is None):
             raise ValueError("baseline, baseline_value: expected one of the two")
-        if (category is None) == bool(metric.labels):
+        numbers = len(metric.labels)
+        if (category is None) == (numbers > 0) or not 0 <= (category or 0) < max(numbers, 1):
             raise ValueError(
                 f"category = {category!r}: expected one for a metric with named numbers, none else"
             )
@@ -130,10 +158,9 @@ class Detector:
         self.needed = math.log(1 / alpha) + MARGIN
         self._signs = {"any": (1, -1), "up": (1,), "down": (-1,)}[direction]
         middle, scale = metric.domain.unit
-        if metric.kind == "frequency":  # on the scale of signs
+        if metric.kind == "frequency":  # theta = 2 f - 1
             middle, scale = middle + scale / 2, scale / 2
-        self._unit, self._least = (middle, scale), least / scale
-        self.least = least
+        self._unit, self.least = (middle, scale), least
         self.precision: float | None = None
         self.baseline_precision: float | None = None
         self.shares: tuple[float, ...] = ()
@@ -141,43 +168,47 @@ class Detector:
         self._shares: Floats | None = None
         if baseline is None:
             assert baseline_value is not None  # noqa: S101
-            low, high = metric.domain.ends
-            if not low <= baseline_value <= high:
-                raise ValueError(
-                    f"baseline_value = {baseline_value!r}: expected a value from {low:g} to "
-                    f"{high:g}, the range of metric {metric.name!r}"
-                )
-            self._known = (baseline_value - middle) / scale
-            self._low = self._high = np.array([self._known])
-            self._log_baseline = np.zeros(1)
+            self._state(baseline_value)
         else:
             self._freeze(baseline)
-        cells = self._low.size
-        self._log_m = np.full((len(self._signs), cells, SHIFTS.size), -np.inf)
-        self._since = np.zeros((len(self._signs), SHIFTS.size), dtype=np.int64)
-        self._product = np.full((len(self._signs), SHIFTS.size), -np.inf)
+        meaning = (metric.revision, alpha, baseline_value, direction, float(least), category)
+        told = repr(meaning).encode() + (b"" if baseline is None else baseline.tobytes())
+        self._mark = hashlib.blake2b(told, digest_size=8).digest()
+        bets = (len(self._signs), self._points.size, SHIFTS.size)
+        self._bets = EValues(np.full(bets, -np.inf), np.zeros(bets))
+        self._run = np.full((len(self._signs), SHIFTS.size), -np.inf)
+        self._since = np.zeros(self._run.shape, dtype=np.int64)
         self._panes = 0
 
+    def _state(self, value: float) -> None:
+        """Take a value as the baseline."""
+        low, high = self.metric.domain.ends
+        if not low <= value <= high:
+            raise ValueError(
+                f"baseline_value = {value!r}: expected a value from {low:g} to {high:g}, the range "
+                f"of metric {self.metric.name!r}"
+            )
+        middle, scale = self._unit
+        self._known, self._centre = float(np.clip((value - middle) / scale, -1, 1)), 0
+        self._points, self._baseline = np.array([self._known]), (np.zeros(1), np.zeros(1))
+
     def _freeze(self, baseline: Counts) -> None:
-        """Take a statistic as the baseline: the shares of levels, cells of theta, e-values."""
+        """Take a statistic as the baseline: the levels' shares, and e-values against each theta."""
         reports = int(self.metric.counts(baseline).sum())
         if not reports:
             raise ValueError("the baseline has no reports: expected some before the start")
         self._shares = baseline_shares(self.metric, baseline)
         self.shares = tuple(self._shares.tolist())
-        pane = PaneMean.of(self.metric, baseline, self._shares, self._category)
-        assert pane is not None  # noqa: S101
-        self._known, self._reports = float(np.clip(pane.mean, -1, 1)), reports
-        self.baseline_precision, error = pane.precision, pane.precision**-0.5
-        edges = _edges(self._known, error)
-        self._low, self._high = edges[:-1], edges[1:]
-        tilt = BASELINE_TILTS / error
-        logs = []
-        for sign, edge in ((1, self._high), (-1, self._low)):
-            theta, tilts = (x.ravel() for x in np.broadcast_arrays(edge[:, None], tilt[None, :]))
-            logs.append(pane.log_e_value(theta, tilts, sign).reshape(edge.size, tilt.size))
-        self._log_baseline = np.logaddexp.reduce(np.concatenate(logs, axis=1), axis=1)
-        self._log_baseline -= math.log(2 * tilt.size)
+        whole = PaneMean.of(self.metric, baseline, self._shares, self._category)
+        assert whole is not None  # noqa: S101
+        self._known, self._reports = float(np.clip(whole.mean, -1, 1)), reports
+        self.baseline_precision = 1 / whole.variance(self._known)
+        self._points = evidence.points_around(self._known, self.baseline_precision**-0.5)
+        self._centre = int(np.searchsorted(self._points, self._known))
+        tilts = BASELINE_TILTS * math.sqrt(whole.precision)
+        sides = [whole.e_values(self._points, tilts, sign) for sign in (1, -1)]
+        log, slope = (np.concatenate(parts, axis=1) for parts in zip(*sides, strict=True))
+        self._baseline = evidence.mixed(log, slope)
 
     @property
     def bets(self) -> int:
@@ -186,7 +217,7 @@ class Detector:
 
     @property
     def scale(self) -> float:
-        """The length of 1 on the scale of signs, in the metric's unit."""
+        """The length of 1 on the scale of theta, in the metric's unit."""
         return self._unit[1]
 
     @property
@@ -207,41 +238,44 @@ class Detector:
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:
             return self._step(informative=False)
-        self.precision, tilt = pane.precision, SHIFTS * pane.precision
+        self.precision = 1 / pane.variance(self._known)
         for row, sign in enumerate(self._signs):
-            edge = (self._high if sign > 0 else self._low) + sign * self._least
-            theta, tilts = (x.ravel() for x in np.broadcast_arrays(edge[:, None], tilt[None, :]))
-            gain = pane.log_e_value(theta, tilts, sign).reshape(edge.size, tilt.size)
-            self._log_m[row] = gain + np.logaddexp(self._log_m[row], 0.0)
-            at_known = np.full(tilt.size, self._known + sign * self._least)
-            gain = pane.log_e_value(at_known, tilt, sign)
-            anew = self._product[row] <= 0
+            found = pane.e_values(
+                self._points, SHIFTS * pane.precision, sign, self.least / self.scale
+            )
+            before = EValues(self._bets.log[row], self._bets.slope[row])
+            self._bets.log[row], self._bets.slope[row] = evidence.after(before, found)
+            anew = self._run[row] <= 0
             self._since[row] = np.where(anew, self._panes, self._since[row])
-            self._product[row] = gain + np.where(anew, 0.0, self._product[row])
+            self._run[row] = found.log[self._centre] + np.where(anew, 0.0, self._run[row])
         return self._step(informative=True)
 
     def _step(self, *, informative: bool) -> Step:
         """Return where the evidence stands; begin anew if it suffices."""
-        logs = np.logaddexp.reduce(self._log_m, axis=2)
-        whole = np.logaddexp.reduce(logs, axis=0) - math.log(len(self._signs) * SHIFTS.size)
-        whole = whole + self._log_baseline
-        cell = int(whole.argmin())
-        evidence = float(whole[cell])
-        if evidence < self.needed:
-            return Step(evidence, self.needed, False, None, None, informative)
-        row = int(logs[:, cell].argmax())
-        since = self._panes + 1 - int(self._since[row, self._product[row].argmax()])
-        self._log_m[:] = -np.inf
-        self._product[:] = -np.inf
+        if np.isneginf(self._bets.log[0, 0, 0]):  # no evidence since the start, or an alarm
+            return Step(-math.inf, self.needed, False, None, None, informative)
+        log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
+        value, steep = (
+            x + y for x, y in zip(evidence.mixed(log, slope), self._baseline, strict=True)
+        )
+        least = evidence.lowest(self._points, value, steep)
+        if least.value < self.needed:
+            return Step(least.value, self.needed, False, None, None, informative)
+        row = int(np.logaddexp.reduce(self._bets.log[:, least.point], axis=1).argmax())
+        since = self._panes + 1 - int(self._since[row, self._run[row].argmax()])
+        self._bets.log[:], self._bets.slope[:], self._run[:] = -np.inf, 0.0, -np.inf
         direction: Literal["up", "down"] = "up" if self._signs[row] > 0 else "down"
-        return Step(evidence, self.needed, True, direction, since, informative)
+        return Step(least.value, self.needed, True, direction, since, informative)
 
     def state(self) -> bytes:
         """Return all that the panes have changed."""
-        signs, cells, shifts = self._log_m.shape
-        header = _HEADER.pack(_MAGIC, signs, cells, shifts, self._panes)
-        parts = (self._log_m, self._product, self._since)
-        return header + b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        precision = math.nan if self.precision is None else self.precision
+        header = _HEADER.pack(_MAGIC, self._mark, self._points.size, self._panes, precision)
+        return header + b"".join(part.tobytes() for part in self._arrays)
+
+    @property
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return *self._bets, self._run, self._since
 
     def restore(self, state: bytes) -> None:
         """Go on from a state of a detector that was made in the same way.
@@ -256,74 +290,16 @@ class Detector:
         ValueError
             If it is none of such a detector.
         """
-        arrays = (self._log_m, self._product, self._since)
-        if len(state) != _HEADER.size + sum(each.nbytes for each in arrays):
-            raise ValueError(f"a state of {len(state)} bytes: expected one of this detector")
-        magic, *shape, panes = _HEADER.unpack_from(state)
-        if magic != _MAGIC or tuple(shape) != self._log_m.shape or panes < 0:
+        size = _HEADER.size + sum(each.nbytes for each in self._arrays)
+        if len(state) != size:
+            raise ValueError(
+                f"a state of {len(state)} bytes: expected one of this detector, {size}"
+            )
+        magic, mark, points, panes, precision = _HEADER.unpack_from(state)
+        if (magic, mark, points) != (_MAGIC, self._mark, self._points.size):
             raise ValueError("a state of another detector: expected one of this detector")
         at = _HEADER.size
-        for each in arrays:
-            read = np.frombuffer(state, each.dtype, each.size, at).reshape(each.shape)
-            each[...] = read
+        for each in self._arrays:
+            each[...] = np.frombuffer(state, each.dtype, each.size, at).reshape(each.shape)
             at += each.nbytes
-        self._panes = panes
-
-
-def check_watchable(metric: Metric) -> None:
-    """Refuse a metric that no detector can watch.
-
-    Parameters
-    ----------
-    metric : Metric
-
-    Raises
-    ------
-    ValueError
-        With the reason.
-    """
-    if not isinstance(metric, LocalMetric) or metric.kind not in ("mean", "frequency"):
-        raise ValueError(
-            f"metric {metric.name!r} is a {metric.kind} with trust {metric.trust!r}: expected a "
-            "mean or frequencies with local privacy"
-        )
-    if metric.memoized:
-        raise ValueError(
-            f"metric {metric.name!r} is memoized: expected one that is not, because its panes "
-            "repeat each other's answers"
-        )
-    if not _has_cumulant(metric):
-        raise ValueError(
-            f"metric {metric.name!r} has the mechanism {metric.randomizer.name!r}: expected one "
-            "with a law for each single number, such as randomized_response, laplace, grr, "
-            "subset_selection, oue or rappor"
-        )
-
-
-def _has_cumulant(metric: LocalMetric) -> bool:
-    """Return whether each number has a law of its own: seen by that of one report."""
-    question = Question(asked=np.array([0]) if metric.labels else None)
-    if not has_law(metric, question, ratio=False):
-        return False
-    statistic = metric.zero()
-    metric.table(statistic)[0, 0] = 1
-    return isinstance(arm_of(metric, statistic, question).law, Law)
-
-
-def _edges(middle: float, error: float) -> Floats:
-    """Return the edges of cells that cover [-1, 1], fine next to the middle.
-
-    Parameters
-    ----------
-    middle : float
-        In [-1, 1].
-    error : float
-        The standard error there.
-    """
-    steps = [CELL * error] * EVEN_CELLS
-    while sum(steps) < 2:
-        steps.append(GROWTH * steps[-1])
-    away = np.cumsum(steps)
-    edges = np.concatenate([middle - away[::-1], [middle], middle + away])
-    inside: Floats = edges[(edges > -1) & (edges < 1)]
-    return np.concatenate([[-1.0], inside, [1.0]])
+        self._panes, self.precision = panes, None if math.isnan(precision) else precision

@@ -1,13 +1,13 @@
-"""The sums of a pane as a weighted mean with a law, for one number of a metric."""
+"""The sums of a pane as a weighted mean whose law is known, for one number of a metric."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds import Law
-from estimators.comparison.arms import arm_of
+from estimators.comparison.arms import Arm, arm_of
 from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.question import Question
@@ -17,21 +17,29 @@ LEAST_SHARE = 0.01
 """A level whose share of the baseline's weights is smaller has none: a pane may well lack it."""
 
 
+class EValues(NamedTuple):
+    """Logarithms of e-values at points theta, and their slopes there; shape (points, tilts).
+
+    As functions of theta they are lines, and the e-value of a line is valid for every theta.
+    """
+
+    log: Floats
+    slope: Floats
+
+
 @dataclasses.dataclass(frozen=True)
 class PaneMean:
-    """The weighted mean of a pane, on the scale of signs: S, with mean theta in [-1, 1].
+    """The weighted mean S of a pane, on the scale where its mean theta is in [-1, 1].
 
     Parameters
     ----------
-    mean : float
-        S.
-    law : Law
+    arm : Arm
+        S and its law.
     precision : float
-        V: the inverse of the largest variance that the signs of S can have.
+        V: 1 / variance of S, for the data that the mechanism specifies. A function of the counts.
     """
 
-    mean: float
-    law: Law
+    arm: Arm
     precision: float
 
     @classmethod
@@ -55,36 +63,52 @@ class PaneMean:
         TypeError
             If its mechanism has no law: see :func:`estimators.alarms.check_watchable`.
         """
-        counts = metric.counts(statistic)
+        counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):
             return None
         asked = None if category is None else np.array([category])
         weights = "optimal" if shares is None else "uniform"
         arm = arm_of(metric, statistic, Question(weights=weights, asked=asked), shares)
-        law = arm.law
-        if not isinstance(law, Law):
-            raise TypeError(f"metric {metric.name!r} has no law: see check_watchable")
-        return cls(float(arm.observed[0]), law, 1 / law.proxy)
+        if shares is None:
+            shares = level_weights(weights, counts, facts)
+        used = shares > 0
+        variance = float((shares[used] ** 2 * facts.variances[used]) @ (1 / counts[used]))
+        return cls(arm, 1 / (variance * (4 if metric.kind == "frequency" else 1)))
 
-    def log_e_value(self, theta: Floats, tilt: Floats, sign: int) -> Floats:
-        """Return ln of the e-value against a mean: sign tilt S - K(theta; sign tilt).
+    @property
+    def mean(self) -> float:
+        """S."""
+        return float(self.arm.observed[0])
 
-        K bounds the cumulant of S from above at every mean up to theta (for the sign -1: down to
-        theta), so the e-value's expectation is at most 1 there.
+    def variance(self, theta: float) -> float:
+        """Return the largest variance of S if its mean is theta."""
+        if self.arm.law is None:
+            return float(self.arm.stream().variance()[0])
+        return float(self.arm.law.largest_variance(np.array([theta]))[0])
+
+    def e_values(self, theta: Floats, tilts: Floats, sign: int, least: float = 0.0) -> EValues:
+        """Return the e-values exp(sign tilt S - K) against means up to theta + least.
+
+        K, a line in theta, bounds the cumulant of S from above, and does not fall with theta. So
+        the expectation is at most 1 where the mean of S is at most theta + least.
 
         Parameters
         ----------
-        theta : ndarray of float64, shape (k,)
-        tilt : ndarray of float64, shape (k,)
+        theta : ndarray of float64, shape (points,)
+            In [-1, 1].
+        tilts : ndarray of float64, shape (tilts,)
             Above 0.
         sign : int
-            1 for evidence that the mean is above theta, -1 for below.
+            1, or -1: then they are against means from theta - least on.
+        least : float
         """
-        law = self.law if sign > 0 else self.law.mirrored()
-        steep = np.minimum(tilt, law.steepest)
-        value, _ = law.tangent(np.clip(sign * theta, -1.0, 1.0), steep)
-        result: Floats = steep * (sign * self.mean) - value
-        return result
+        stream = self.arm.stream(mirrored=sign < 0)
+        beyond = sign * theta + least
+        touching = np.minimum(beyond, 1.0)
+        steep = np.broadcast_to(np.minimum(tilts, stream.steepest), (theta.size, tilts.size))
+        value, slope = stream.lines(touching, steep)
+        value = value + slope * (beyond - touching)[:, None]
+        return EValues(steep * stream.observed - value, -sign * slope)
 
 
 def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, Law
 from estimators.bounds.deviations import Noise
-from estimators.comparison.streams import DifferenceStream
+from estimators.comparison.streams import DifferenceStream, LawStream, NoiseStream, Stream
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -61,6 +61,22 @@ class Arm:
     def empty(self) -> bool:
         """Whether there are no reports."""
         return self.law is None and self.noise is None and self.blocks is None
+
+    def stream(self, *, mirrored: bool = False) -> Stream:
+        """Return the sum as a stream; mirrored, that of -S.
+
+        Parameters
+        ----------
+        mirrored : bool
+        """
+        sign = -1.0 if mirrored else 1.0
+        if self.noise is not None:
+            return NoiseStream(self.noise, sign * self.observed, self.total)
+        if self.blocks is not None:
+            return dataclasses.replace(self.blocks, sign=sign)
+        assert self.law is not None  # noqa: S101
+        law = self.law.mirrored() if mirrored else self.law
+        return LawStream(law, sign * self.observed, self.total)
 
 
 def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:

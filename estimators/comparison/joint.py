@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from estimators.bounds.inversion import SAFETY
 from estimators.comparison import blocks, fixed, mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
-from estimators.comparison.streams import DifferenceStream, LawStream, NoiseStream, Stream
+from estimators.comparison.streams import DifferenceStream
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
 
@@ -126,8 +125,8 @@ def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | No
     """
     log_p = math.log(beta / 2)
     plan = mixtures.Plan.of(split)
-    above = mixtures.Mixture(_stream(a), _stream(b, mirrored=True), plan)
-    below = mixtures.Mixture(_stream(a, mirrored=True), _stream(b), plan)
+    above = mixtures.Mixture(a.stream(), b.stream(mirrored=True), plan)
+    below = mixtures.Mixture(a.stream(mirrored=True), b.stream(), plan)
     if origin is None:
         null, lower = 0.0, mixtures.lower_limit(above, log_p)
         upper = -mixtures.lower_limit(below, log_p)
@@ -139,17 +138,6 @@ def anytime(a: Arm, b: Arm, beta: float, split: float | None, origin: float | No
     evidence = np.maximum(*(_evidence(mixture, log_p) for mixture in (above, below)))
     p_value = np.minimum(2 * np.exp(SAFETY - evidence), 1.0)
     return consistent(lower, upper, p_value, beta, null)
-
-
-def _stream(arm: Arm, *, mirrored: bool = False) -> Stream:
-    sign = -1.0 if mirrored else 1.0
-    if arm.noise is not None:
-        return NoiseStream(arm.noise, sign * arm.observed, arm.total)
-    if arm.blocks is not None:
-        return dataclasses.replace(arm.blocks, sign=sign)
-    assert arm.law is not None  # noqa: S101
-    law = arm.law.mirrored() if mirrored else arm.law
-    return LawStream(law, sign * arm.observed, arm.total)
 
 
 def _evidence(mixture: mixtures.Mixture, log_p: float) -> Floats:

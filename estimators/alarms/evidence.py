@@ -1,0 +1,110 @@
+"""Evidence as a function of the unknown baseline theta: log-convex, bounded below by tangents."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.alarms.panes import EValues
+from estimators.estimate import Floats
+
+FINE, FINE_STEPS = 0.75, 10
+"""The points next to the baseline are so many of its standard errors apart, and so many on each
+side; beyond them each step is twice the one before. With steps half as wide no delay falls by 1%.
+"""
+
+
+class Lowest(NamedTuple):
+    """A value that a function has at least everywhere, and the point next to where."""
+
+    value: float
+    point: int
+
+
+def points_around(middle: float, error: float) -> Floats:
+    """Return points that cover [-1, 1], and are dense next to the middle, one of them.
+
+    Parameters
+    ----------
+    middle : float
+        In [-1, 1].
+    error : float
+        The standard error there.
+
+    Examples
+    --------
+    >>> points_around(0.0, 1.0)
+    array([-1.  , -0.75,  0.  ,  0.75,  1.  ])
+    """
+    steps = [FINE * error] * FINE_STEPS
+    while sum(steps) < 2:
+        steps.append(2 * steps[-1])
+    away = np.cumsum(steps)
+    points = np.concatenate([middle - away, [middle], middle + away])
+    return np.unique(np.concatenate([points[(points > -1) & (points < 1)], [-1.0, middle, 1.0]]))
+
+
+def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
+    """Return the logarithm of the mean over the last axis, and its slope.
+
+    Parameters
+    ----------
+    log, slope : ndarray of float64, shape (points, terms)
+        The logarithms of the terms, not all of them -inf, and their slopes.
+    """
+    peak = log.max(axis=1, keepdims=True)
+    share = np.exp(log - peak)
+    total = share.sum(axis=1)
+    return peak[:, 0] + np.log(total / log.shape[1]), (share * slope).sum(axis=1) / total
+
+
+def after(before: EValues, pane: EValues) -> EValues:
+    """Return ln of M = (M + 1) L for each bet, and its slope.
+
+    Parameters
+    ----------
+    before : EValues
+        ln M.
+    pane : EValues
+        ln L.
+    """
+    grown = np.logaddexp(before.log, 0.0)
+    return EValues(grown + pane.log, np.exp(before.log - grown) * before.slope + pane.slope)
+
+
+def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
+    """Bound a function from below, of which tangents at some points are known to lie below it.
+
+    Parameters
+    ----------
+    points : ndarray of float64, shape (points,)
+        Ascending; the range of the function goes from the first to the last.
+    value, slope : ndarray of float64, shape (points,)
+        The tangents.
+
+    Notes
+    -----
+    Between two points the larger of their tangents counts. It is least at one of the points, where
+    it is at least the value, or where they meet.
+
+    Examples
+    --------
+    >>> lowest(np.array([-1.0, 1.0, 3.0]), np.array([1.0, 1.0, 9.0]), np.array([-2.0, 2.0, 6.0]))
+    Lowest(value=-1.0, point=0)
+    """
+    if points.size > 1:
+        width, bend = np.diff(points), np.diff(slope)
+        meet = np.divide(
+            value[:-1] - value[1:] + slope[1:] * width,
+            bend,
+            out=np.zeros_like(bend),
+            where=bend > 0,
+        ).clip(0.0, width)
+        left, right = value[:-1] + slope[:-1] * meet, value[1:] + slope[1:] * (meet - width)
+        between = np.maximum(left, right)
+        cell = int(between.argmin())
+        if between[cell] < value.min():
+            return Lowest(float(between[cell]), cell)
+    at = int(value.argmin())
+    return Lowest(float(value[at]), at)

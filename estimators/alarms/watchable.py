@@ -1,0 +1,41 @@
+"""Which metrics a detector can watch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.comparison.arms import has_law
+from estimators.metrics.local import LocalMetric
+from estimators.metrics.metric import Metric
+from estimators.question import Question
+
+
+def check_watchable(metric: Metric) -> None:
+    """Refuse a metric that no detector can watch.
+
+    Parameters
+    ----------
+    metric : Metric
+
+    Raises
+    ------
+    ValueError
+        With the reason.
+    """
+    if not isinstance(metric, LocalMetric) or metric.kind not in ("mean", "frequency"):
+        raise ValueError(
+            f"metric {metric.name!r} is a {metric.kind} with trust {metric.trust!r}: expected a "
+            "mean or frequencies with local privacy"
+        )
+    if metric.memoized:
+        raise ValueError(
+            f"metric {metric.name!r} is memoized: expected one that is not, because its panes "
+            "repeat each other's answers"
+        )
+    question = Question(asked=np.array([0]) if metric.labels else None)
+    if not has_law(metric, question, ratio=False):
+        raise ValueError(
+            f"metric {metric.name!r} has the mechanism {metric.randomizer.name!r}: expected one "
+            "whose numbers have no bias that moves with other values, as collisions of hashes "
+            "(count_sketch) and random signs (projection with rows) have"
+        )
