@@ -98,7 +98,7 @@ class Closing:
         self._brokers = BrokerClocks()
         self._heard: dict[tuple[str, int], tuple[Sign, float]] = {}
         self._sent: dict[tuple[str, int], Sent] = {}
-        self._last: dict[str, tuple[object, int | None]] = {}
+        self._last: dict[str, tuple[object, list[int]]] = {}
 
     def note_log_ends(self, asked_at: float, ends: Mapping[int, int | None]) -> None:
         """Note the ends of partitions' logs; None: Kafka did not say.
@@ -165,15 +165,16 @@ class Closing:
             for number, sign in enumerate(signs)
             if self._is_quiet(key, number, sign, now) and not found[number].owner.get("halted")
         }
-        last = self._last_pane(key, metric, marks, signs, quiet)
-        if last is None:
-            return
-        end = last + metric.pane_ms
+        starts = self._last_panes(key, metric, marks, signs, quiet)
+        every = len(quiet) == len(marks)
+        latest = max(mark.latest for mark in marks) if every else NEVER
         for number in sorted(quiet):
-            if marks[number].closed < end:
-                every = len(quiet) == len(marks)
-                latest = max(mark.latest for mark in marks) if every else NEVER
-                goal = self._goal(number, end + metric.lateness_ms, latest, now)
+            open_ends = [
+                end for start in starts if marks[number].closed < (end := start + metric.pane_ms)
+            ]
+            if open_ends:
+                closing = [end + metric.lateness_ms for end in open_ends]
+                goal = self._goal(number, closing, latest, now)
                 if goal is not None and self._is_due(key, number, goal, found[number], now):
                     yield Beat(number, metric, goal)
 
@@ -185,35 +186,43 @@ class Closing:
             return False
         return self._activity[number].is_quiet(heard_at, self._idle)
 
-    def _last_pane(
+    def _last_panes(
         self, key: str, metric: Metric, marks: list[Watermark], signs: list[Sign], quiet: set[int]
-    ) -> int | None:
-        """Return where the last pane begins that is to be closed; None: there is none.
+    ) -> list[int]:
+        """Return where the last pane begins that is to be closed, then the one before it.
 
         Where reports come in, a partition closes its panes by itself: quiet ones follow. Where all
-        are quiet, it is the last pane there is.
+        are quiet, it is the last pane there is; while that is not over, those before it are closed.
         """
         busy = [mark.closed for number, mark in enumerate(marks) if number not in quiet]
         edge = min(busy) // metric.pane_ms * metric.pane_ms if busy else None
         least = min((marks[number].closed for number in quiet), default=None)
         if least is None or (edge is not None and least >= edge):
-            return None
+            return []
         facts = (edge, signs)
-        known, last = self._last.get(key, (None, None))
+        known, starts = self._last.get(key, (None, []))
         if known != facts:
-            newest = None if edge is None else edge - metric.pane_ms
-            last = self._store.panes.latest(key, range(len(marks)), newest)
-            self._last[key] = facts, last
-        return last
+            starts, before = [], None if edge is None else edge - metric.pane_ms
+            while len(starts) < 2:
+                start = self._store.panes.latest(key, range(len(marks)), before)
+                if start is None:
+                    break
+                starts.append(start)
+                before = start - metric.pane_ms
+            self._last[key] = facts, starts
+        return starts
 
-    def _goal(self, number: int, close: int, latest: int, now: float) -> int | None:
+    def _goal(self, number: int, closing: list[int], latest: int, now: float) -> int | None:
         """Return the event time of a partition's heartbeat; None: it is to wait.
 
-        The partition takes no event time beyond its broker's clock. Where that may not have come so
-        far, a heartbeat for what was reached already (`latest`) tells what time it is there.
+        It closes as much as it can of `closing`, the latest first. The partition takes no event
+        time beyond its broker's clock. Where that may not have come so far, a heartbeat for what
+        was reached already (`latest`) tells what time it is there.
         """
-        if self._brokers.at_least(number, now) >= close:
-            return close
+        reached = self._brokers.at_least(number, now)
+        over = next((close for close in closing if reached >= close), None)
+        if over is not None:
+            return over
         if latest == NEVER or now < self._brokers.asked_at + ASK_AGAIN_SECONDS:
             return None
         self._brokers.asked_at = now

@@ -245,6 +245,21 @@ def test_a_pane_that_is_not_over_for_the_broker_is_waited_for_with_few_messages(
     assert topic.closed() == ARRIVAL + DAY + MINUTE
 
 
+def test_panes_before_one_that_is_not_over_are_closed(topic: Topic) -> None:
+    """One report of now does not hold back what is long over."""
+    topic.broker = ARRIVAL + DAY + 5_000
+    for number, minute in ((0, 0), (2, 3), (1, 7)):
+        topic.report(number, ARRIVAL + minute * MINUTE)
+    topic.report(1, topic.broker)
+    over = ARRIVAL + DAY + MINUTE + LATENESS
+    beats = topic.wait(IDLE_SECONDS + 10)
+    assert topic.broker < over
+    assert topic.closed() == ARRIVAL + 8 * MINUTE
+    assert len(beats) <= 1 + 3, "it asks one broker what time it is, and closes what is over"
+    topic.wait((over - topic.broker) / 1000 + 5)
+    assert topic.closed() == ARRIVAL + DAY + MINUTE
+
+
 def test_a_new_publisher_learns_the_broker_s_clock_from_its_first_heartbeat(
     topic: Topic,
 ) -> None:
