@@ -156,7 +156,8 @@ class Reader:
             That of the second arm.
         **options
             ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
-            by default that of the first. ``of``, ``split``, ``other`` and ``independent`` as in
+            by default that of the first. ``of``, ``split``, ``other``, ``independent`` and ``each``
+            as in
             :class:`aggregator.reading.comparisons.arms.CompareQuery`. All others: fields of
             :class:`aggregator.reading.query.Query`.
 

@@ -141,6 +141,9 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
         return {**super().fields(), "where": conditions(self.where)}
 
 
+Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta, too.")]
+
+
 class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     """What is compared with what."""
 
@@ -162,6 +165,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     weights: Policy | Literal["standard"] | None = None  # type: ignore[assignment]
     split: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     independent: bool | None = None
+    each: Each = False
 
     def fields(self) -> dict[str, Any]:
         """Return what :meth:`aggregator.reading.comparisons.arms.CompareQuery.of_options` takes."""

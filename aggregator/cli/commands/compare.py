@@ -104,6 +104,7 @@ class Split(click.ParamType[float]):
 @click.option(
     "--category", "categories", multiple=True, help="Only this category; may be repeated."
 )
+@click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
 @click.option("--pointwise", is_flag=True, help="Each comparison and category by itself.")
 @click.option(
     "--top", type=click.IntRange(1), help="With --by: so many slices, most reports first."
@@ -149,6 +150,8 @@ def compare(
 def _as_text(found: Compared) -> str:
     query = found.query
     together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
+    if query.each:
+        together += ", three intervals together"
     lines = [
         f"{found.a.metric}: {query.of} of a and b",
         f"a          {_arm(found, 'a')}",
@@ -164,25 +167,40 @@ def _as_text(found: Compared) -> str:
     if found.comparison.warning:
         lines.append(f"warning    {found.comparison.warning}")
     kind = P_VALUES[found.bound]
-    columns = [
-        np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
-        for x in (found.value, found.lower, found.upper, found.p_value)
-    ]
     unit = f" {found.a.window.metric.unit}" if found.a.window.metric.unit else ""
-    finite = [ends for ends in zip(*columns[1:3], strict=True) if np.isfinite(ends).all()]
-    places = common_decimals((low for low, _ in finite), (high for _, high in finite))
-    labels = found.comparison.labels or ("",)
+    suffix = unit if query.of == "difference" else ""
+    ends = _intervals(found.value, found.lower, found.upper, suffix)
+    p_values = np.atleast_1d(np.asarray(found.p_value, dtype=np.float64)).tolist()
+    arms = [
+        _intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
+        for arm in (found.a, found.b)
+    ]
     lines.append("")
-    for label, value, lower, upper, p_value in zip(labels, *columns, strict=True):
-        shown, low, high = (f"{x:.4g}" for x in (value, lower, upper))
-        if np.isfinite([value, lower, upper]).all():
-            shown, low, high = interval([value, lower, upper], places)
-        verdict = "different" if p_value <= query.a.beta else "not decided"
+    for place, label in enumerate(found.comparison.labels or ("",)):
+        verdict = "different" if p_values[place] <= query.a.beta else "not decided"
         name = f"{label}  " if label else ""
-        suffix = unit if query.of == "difference" else ""
-        lines.append(f"{name}{shown}{suffix} in [{low}, {high}], p = {p_value:.2g}: {verdict}")
+        lines.append(f"{name}{ends[place]}, p = {p_values[place]:.2g}: {verdict}")
+        if query.each:
+            lines += [f"  {which} {arm[place]}" for which, arm in zip("ab", arms, strict=True)]
     lines.append(f"p-values: {kind}")
     return "\n".join(lines)
+
+
+def _intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
+    """Return each of several numbers with its bounds, to as many decimals as all of them need."""
+    columns = (
+        np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist() for x in (value, lower, upper)
+    )
+    rows = [*zip(*columns, strict=True)]
+    finite = [row for row in rows if np.isfinite(row[1:]).all()]
+    places = common_decimals((low for _, low, _ in finite), (high for *_, high in finite))
+    found = []
+    for row in rows:
+        shown, low, high = (f"{x:.4g}" for x in row)
+        if np.isfinite(row).all():
+            shown, low, high = interval(row, places)
+        found.append(f"{shown}{suffix} in [{low}, {high}]")
+    return found
 
 
 def _arm(found: Compared, which: str) -> str:

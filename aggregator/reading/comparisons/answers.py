@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.comparisons.arms import ArmAnswer, Compared
+from aggregator.reading.comparisons.arms import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
 from aggregator.reading.slices.answers import Value, values
 from aggregator.timestamps import iso
@@ -19,7 +19,11 @@ P_VALUES = {
 
 
 class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):
-    """One arm of a comparison. Its value has no bounds: only the difference has."""
+    """One arm of a comparison.
+
+    Only the difference has bounds, unless `each` was asked for: `lower` and `upper` then share beta
+    with it.
+    """
 
     metric: str
     where: dict[str, Value]
@@ -27,6 +31,8 @@ class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):
     end: Moment | None = msgspec.field(name="to")
     value: Numbers
     reports: int
+    lower: Numbers | UnsetType = UNSET
+    upper: Numbers | UnsetType = UNSET
 
 
 class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,8 +103,8 @@ def comparison_answer(found: Compared) -> ComparisonAnswer:
         target=query.a.target,
         policy=found.a.window.policy if query.a.weights is None else query.a.weights,
         simultaneous=found.simultaneous,
-        a=_arm(found.a),
-        b=_arm(found.b),
+        a=_arm(found.a, query),
+        b=_arm(found.b, query),
         rest=query.rest,
         warning="" if found.comparison is None else found.comparison.warning,
         chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
@@ -113,12 +119,15 @@ def as_dicts(found: list[Compared]) -> dict[str, Any]:
     return shown
 
 
-def _arm(arm: ArmAnswer) -> ComparedArm:
+def _arm(arm: ArmAnswer, query: CompareQuery) -> ComparedArm:
+    found = arm.estimate
     return ComparedArm(
         metric=arm.metric,
         where=values(arm.where),
         start=iso(arm.window.start_ms),
         end=iso(arm.window.end_ms),
-        value=plain(arm.estimate.value),
-        reports=arm.estimate.reports,
+        value=plain(found.value),
+        reports=found.reports,
+        lower=plain(found.lower) if query.each else UNSET,
+        upper=plain(found.upper) if query.each else UNSET,
     )

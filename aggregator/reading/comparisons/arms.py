@@ -17,7 +17,7 @@ from estimators import Comparison, Estimate, LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD
 from estimators.estimate import Counts, Floats
 
-OWN = ("of", "split", "other", "independent")
+OWN = ("of", "split", "other", "independent", "each")
 """Fields of a :class:`CompareQuery` besides its arms."""
 Read = Callable[[str, Query], Window]
 """Reads a window of a metric."""
@@ -44,6 +44,8 @@ class CompareQuery:
         The planned ratio of reports, a to b, for bounds that hold at all times.
     independent : bool, optional
         See :func:`estimators.compare`.
+    each : bool
+        The arms have bounds, too. All three intervals share beta, so that they hold together.
     """
 
     a: Query
@@ -53,6 +55,12 @@ class CompareQuery:
     of: str = "difference"
     split: float | None = None
     independent: bool | None = None
+    each: bool = False
+
+    @property
+    def intervals(self) -> int:
+        """Over how many intervals of one comparison beta is shared."""
+        return 3 if self.each else 1
 
     @classmethod
     def of_options(
@@ -89,7 +97,10 @@ class CompareQuery:
 
 @dataclasses.dataclass(frozen=True)
 class ArmAnswer:
-    """One arm: its metric, its slice, its window, and its estimate, whose bounds are not shown."""
+    """One arm: its metric, slice and window, and its estimate.
+
+    Its bounds are meant to be seen only if the query says `each`.
+    """
 
     metric: str
     where: Slice
@@ -148,11 +159,12 @@ class Compared:
     def p_value(self) -> float | Floats:
         """Of the hypothesis that both arms are equal; NaN if it is not known.
 
-        Multiplied by the number of comparisons that hold together, as the bounds are.
+        Multiplied by the number of intervals that hold together, as the bounds are.
         """
         if self.comparison is None:
             return math.nan
         shared = self.simultaneous * self.chosen_among * self.query.a.windows
+        shared *= self.query.intervals
         found = self.comparison.p_value * shared
         return min(found, 1.0) if isinstance(found, float) else found.clip(max=1.0)
 
@@ -167,6 +179,15 @@ class Compared:
         found = self.p_value
         least = found if isinstance(found, float) else float(found.min(initial=math.inf))
         return least <= self.query.a.beta
+
+
+@dataclasses.dataclass(frozen=True)
+class Arms:
+    """Two arms as they were read, first arm first: windows, sums of reports, and slices."""
+
+    windows: tuple[Window, Window]
+    sums: tuple[Counts, Counts]
+    where: tuple[Slice, Slice]
 
 
 def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compared]:
@@ -186,10 +207,35 @@ def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compar
         If the arms cannot be compared, with the reason.
     """
     name = LocalMetric.require(metric).name
-    if query.rest:
-        return _with_the_rest(read, name, query)
     if query.a.by:
-        raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
+        return _each_with_the_rest(read, name, query)
+    return [compared(read_arms(read, name, query), query)]
+
+
+def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
+    """Read two arms.
+
+    Parameters
+    ----------
+    read : callable
+        Reads a window of a metric by its name.
+    name : str
+        Of the first arm's metric.
+    query : CompareQuery
+        Without attributes in `by`.
+
+    Raises
+    ------
+    ValueError
+        If the arms cannot be compared, with the reason.
+    """
+    if query.rest:
+        wanted = dict(query.a.conditions)
+        if not wanted:
+            raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
+        window, statistics = _read_slices(read, name, query, tuple(wanted))
+        assert window.grouping is not None  # noqa: S101
+        return _and_the_rest(window, statistics, window.grouping.index(wanted))
     second = query.b
     if not second.has_window:
         a = query.a
@@ -197,50 +243,56 @@ def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compar
     one, two = read(name, query.a), read(query.other or name, second)
     if one.metric is two.metric:
         _check_apart(one, two)
-    return [_compared(one, two, (one.sums, two.sums), (_where(one), _where(two)), query, 1)]
+    return Arms((one, two), (one.sums, two.sums), (_where(one), _where(two)))
 
 
-def _with_the_rest(read: Read, name: str, query: CompareQuery) -> list[Compared]:
-    """Compare a slice, or each one, with the rest of its window."""
-    wanted = dict(query.a.conditions)
-    if not wanted and not query.a.by:
-        raise ValueError("against = 'rest': expected a slice to compare with it: where, or by")
-    if wanted and query.a.by:
+def _each_with_the_rest(read: Read, name: str, query: CompareQuery) -> list[Compared]:
+    """Compare each slice with the rest of its window."""
+    if not query.rest:
+        raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
+    if query.a.where:
         raise ValueError("by and where: expected one of the two, to compare with the rest")
-    read_by = dataclasses.replace(query.a, by=query.a.by or tuple(wanted), where=())
-    window = read(name, read_by)
-    grouping, content = window.grouping, window.content
-    assert grouping is not None  # noqa: S101
-    if not isinstance(content, SliceSums):  # it has expired
-        content = SliceSums(window.metric.zero()[None].repeat(grouping.size, axis=0), None)
-    statistics, total = content.statistics, content.statistics.sum(axis=0)
-    if wanted:
-        groups, together = [grouping.index(wanted)], 1
-    else:
-        reports = [int(window.metric.counts(row).sum()) for row in statistics]
-        groups = grouping.order(reports)[: query.a.top]
-        together = LocalPlan.sharing(window, query.a, reports)
-    return [
-        _compared(
-            window,
-            window,
-            (statistics[group], total - statistics[group]),
-            (grouping.slice(group), {}),
-            query,
-            together,
-        )
-        for group in groups
-    ]
+    window, statistics = _read_slices(read, name, query, tuple(query.a.by))
+    assert window.grouping is not None  # noqa: S101
+    reports = [int(window.metric.counts(row).sum()) for row in statistics]
+    groups = window.grouping.order(reports)[: query.a.top]
+    together = LocalPlan.sharing(window, query.a, reports)
+    return [compared(_and_the_rest(window, statistics, one), query, together) for one in groups]
 
 
-def _compared(
-    one: Window,
-    two: Window,
-    sums: tuple[Counts, Counts],
-    where: tuple[Slice, Slice],
-    query: CompareQuery,
-    simultaneous: int,
-) -> Compared:
+def _read_slices(
+    read: Read, name: str, query: CompareQuery, by: tuple[str, ...]
+) -> tuple[Window, Counts]:
+    """Return a window and the sums of its slices, shape (slices, cells)."""
+    window = read(name, dataclasses.replace(query.a, by=by, where=()))
+    if isinstance(window.content, SliceSums):
+        return window, window.content.statistics
+    assert window.grouping is not None  # noqa: S101
+    return window, window.metric.zero()[None].repeat(window.grouping.size, axis=0)  # expired
+
+
+def _and_the_rest(window: Window, statistics: Counts, group: int) -> Arms:
+    assert window.grouping is not None  # noqa: S101
+    one, total = statistics[group], statistics.sum(axis=0)
+    return Arms((window, window), (one, total - one), (window.grouping.slice(group), {}))
+
+
+def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared:
+    """Compare two arms that were read before.
+
+    Parameters
+    ----------
+    arms : Arms
+    query : CompareQuery
+    simultaneous : int
+        So many comparisons like this one share beta.
+
+    Raises
+    ------
+    ValueError
+        If they cannot be compared, with the reason.
+    """
+    (one, two), sums, where = arms.windows, arms.sums, arms.where
     ask, metrics = query.a, (LocalMetric.require(one.metric), LocalMetric.require(two.metric))
     states = {one.status, two.status}
     status = next((s for s in ("expired", "not_ready", "provisional") if s in states), "final")
@@ -249,15 +301,25 @@ def _compared(
         bound = "fixed" if status == "final" else "anytime"
     policy = one.policy if ask.weights is None else ask.weights
     plain = "uniform" if policy == STANDARD else policy
-    estimates = [
-        metric.estimate(statistic, ask.beta, plain, categories=ask.categories)
-        for metric, statistic in zip(metrics, sums, strict=True)
-    ]
-    few = any(e.reports < m.minimum_reports for e, m in zip(estimates, metrics, strict=True))
     among = chosen_among(one, ask)
     if among > 1 and ask.weights is not None:  # comparisons have one policy more
         policies = distinct_policies(one.metric)
         among = among // policies * (policies + 1)
+    beta = ask.beta / (simultaneous * among * ask.windows * query.intervals)
+    estimates = [
+        metric.estimate(
+            statistic,
+            beta,
+            plain,
+            bound if query.each else "fixed",
+            ask.target if query.each else "population",
+            categories=ask.categories,
+            simultaneous=ask.simultaneous,
+            panes=window.panes,
+        )
+        for metric, statistic, window in zip(metrics, sums, (one, two), strict=True)
+    ]
+    few = any(e.reports < m.minimum_reports for e, m in zip(estimates, metrics, strict=True))
     comparison = None
     if status not in ("expired", "not_ready") and few:
         status = "too_few_reports"
@@ -267,7 +329,7 @@ def _compared(
             *sums,
             of=query.of,
             bound=bound,
-            beta=ask.beta / (simultaneous * among * ask.windows),
+            beta=beta,
             target=ask.target,
             split=query.split if bound == "anytime" else None,
             other=None if metrics[0] is metrics[1] else metrics[1],

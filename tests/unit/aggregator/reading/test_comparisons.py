@@ -97,6 +97,29 @@ def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
     assert found[0].p_value == pytest.approx(min(1, 4 * alone.p_value))
 
 
+@pytest.mark.parametrize("by", [(), ("country",)])
+def test_the_intervals_of_both_arms_share_beta_with_the_difference(
+    reader: Reader, by: tuple[str, ...]
+) -> None:
+    where = () if by else {"country": "DE"}
+    window: dict[str, Any] = {"by": by, "start": START, "end": END}
+    found = reader.compare_all("late", CompareQuery.of_options(where, "rest", **window))[0]
+    query = CompareQuery.of_options(where, "rest", each=True, **window)
+    each = reader.compare_all("late", query)[0]
+    share = 0.05 / 3 / each.simultaneous
+    statistics = sums(reader, country="DE"), sums(reader) - sums(reader, country="DE")
+    for arm, statistic in zip((each.a, each.b), statistics, strict=True):
+        expected = LATE.estimate(statistic, share)
+        assert (arm.estimate.lower, arm.estimate.upper) == (expected.lower, expected.upper)
+    expected_difference = compare(LATE, *statistics, beta=share)
+    assert (each.lower, each.upper) == (expected_difference.lower, expected_difference.upper)
+    assert each.p_value == pytest.approx(
+        min(1, 3 * each.simultaneous * expected_difference.p_value)
+    )
+    assert "lower" not in as_dicts([found])["comparisons"][0]["a"]
+    assert as_dicts([each])["comparisons"][0]["b"]["upper"] == each.b.estimate.upper
+
+
 def test_two_windows_are_compared_and_overlapping_ones_refused(reader: Reader) -> None:
     middle = (EPOCH + DAY) / 1000
     found = reader.compare("late", start=middle, end=END, against_start=START, against_end=middle)
