@@ -228,11 +228,20 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
     """Say what a parameter may be, which the error does not of words and patterns."""
-    if get_origin(kind) is Literal:
-        return meant(str(value), get_args(kind))
+    if words := _words(kind):
+        return meant(str(value), words)
     if kind == Duration:
         return f"expected {durations.EXPECTED}"
     return f"expected {readable(error)}"
+
+
+def _words(kind: Any) -> list[str]:
+    """Return the words that a parameter may be; none if it is no word."""
+    if get_origin(kind) is Literal:
+        return [*get_args(kind)]
+    if get_origin(kind) is Annotated or get_origin(kind) is Union:
+        return [word for one in get_args(kind) for word in _words(one)]
+    return []
 
 
 def _present(kind: Any) -> Any:

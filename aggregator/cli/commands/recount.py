@@ -33,7 +33,8 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
     The command refuses if the log no longer has everything that was counted.
     """
     store, numbers = opened_store(settings), sorted(set(partitions))
-    ends = KafkaLog(settings).ask()
+    owners = {number: recounting.read_owner(store, number) for number in numbers}
+    ends = KafkaLog(settings).ask()  # after the owners: workers count on meanwhile
     if ends.unknown and not accept_loss:
         raise DitherError(
             f"{ends.unknown}: it is unknown whether the log still has everything that was counted. "
@@ -46,7 +47,7 @@ def recount(settings: Settings, partitions: tuple[int, ...], yes: bool, accept_l
             missing = f"{settings.topics.reports!r} has no partition {number}"
             raise click.UsageError(f"{missing}: expected 0 to {max(ends.ranges)}")
         low, high = ends.ranges.get(number, (0, 0))
-        owner = recounting.read_owner(store, number)
+        owner = owners[number]
         why = "" if ends.unknown else recounting.loss(owner, low, high, topic_id)
         losses += [f"partition {number}: {why}"] * bool(why)
         click.echo(f"partition {number}: counted from {_counted(owner)}", err=True)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
+from aggregator.cli.main import cli
 from aggregator.counting import assignment
+from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from tests.services.integration.test_broken_logs import cut
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
@@ -58,3 +61,27 @@ def test_nothing_is_deleted_without_a_yes_or_where_the_log_has_lost_its_beginnin
     accepted = deployment.dither("recount", "0", "--yes", "--accept-loss")
     assert accepted.returncode == 0, accepted.stderr
     assert deployment.store.owner(0) == {}
+
+
+def test_what_is_reported_and_counted_meanwhile_is_not_taken_for_lost(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delay = deployment.metrics["delay"]
+    deployment.produce([(0, batch(delay, [1.0], 1, EPOCH, 1).SerializeToString())])
+    monkeypatch.setattr(assignment, "LOOK_AGAIN_SECONDS", 0.1)
+    with deployment.worker():
+        deployment.wait_until_counted()
+
+        def ask(log: KafkaLog) -> LogEnds:
+            ends = asked(log)
+            deployment.produce([(0, batch(delay, [1.0], 1, EPOCH, 2).SerializeToString())])
+            deployment.wait_until_counted()
+            return ends
+
+        asked = KafkaLog.ask
+        monkeypatch.setattr(KafkaLog, "ask", ask)
+        arguments = ["recount", "0", "--yes", *deployment.flags]
+        found = CliRunner().invoke(cli, arguments)
+        assert found.exit_code == 0, found.output
+        wait_until(lambda: deployment.store.owner(0).get("next") == "2", "it is counted again")
+    assert deployment.verify().verified

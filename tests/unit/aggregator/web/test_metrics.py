@@ -193,6 +193,18 @@ def test_a_question_that_has_no_answer_names_what_was_wrong(
     assert told in problem["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/v1/compare?metric=delay&weights=unifrom", "did you mean 'uniform'? (known: optimal, "),
+        ("/v1/compare?metric=delay&weights=x", "expected one of optimal, paper, proportional, st"),
+        ("/v1/metrics/delay/series?simultaneous=all", "'all': expected points"),
+    ],
+)
+def test_words_of_several_lists_are_told(client: Client, path: str, told: str) -> None:
+    assert told in client.problem(400, path)["detail"]
+
+
 def test_categories_that_are_not_there_name_the_nearest(client: Client) -> None:
     path = "/v1/metrics/carrier/estimate"
     assert "did you mean 'UA'?" in client.problem(400, f"{path}?category=UAA")["detail"]
