@@ -223,10 +223,18 @@ class Comparison:
             for key in sorted(replayed.keys() - known.keys()):
                 detail = "missing in its index: readers leave it out"
                 self._note(self._outcome.differences, key, detail)
+        for key in sorted(stored.keys() & replayed.keys()):
+            self._compare_first(key, stored[key])
         keys = sorted(replayed)
         self._outcome.panes += len(keys)
         for key, found in zip(keys, self._read(keys), strict=True):
             self._compare(key, replayed[key], found)
+
+    def _compare_first(self, key: PaneKey, stored: int) -> None:
+        replayed = self._replay.panes[key].first_offset
+        if stored != replayed:
+            detail = f"opened at offset {stored} by the store, at {replayed} by the log"
+            self._note(self._outcome.differences, key, detail)
 
     def _check_there(self, keys: list[PaneKey]) -> None:
         """Note panes that cannot be compared, and of which there is no statistic at all."""
@@ -317,10 +325,12 @@ class Comparison:
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 detail = "not among the open panes: running totals lack it"
                 self._note(self._outcome.differences, key, detail)
-        for key, (_, _, seen) in self._snapshot.open.items():
+        for key, (first, _, seen) in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
                 continue
+            if first != self._stored.get(key):
+                self._compare_first(key, first)
             if pane.seen != seen:
                 self._note(
                     self._outcome.differences,
@@ -369,7 +379,7 @@ def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
     """Return the panes of a partition that the store knows of, and their first offsets."""
     found: dict[PaneKey, int] = {}
     for grain, metric in store.panes.indexed(number):
-        panes = store.panes.starts(number, grain, metric, None, None)
+        panes = store.panes.starts(number, grain, metric)
         found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
     return found
 

@@ -19,6 +19,12 @@ class Span(NamedTuple):
     start: int | None
     end: int | None
 
+    def has(self, start: int) -> bool:
+        """Return whether a pane that begins at `start` is inside."""
+        return (self.start is None or self.start <= start) and (
+            self.end is None or start < self.end
+        )
+
 
 def spans(
     metric: Metric,

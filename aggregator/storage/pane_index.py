@@ -26,10 +26,8 @@ class PaneIndex:
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
 
-    def starts(
-        self, partition: int, grain: str, metric: str, start: int | None, end: int | None
-    ) -> dict[int, int]:
-        """Return the panes of a metric that begin in [start, end), and their first offsets.
+    def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
+        """Return the panes of a metric, and their first offsets.
 
         Parameters
         ----------
@@ -38,14 +36,21 @@ class PaneIndex:
         grain : {"pane", "hour", "day"}
         metric : str
             Name and revision, as in keys.
-        start, end : int, optional
-            Ms since the epoch; None: without an edge.
+
+        Raises
+        ------
+        StateUnreadable
+            If a pane is at another place in the index than its start, so that windows miss it.
         """
-        low = "-inf" if start is None else start
-        high = "+inf" if end is None else f"({end}"
         key = self._index(partition, grain, metric)
-        (found,) = self._commands.ask([("ZRANGEBYSCORE", key, low, high)])
-        return dict(parsing.start(key, member) for member in found)
+        (found,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
+        panes = {}
+        is_paired = all(isinstance(one, list | tuple) for one in found)  # RESP3
+        for member, score in found if is_paired else zip(found[::2], found[1::2], strict=True):
+            start, panes[start] = parsing.start(key, member)
+            if float(score) != start:
+                raise StateUnreadable(key, f"{start} at {float(score):.17g}", "it at its start")
+        return panes
 
     def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
         """Return a metric's panes in spans of partitions: in one round trip, in their order.
@@ -89,6 +94,8 @@ class PaneIndex:
             starts = [parsing.start(key, member)[0] for member in members]
             if len(starts) > len(set(starts)):
                 raise StateUnreadable(key, "two of a pane", "every pane once")
+            if any(not span.has(start) for start in starts):
+                raise StateUnreadable(key, "a pane at another place", "it at its start")
             found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
         return found
 

@@ -55,7 +55,7 @@ def secrets(deployment: Deployment) -> dict[str, list[bytes]]:
         for partition in range(deployment.partitions):
             prefix = tag(deployment.topic, partition)
             for grain in ("pane", *GRAINS_MS, "total"):
-                for start in deployment.store.panes.starts(partition, grain, key, None, None):
+                for start in deployment.store.panes.starts(partition, grain, key):
                     place = PaneKey(grain, key, start)
                     raw: Any = deployment.store.client.get(f"{prefix}:{place}")
                     vector = np.frombuffer(raw, "<i8")

@@ -102,6 +102,27 @@ def test_one_removed_report_is_named_with_its_partition_and_pane(counted: Deploy
     assert key.decode().split("}:")[1] in found.stdout
 
 
+@pytest.mark.parametrize("altered", ["place", "offset", "open"])
+def test_a_pane_with_another_place_or_first_offset_is_named(
+    counted: Deployment, altered: str
+) -> None:
+    client: Any = counted.store.client
+    if altered == "open":
+        key = next(client.scan_iter(f"{{dither:{counted.topic}:*}}:open"))
+        member = next(one for one in client.smembers(key) if one.startswith(b"pane:delay@"))
+        client.srem(key, member)
+        client.sadd(key, member + b"7")
+    else:
+        key = next(client.scan_iter(f"{{dither:{counted.topic}:*}}:index:pane:delay@*"))
+        ((member, start),) = client.zrange(key, 0, 0, withscores=True)
+        client.zrem(key, member)
+        moved = start + 60_000 if altered == "place" else start
+        client.zadd(key, {member if altered == "place" else member + b"7": moved})
+    (difference,) = counted.verify().differences
+    told = "expected it at its start" if altered == "place" else "7 by the store, at "
+    assert told in difference.detail
+
+
 def test_a_missing_pane_and_an_invented_one_are_both_named(counted: Deployment) -> None:
     client: Any = counted.store.client
     key = pane_keys(counted, "pane:carrier@*")[0]

@@ -214,3 +214,13 @@ def test_no_window_is_answered_of_an_index_that_has_a_pane_twice(store: Store) -
     store.client.zadd(f"{PREFIX}:index:pane:{KEY}", {f"{start}:999": start})
     with pytest.raises(StateUnreadable, match=r"two of a pane"):
         Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
+
+
+def test_no_window_is_answered_with_a_pane_at_another_place_of_its_index(store: Store) -> None:
+    counted(store)
+    client: Any = store.client
+    index = f"{PREFIX}:index:pane:{KEY}"
+    (last,) = client.zrange(index, -1, -1)
+    client.zadd(index, {last: EPOCH + MINUTE})
+    with pytest.raises(StateUnreadable, match=r"at another place"):
+        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
