@@ -20,13 +20,14 @@ from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric
 
 Direction = Literal["any", "up", "down"]
-SHIFTS: Floats = np.ldexp(1.0, -np.arange(11))
-"""The shifts of theta that there is a bet on, in each direction."""
+FEWEST_SHIFTS = 11
+"""In each direction there is a bet on the shifts 1, 1/2, 1/4, ... of theta: so many of them, or as
+many as there are down to the standard error of the baseline."""
 BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 """Over the standard error of the baseline."""
 MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
-_HEADER = struct.Struct("<4s8sIqd")
+_HEADER = struct.Struct("<4s8sIIqdd")
 _MAGIC = b"SR2\0"
 
 
@@ -90,6 +91,8 @@ class Detector:
     ----------
     shares : tuple of float
         The share of each level; empty if the baseline is stated.
+    shifts : ndarray of float64
+        The shifts of theta that there is a bet on, in each direction.
     precision : float or None
         The inverse variance of the last pane that was evidence, on the scale of theta, if it has
         the baseline's mean.
@@ -162,6 +165,8 @@ class Detector:
             middle, scale = middle + scale / 2, scale / 2
         self._unit, self.least = (middle, scale), least
         self.precision: float | None = None
+        self._scale: float | None = None
+        self.shifts = np.ldexp(1.0, -np.arange(FEWEST_SHIFTS))
         self.baseline_precision: float | None = None
         self.shares: tuple[float, ...] = ()
         self._reports: int | None = None
@@ -174,9 +179,9 @@ class Detector:
         meaning = (metric.revision, alpha, baseline_value, direction, float(least), category)
         told = repr(meaning).encode() + (b"" if baseline is None else baseline.tobytes())
         self._mark = hashlib.blake2b(told, digest_size=8).digest()
-        bets = (len(self._signs), self._points.size, SHIFTS.size)
+        bets = (len(self._signs), self._points.size, self.shifts.size)
         self._bets = EValues(np.full(bets, -np.inf), np.zeros(bets))
-        self._run = np.full((len(self._signs), SHIFTS.size), -np.inf)
+        self._run = np.full((len(self._signs), self.shifts.size), -np.inf)
         self._since = np.zeros(self._run.shape, dtype=np.int64)
         self._panes = 0
 
@@ -203,7 +208,10 @@ class Detector:
         assert whole is not None  # noqa: S101
         self._known, self._reports = float(np.clip(whole.mean, -1, 1)), reports
         self.baseline_precision = 1 / whole.variance(self._known)
-        self._points = evidence.points_around(self._known, self.baseline_precision**-0.5)
+        error = self.baseline_precision**-0.5
+        useful = max(FEWEST_SHIFTS, 1 + math.ceil(-math.log2(error)))
+        self.shifts = np.ldexp(1.0, -np.arange(useful))
+        self._points = evidence.points_around(self._known, error)
         self._centre = int(np.searchsorted(self._points, self._known))
         tilts = BASELINE_TILTS * math.sqrt(whole.precision)
         sides = [whole.e_values(self._points, tilts, sign) for sign in (1, -1)]
@@ -213,7 +221,12 @@ class Detector:
     @property
     def bets(self) -> int:
         """How many bets share the evidence: shifts and directions."""
-        return len(self._signs) * SHIFTS.size
+        return len(self._signs) * self.shifts.size
+
+    @property
+    def tilts(self) -> Floats | None:
+        """What the last pane's sum was multiplied by, for each shift."""
+        return None if self._scale is None else self.shifts * self._scale
 
     @property
     def scale(self) -> float:
@@ -238,11 +251,10 @@ class Detector:
         pane = PaneMean.of(self.metric, statistic, self._shares, self._category)
         if pane is None:
             return self._step(informative=False)
-        self.precision = 1 / pane.variance(self._known)
+        self.precision, self._scale = 1 / pane.variance(self._known), pane.precision
+        tilts, least = self.shifts * pane.precision, self.least / self.scale
         for row, sign in enumerate(self._signs):
-            found = pane.e_values(
-                self._points, SHIFTS * pane.precision, sign, self.least / self.scale
-            )
+            found = pane.e_values(self._points, tilts, sign, least)
             before = EValues(self._bets.log[row], self._bets.slope[row])
             self._bets.log[row], self._bets.slope[row] = evidence.after(before, found)
             anew = self._run[row] <= 0
@@ -269,8 +281,9 @@ class Detector:
 
     def state(self) -> bytes:
         """Return all that the panes have changed."""
-        precision = math.nan if self.precision is None else self.precision
-        header = _HEADER.pack(_MAGIC, self._mark, self._points.size, self._panes, precision)
+        _, points, shifts = self._bets.log.shape
+        known = [math.nan if x is None else x for x in (self.precision, self._scale)]
+        header = _HEADER.pack(_MAGIC, self._mark, points, shifts, self._panes, *known)
         return header + b"".join(part.tobytes() for part in self._arrays)
 
     @property
@@ -295,11 +308,12 @@ class Detector:
             raise ValueError(
                 f"a state of {len(state)} bytes: expected one of this detector, {size}"
             )
-        magic, mark, points, panes, precision = _HEADER.unpack_from(state)
-        if (magic, mark, points) != (_MAGIC, self._mark, self._points.size):
+        magic, mark, *shape, panes, precision, scale = _HEADER.unpack_from(state)
+        if (magic, mark, *shape) != (_MAGIC, self._mark, *self._bets.log.shape[1:]):
             raise ValueError("a state of another detector: expected one of this detector")
         at = _HEADER.size
         for each in self._arrays:
             each[...] = np.frombuffer(state, each.dtype, each.size, at).reshape(each.shape)
             at += each.nbytes
-        self._panes, self.precision = panes, None if math.isnan(precision) else precision
+        self._panes = panes
+        self.precision, self._scale = (None if math.isnan(x) else x for x in (precision, scale))

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 
-from estimators.alarms.detector import Detector
+from estimators.alarms.detector import BASELINE_TILTS, Detector
 
 POWER_Z = 1.2816
 """The 90% quantile of the normal law."""
+BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 
 def smallest_shift(detector: Detector, panes: int) -> float | None:
     """Return about how large a move has to be to be seen within so many panes, with 90%.
-
-    By the normal law: a bet at the right shift x gains n V x^2 / 2 in n panes, give or take x
-    sqrt(n V); it has to reach what an alarm needs, and what the mixture over shifts and the
-    baseline cost. The baseline's own error adds to that of the panes.
 
     Parameters
     ----------
@@ -26,16 +23,24 @@ def smallest_shift(detector: Detector, panes: int) -> float | None:
     Returns
     -------
     float or None
-        In the metric's unit; None before the first pane with evidence.
+        In the metric's unit; None before the first pane with evidence, and if no move within the
+        range is so large.
+
+    Notes
+    -----
+    By the normal law. Let P be the precision of all these panes, or of their difference from an
+    estimated baseline. A bet on the shift x gains P (x delta - x^2 / 2) at a move of delta, give or
+    take x sqrt(P). It has to reach what an alarm needs, and what it costs that other bets share the
+    stake. In simulations, 84% to 99% of such moves are seen.
     """
-    if detector.precision is None or panes < 1:
+    if detector.precision is None or detector.tilts is None or panes < 1:
         return None
-    known = detector.baseline_precision
-    total = panes * detector.precision
-    if known is not None:
-        total = 1 / (1 / total + 1 / known)
-    cost = detector.needed + math.log(detector.bets)
-    if known is not None:
-        cost += math.log(10.0)
-    reached = (POWER_Z + math.sqrt(POWER_Z**2 + 2 * cost)) / math.sqrt(total)
-    return detector.scale * reached + detector.least
+    cost, precision = detector.needed + math.log(detector.bets), panes * detector.precision
+    if detector.baseline_precision is not None:
+        precision = 1 / (1 / precision + 1 / detector.baseline_precision)
+        cost += math.log(BASELINE_BETS)
+    shifts = detector.tilts / detector.precision
+    reached = shifts / 2 + cost / (precision * shifts) + POWER_Z / math.sqrt(precision)
+    low, high = detector.metric.domain.ends
+    found = detector.scale * float(reached.min()) + detector.least
+    return found if found <= high - low else None

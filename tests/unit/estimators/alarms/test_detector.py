@@ -1,0 +1,336 @@
+"""A detector sees moves soon, raises fewer false alarms than it promises, and can be continued."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from estimators.alarms import Detector, smallest_shift
+from estimators.alarms.panes import PaneMean
+from tests.support.reports.alarm_tables import PANE, RATES, delays, false_alarms, metric
+from tests.support.reports.alarm_tables import contrast as contrasts
+from tests.support.reports.alarm_tables import pane as draw
+
+if TYPE_CHECKING:
+    from estimators.alarms import Step
+    from estimators.estimate import Counts
+
+ONE = metric((1.0,))
+MANY = metric()
+
+
+def panes(mean: float, number: int, seed: int = 1, one: Any = MANY) -> list[Counts]:
+    rng = np.random.default_rng(seed)
+    return [draw(one, rng, PANE, mean) for _ in range(number)]
+
+
+def summed(statistics: list[Counts]) -> Counts:
+    result: Counts = np.sum(statistics, axis=0)
+    return result
+
+
+def taken(detector: Detector, statistics: list[Counts]) -> list[Step]:
+    return [detector.update(each) for each in statistics]
+
+
+@pytest.fixture
+def detector() -> Detector:
+    return Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)))
+
+
+# -- False alarms ----------------------------------------------------------------------------------
+
+
+def test_drifting_mixes_raise_fewer_alarms_than_promised_whatever_values_go_with_them() -> None:
+    alpha, series, length = 0.05, 20, 100
+    found = false_alarms(5, alpha, series, length, (0.3, 0.25, 0.2, 0.15, 0.1))
+    assert found <= alpha * series * length / 2
+
+
+def test_without_shares_a_drifting_mix_would_be_a_move() -> None:
+    means = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
+    rng, mix = np.random.default_rng(4), np.array([1, 2, 3, 4, 5]) / 15
+    first, last = (draw(MANY, rng, rng.multinomial(200_000, x), means) for x in (mix, mix[::-1]))
+    shares = np.array(Detector(MANY, 0.05, baseline=first).shares)
+    optimal = [PaneMean.of(MANY, x, None, None) for x in (first, last)]
+    standard = [PaneMean.of(MANY, x, shares, None) for x in (first, last)]
+    for one, error in ((optimal, 7), (standard, 0)):
+        before, after = one
+        assert before is not None
+        assert after is not None
+        away = abs(after.mean - before.mean) / (1 / before.precision + 1 / after.precision) ** 0.5
+        assert abs(away - error) < 2.5
+
+
+@pytest.mark.parametrize("least", [0.0, 0.05])
+def test_a_stated_value_is_kept_to_its_promise_up_to_the_least_move(least: float) -> None:
+    rng, alarms = np.random.default_rng(2), 0
+    for _ in range(30):
+        detector = Detector(ONE, 0.05, baseline_value=0.3, least=least)
+        alarms += sum(detector.update(draw(ONE, rng, PANE, 0.3 + least)).raised for _ in range(100))
+    assert 0 < alarms <= 0.05 * 3000
+
+
+# -- Delays ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("baseline", "shift", "expected"), [(0, 4, 2.0), (168, 2, 8.4), (168, 4, 2.6)]
+)
+def test_moves_are_seen_as_soon_as_measured(baseline: int, shift: int, expected: float) -> None:
+    assert np.mean(delays(baseline, shift, RATES[0], 200)) <= 1.15 * expected
+
+
+@pytest.mark.parametrize("baseline", [0, 28])
+def test_the_smallest_shift_is_mostly_seen_and_half_of_it_is_mostly_not(baseline: int) -> None:
+    rng, seen = np.random.default_rng(8), {1.0: 0, 0.5: 0}
+    for _ in range(40):
+        for part in seen:
+            known = draw(MANY, rng, PANE * baseline, 0.2) if baseline else None
+            stated = None if baseline else 0.2
+            one = Detector(MANY, 1e-3, baseline=known, baseline_value=stated)
+            assert smallest_shift(one, 3) is None
+            one.update(draw(MANY, rng, PANE, 0.2))
+            move = smallest_shift(one, 3)
+            assert move is not None
+            moved = 0.2 + part * move
+            seen[part] += any(one.update(draw(MANY, rng, PANE, moved)).raised for _ in range(3))
+    assert seen[1.0] >= 0.8 * 40
+    assert seen[0.5] <= 0.4 * 40
+
+
+def test_a_move_beyond_the_range_is_not_promised_to_be_seen() -> None:
+    tiny = Detector(ONE, 1e-3, baseline_value=0.0)
+    tiny.update(draw(ONE, np.random.default_rng(1), 20, 0.0))
+    assert smallest_shift(tiny, 1) is None
+
+
+def test_an_alarm_says_the_direction_and_when_it_began(detector: Detector) -> None:
+    before, after = panes(0.2, 10, 2), panes(0.12, 10, 3)
+    assert not any(step.raised for step in taken(detector, before))
+    steps = taken(detector, after)
+    first = next(number for number, step in enumerate(steps, 1) if step.raised)
+    step = steps[first - 1]
+    assert step.direction == "down"
+    assert step.since is not None
+    assert abs(step.since - first) <= 1
+    assert step.evidence >= step.needed == pytest.approx(math.log(1000), abs=1e-5)
+    assert steps[0].since is None is steps[0].direction
+
+
+def test_after_an_alarm_it_begins_again_against_the_same_baseline(detector: Detector) -> None:
+    moved, still = panes(0.4, 1), panes(0.2, 1, 5)
+    assert [step.raised for step in taken(detector, [*moved, *still, *moved])] == [1, 0, 1]
+
+
+def test_only_moves_in_the_direction_count() -> None:
+    known = summed(panes(0.2, 28))
+    for direction, mean in (("up", 0.1), ("down", 0.3)):
+        one = Detector(MANY, 1e-3, baseline=known, direction=direction)  # type: ignore[arg-type]
+        assert not any(step.raised for step in taken(one, panes(mean, 20, 2)))
+        assert any(step.raised for step in taken(one, panes(0.4 - mean, 20, 2)))
+
+
+def test_a_move_of_at_most_the_least_is_none() -> None:
+    known = summed(panes(0.2, 100))
+    raised = [
+        any(step.raised for step in taken(one, panes(0.26, 20, 2)))
+        for one in (Detector(MANY, 1e-3, baseline=known, least=x) for x in (0.07, 0.01))
+    ]
+    assert raised == [False, True]
+
+
+# -- The least evidence over every baseline --------------------------------------------------------
+
+
+@pytest.mark.parametrize("moved", [0.3, 0.36, 0.5])
+def test_the_evidence_is_at_most_that_against_any_baseline_and_hardly_below(moved: float) -> None:
+    """The law of one level is exact, so that evidence is computed for each theta by itself."""
+    known, later = draw(ONE, np.random.default_rng(1), 40_000, 0.3), panes(moved, 4, 2, ONE)
+    detector = Detector(ONE, 1e-99, baseline=known)
+    found = taken(detector, later)[-1].evidence
+    theta = np.linspace(-1, 1, 20_001)
+
+    def log(statistic: Counts, tilts: Any, sign: int) -> Any:
+        counted = PaneMean.of(ONE, statistic, np.ones(1), None)
+        assert counted is not None
+        assert counted.arm.law is not None
+        return np.stack(
+            [
+                tilt * sign * counted.mean
+                - counted.arm.law.cumulant(sign * theta, np.full(theta.size, tilt)).value
+                for tilt in tilts
+            ]
+        )
+
+    precision = [1 / float(contrasts(ONE)[0]) ** -2 * n for n in (40_000, PANE)]
+    tilts = np.sqrt(precision[0]) * np.array([0.5, 1, 2, 4, 8])
+    of_known = np.concatenate([log(known, tilts, sign) for sign in (1, -1)])
+    bets = np.full((22, theta.size), -np.inf)
+    for statistic in later:
+        gains = [log(statistic, precision[1] * np.ldexp(1.0, -np.arange(11)), s) for s in (1, -1)]
+        bets = np.logaddexp(bets, 0) + np.concatenate(gains)
+    direct = np.logaddexp.reduce(of_known) - math.log(10) + np.logaddexp.reduce(bets) - math.log(22)
+    assert 0.98 * direct.min() - 0.1 <= found <= direct.min() + 1e-9
+
+
+def test_a_metric_with_a_baseline_of_billions_has_bets_on_moves_that_are_as_small() -> None:
+    rng = np.random.default_rng(3)
+    known = draw(ONE, rng, 10**9, 0.0)
+    detector = Detector(ONE, 1e-3, baseline=known)
+    assert detector.shifts[-1] < 2.0**-13
+    steps = [detector.update(draw(ONE, rng, 10**8, 4e-4)) for _ in range(30)]
+    assert any(step.raised and step.direction == "up" for step in steps)
+
+
+# -- Panes without evidence, and shares ------------------------------------------------------------
+
+
+def test_a_pane_that_lacks_a_level_with_a_share_is_no_evidence(detector: Detector) -> None:
+    before = taken(detector, panes(0.25, 1, 2))[0]
+    lacking = panes(0.9, 1)[0].copy()
+    MANY.table(lacking)[-1] = 0
+    for empty in (lacking, MANY.zero()):
+        step = detector.update(empty)
+        assert not step.informative
+        assert step.evidence == before.evidence
+    assert before.informative
+    assert not detector.update(panes(0.2, 1, 3)[0]).raised
+
+
+def test_before_the_first_evidence_there_is_none() -> None:
+    step = Detector(MANY, 1e-3, baseline_value=0.0).update(MANY.zero())
+    assert (step.evidence, step.raised, step.informative) == (-math.inf, False, False)
+
+
+def test_shares_are_those_of_the_baseline_and_rare_levels_have_none() -> None:
+    counts = np.array([10, 1000, 1000, 1000, 1000])
+    known = draw(MANY, np.random.default_rng(1), counts, 0.2)
+    shares = Detector(MANY, 1e-3, baseline=known).shares
+    assert shares[0] == 0
+    assert sum(shares) == pytest.approx(1)
+    weights = counts * contrasts(MANY) ** 2
+    assert shares[1:] == pytest.approx(weights[1:] / weights[1:].sum())
+
+
+def test_the_baseline_is_told_in_the_metrics_unit() -> None:
+    value, reports = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28))).baseline_estimate
+    assert value == pytest.approx(0.2, abs=0.02)
+    assert reports == 28 * PANE
+    assert Detector(MANY, 1e-3, baseline_value=-0.5).baseline_estimate == (-0.5, None)
+
+
+# -- State -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_a_detector_that_is_restored_before_every_pane_goes_on_bit_for_bit(stated: bool) -> None:
+    made: dict[str, Any] = {"baseline_value": 0.2} if stated else {"baseline": panes(0.2, 1)[0]}
+    statistics = [*panes(0.2, 20, 2), MANY.zero(), *panes(0.35, 10, 3)]
+    whole = Detector(MANY, 1e-3, **made)
+    steps, state = taken(whole, statistics), Detector(MANY, 1e-3, **made).state()
+    assert any(step.raised for step in steps)
+    for statistic, step in zip(statistics, steps, strict=True):
+        again = Detector(MANY, 1e-3, **made)
+        again.restore(state)
+        assert again.update(statistic) == step
+        state = again.state()
+    assert state == whole.state()
+    assert smallest_shift(again, 5) == smallest_shift(whole, 5)
+
+
+def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector) -> None:
+    hours = panes(0.25, 24, 6)
+    other = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)[::-1]))
+    assert detector.update(summed(hours)) == other.update(summed(hours[::-1]))
+    assert detector.state() == other.state()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"alpha": 1e-4},
+        {"least": 0.1},
+        {"direction": "up"},
+        {"baseline": panes(0.2, 1, 9)[0]},
+        {"metric": metric((1.0, 2.0, 3.0, 4.0, 5.0))},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_the_state_of_another_detector_is_refused(changed: dict[str, Any]) -> None:
+    given = {"metric": MANY, "alpha": 1e-3, "baseline": panes(0.2, 1)[0], **changed}
+    mine = Detector(MANY, 1e-3, baseline=panes(0.2, 1)[0])
+    with pytest.raises(ValueError, match="expected one of this detector"):
+        mine.restore(Detector(**given).state())
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"x", bytes(100)])
+def test_what_is_no_state_is_refused_and_changes_nothing(detector: Detector, spoilt: bytes) -> None:
+    detector.update(panes(0.2, 1)[0])
+    state = detector.state()
+    for each in (spoilt, bytes(len(state)), state[:-1], state + b"\0"):
+        with pytest.raises(ValueError, match="expected one of this detector"):
+            detector.restore(each)
+    assert detector.state() == state
+    assert len(state) < 16_000
+
+
+# -- What a detector is made of --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "one of the two"),
+        ({"baseline_value": 0.1, "baseline": MANY.zero()}, "one of the two"),
+        ({"baseline": MANY.zero()}, "no reports"),
+        ({"baseline_value": 1.5}, "from -1 to 1"),
+        ({"baseline_value": 0.1, "alpha": 0.0}, "rate between 0 and 1"),
+        ({"baseline_value": 0.1, "least": -1.0}, "0 or more"),
+        ({"baseline_value": 0.1, "category": 0}, "none else"),
+    ],
+)
+def test_what_makes_no_detector_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Detector(**{"metric": MANY, "alpha": 1e-3, **given})
+
+
+def test_an_e_value_has_a_mean_of_one_at_most_whatever_the_means_of_the_levels() -> None:
+    """By enumeration: two levels of three and four reports, bets against a weighted mean."""
+    two, shares, counts = metric((0.5, 2.0)), np.array([0.3, 0.7]), np.array([3, 4])
+    theta, tilts = np.array([-0.9, -0.2, 0.1, 0.6, 1.0]), np.array([0.1, 0.5, 2.0])
+    worst = 0.0
+    for sign in (1, -1):
+        for low in (-1.0, -0.3, 0.2, 0.8, 1.0):
+            for high in (-1.0, -0.5, 0.1, 0.7, 1.0):
+                mean = shares @ np.array([low, high])
+                chance = (1 + contrasts(two) * np.array([low, high])) / 2
+                total = np.zeros((theta.size, tilts.size))
+                slid = np.zeros_like(total)
+                for ones in np.ndindex(4, 5):
+                    statistic = two.zero()
+                    table = two.table(statistic)
+                    table[:, 0], table[:, 1] = counts, ones
+                    found = PaneMean.of(two, statistic, shares, None)
+                    assert found is not None
+                    log, slope = found.e_values(theta, tilts, sign)
+                    likely = float(np.prod(binom.pmf(ones, counts, chance)))
+                    total += likely * np.exp(log)
+                    slid += likely * np.exp(log + slope * (mean - theta)[:, None])
+                beyond = sign * (mean - theta) <= 0
+                assert (total[beyond] <= 1 + 1e-12).all()
+                assert (slid <= 1 + 1e-12).all()
+                worst = max(worst, float(slid.max()))
+    assert worst > 0.99
+
+
+@pytest.mark.parametrize("category", [None, -1, 10])
+def test_a_metric_with_named_numbers_needs_one_of_them(category: int | None) -> None:
+    from tests.support.reports.cases import metric_for
+
+    with pytest.raises(ValueError, match="expected one for a metric with named numbers"):
+        Detector(metric_for("grr"), 1e-3, baseline_value=0.1, category=category)
