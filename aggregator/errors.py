@@ -97,6 +97,20 @@ class PaneExpired(DitherError):  # noqa: N818
         super().__init__(f"a part of {metric!r} has expired: the pane that begins at {start_ms}")
 
 
+class UnknownComparison(DitherError):  # noqa: N818
+    """A comparison that metrics.toml does not define.
+
+    Parameters
+    ----------
+    name, meant : str
+        As of an :class:`UnknownMetric`.
+    """
+
+    def __init__(self, name: str, meant: str) -> None:
+        self.name = name
+        super().__init__(f"comparison {name!r} is not defined in metrics.toml: {meant}")
+
+
 class UnknownMetric(DitherError):  # noqa: N818
     """A metric that metrics.toml does not define.
 

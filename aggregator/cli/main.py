@@ -24,6 +24,7 @@ GROUPS = {
         "estimate": "Show a metric's estimate and its bounds.",
         "watch": "Follow a metric's estimate and its bounds.",
         "compare": "Compare two slices, windows or metrics.",
+        "comparisons": "Show how the comparisons of the definitions stand.",
         "alarms": "Show whether metrics have moved from their baselines.",
         "slices": "List which slices of a metric have reports.",
         "metrics": "List the metrics and how many reports are counted.",

@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any, ClassVar, Final, Literal, NoReturn, Self, TypeVar, get_t
 import msgspec
 from msgspec import structs
 
-from estimators import DefinitionError, LocalMetric, Metric, load_metrics
+from estimators import DefinitionError, LocalMetric, Metric, compare, load_metrics
 from estimators.alarms import check_watchable
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
@@ -319,6 +320,11 @@ def _grain(metric: LocalMetric, *, sliced: bool) -> tuple[int, str]:
     return metric.pane_ms, f"the pane of metric {metric.name!r}, {metric.pane}"
 
 
+def step_ms(*metrics: LocalMetric) -> int:
+    """Return the shortest stretch of which there are sums of slices of several metrics, in ms."""
+    return math.lcm(*(_grain(metric, sliced=True)[0] for metric in metrics))
+
+
 def _comparison(name: str, table: _Comparison, checks: _Checks) -> ComparisonDefinition:
     metric = checks.metric("metric")
     other = metric if table.other is None else checks.metric("other")
@@ -341,11 +347,29 @@ def _comparison(name: str, table: _Comparison, checks: _Checks) -> ComparisonDef
         split = float(parts[1]) / float(parts[2])
     if not 0 < table.beta < 1:
         checks.refuse("beta", "a probability between 0 and 1")
-    grains = [_grain(each, sliced=True) for each in (metric, other)]
+    if other.memoized:
+        checks.refuse(
+            "other", "a metric that is not memoized: its panes repeat each other's answers"
+        )
+    categories = checks.categories(metric)
+    try:
+        compare(
+            metric,
+            metric.zero(),
+            other.zero(),
+            table.of,
+            "anytime",
+            other=None if other is metric else other,
+            independent=table.independent,
+            categories=categories,
+        )
+    except ValueError as error:
+        checks.refuse("of" if str(error).startswith("of ") else "other", str(error))
+    _, grain = max(_grain(each, sliced=True) for each in (metric, other))
     return ComparisonDefinition(
         name=name,
         metric=table.metric,
-        start_ms=checks.start(*max(grains)),
+        start_ms=checks.start(step_ms(metric, other), grain),
         where=where,
         against=REST if is_rest else against,
         other=table.other,
@@ -353,7 +377,7 @@ def _comparison(name: str, table: _Comparison, checks: _Checks) -> ComparisonDef
         split=split,
         beta=table.beta,
         independent=table.independent,
-        categories=checks.categories(metric),
+        categories=categories,
     )
 
 

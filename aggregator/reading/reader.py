@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
+from aggregator.config.live_metrics import watches
 from aggregator.config.watches import REST
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.comparisons.arms import Compared, CompareQuery, compare_arms
+from aggregator.reading.comparisons.living import Living, definition_of, living
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
@@ -195,6 +197,38 @@ class Reader:
         if query.other is not None:
             self.metric(query.other)
         return compare_arms(self.window, self.metric(name), query)
+
+    def comparison(self, name: str, *, each: bool = False) -> Living:
+        """Return how a comparison of the definitions stands now.
+
+        Parameters
+        ----------
+        name : str
+        each : bool
+            Whether both arms have bounds, too, which share beta.
+
+        Returns
+        -------
+        Living
+            With ``value``, ``lower``, ``upper``, ``p_value``, ``decided`` and ``decided_at``.
+
+        Raises
+        ------
+        UnknownComparison
+            Naming the nearest known one.
+        """
+        return living(self, definition_of(self.metrics, name), each=each)
+
+    def comparisons(self, *, each: bool = False) -> list[Living]:
+        """Return how all comparisons of the definitions stand now.
+
+        Parameters
+        ----------
+        each : bool
+            As for :meth:`comparison`.
+        """
+        known = watches(self.metrics).comparisons.values()
+        return [living(self, one, each=each) for one in known]
 
     @staticmethod
     def answer(window: Window, query: Query = EVERYTHING) -> Estimate:

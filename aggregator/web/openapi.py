@@ -128,12 +128,12 @@ def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _path_parameter(name: str, names: list[str]) -> dict[str, Any]:
-    examples = {one: {"value": one} for one in names[:5]}
+    examples = {one: {"value": one} for one in names[:5]} if name == "name" else {}
     return {
         "name": name,
         "in": "path",
         "required": True,
-        "description": "A metric's name.",
+        "description": f"A {'metric' if name == 'name' else name}'s name.",
         "schema": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,63}$"},
         **({"examples": examples} if examples else {}),
     }

@@ -178,6 +178,12 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
         return found
 
 
+class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """Query parameters of a comparison of the definitions."""
+
+    each: Each = False
+
+
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """Query parameters of a series."""
 

@@ -7,12 +7,15 @@ from starlette.responses import Response
 
 from aggregator.alarms.answers import AlarmsAnswer
 from aggregator.alarms.standing import all_alarms
+from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.reading.comparisons.arms import CompareQuery
+from aggregator.reading.comparisons.living import LivingAnswer, LivingAnswers, living_answer
 from aggregator.web.http.problem_responses import asking
 from aggregator.web.operations import Content, Operation, as_json
-from aggregator.web.queries import CompareParameters, parse
+from aggregator.web.queries import CompareParameters, LivingParameters, parse
 from aggregator.web.service_context import Service
+from producers.gateway.problems import Problem
 
 
 @Operation(
@@ -41,6 +44,51 @@ async def compare(service: Service, request: Request) -> Response:
 
 @Operation(
     method="GET",
+    path="/v1/comparisons",
+    summary="How all comparisons of the definitions stand.",
+    query=LivingParameters,
+    answers={200: Content("Every comparison of the definitions.", LivingAnswers)},
+    problems=(400, 503),
+)
+async def comparisons(service: Service, request: Request) -> Response:
+    """Answer with all comparisons of the definitions."""
+    with asking():
+        each = parse(request, LivingParameters).each
+
+    def compute() -> LivingAnswers:
+        found = service.reader.comparisons(each=each)
+        return LivingAnswers(comparisons=[living_answer(one) for one in found])
+
+    return as_json(await service.compute(compute))
+
+
+@Operation(
+    method="GET",
+    path="/v1/comparisons/{comparison}",
+    summary="How a comparison of the definitions stands, and how it stood before.",
+    query=LivingParameters,
+    answers={200: Content("The comparison.", LivingAnswer)},
+    problems=(400, 404, 503),
+)
+async def comparison(service: Service, request: Request) -> Response:
+    """Answer with a comparison of the definitions."""
+    with asking():
+        each = parse(request, LivingParameters).each
+    name = request.path_params["comparison"]
+
+    def compute() -> LivingAnswer:
+        try:
+            found = service.reader.comparison(name, each=each)
+        except UnknownComparison as error:
+            remedy = "GET /v1/comparisons lists the comparisons of the definitions"
+            raise Problem(404, str(error), remedy) from None
+        return living_answer(found, history=True)
+
+    return as_json(await service.compute(compute))
+
+
+@Operation(
+    method="GET",
     path="/v1/alarms",
     summary="How all alarms stand, and what they have raised.",
     answers={200: Content("Every alarm of the definitions.", AlarmsAnswer)},
@@ -51,4 +99,4 @@ async def alarms(service: Service, request: Request) -> Response:
     return as_json(await service.compute(lambda: all_alarms(service.reader)))
 
 
-OPERATIONS = (compare, alarms)
+OPERATIONS = (compare, comparisons, comparison, alarms)

@@ -144,10 +144,11 @@ def compare(
         found = reader.compare_all(metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(json.dumps(as_dicts(found)) if as_json else "\n\n".join(map(_as_text, found)))
+    click.echo(json.dumps(as_dicts(found)) if as_json else "\n\n".join(map(as_text, found)))
 
 
-def _as_text(found: Compared) -> str:
+def as_text(found: Compared) -> str:
+    """Return a comparison for people."""
     query = found.query
     together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
     if query.each:

@@ -135,6 +135,38 @@ WRONG_COMPARISONS = [
 ]
 
 
+NEGATIVE = """
+[metrics.change]
+kind = "mean"
+range = [-1, 1]
+mechanism = "randomized_response"
+levels = [1]
+by = ["variant"]
+
+[metrics.kept]
+kind = "mean"
+range = [0, 1]
+mechanism = "randomized_response"
+levels = [1]
+memoized = true
+"""
+IMPOSSIBLE_COMPARISONS = [
+    ('"late"', '"change"\nof = "ratio"', "checkout.of", "below 0"),
+    ("start", 'other = "change"\nstart', "checkout.other", "different range"),
+    ('{ variant = "old" }', '{}\nother = "kept"', "checkout.other", "not memoized"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "key", "expected"), IMPOSSIBLE_COMPARISONS)
+def test_arms_that_cannot_be_compared_are_refused(
+    tmp_path: Path, old: str, new: str, key: str, expected: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        load(tmp_path, COMPARISON.replace(old, new, 1), NEGATIVE)
+    assert refused.value.key == f"comparisons.{key}"
+    assert expected in refused.value.expected
+
+
 @pytest.mark.parametrize(("old", "new", "key", "expected"), WRONG_COMPARISONS)
 def test_a_wrong_comparison_is_refused_by_its_key(
     tmp_path: Path, old: str, new: str, key: str, expected: str

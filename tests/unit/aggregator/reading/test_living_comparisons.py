@@ -1,0 +1,271 @@
+"""A living comparison looks at final panes in order, and its decision is a function of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.config.watches import ComparisonDefinition, Definitions
+from aggregator.errors import UnknownComparison
+from aggregator.reading.comparisons.living import living_answer
+from aggregator.reading.comparisons.run import MOST_LOOKS, ComparisonRun
+from aggregator.reading.comparisons.stored import ComparisonDecided, StoredComparison, state_key
+from aggregator.reading.query import Query
+from aggregator.reading.reader import Reader
+from aggregator.state.watermark import CONFIRMING_BATCHES
+from aggregator.storage.store import Store
+from aggregator.timestamps import iso
+from estimators import LocalMetric, Metric, compare, define
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.reports.counted import HOUR, Client, Counting
+from tests.support.reports.messages import EPOCH, batch
+
+CLICKS = LocalMetric.require(
+    define(
+        name="clicks",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[2, 4],
+        pane="1h",
+        minimum_reports=30,
+        by=["variant"],
+        attributes={"variant": ["new", "old"]},
+    )
+)
+COLOUR = LocalMetric.require(
+    define(
+        name="colour",
+        kind="frequency",
+        mechanism="grr",
+        categories=["red", "blue", "green"],
+        levels=[4],
+        pane="1h",
+        by=["variant"],
+        attributes={"variant": ["new", "old"]},
+    )
+)
+BEGIN, HOURS = 2, 14
+"""Hours: the comparison begins later than the reports."""
+CHECKOUT = ComparisonDefinition(
+    name="checkout",
+    metric="clicks",
+    start_ms=EPOCH + BEGIN * HOUR,
+    where={"variant": "new"},
+    against={"variant": "old"},
+    split=1.0,
+)
+COLOURS = ComparisonDefinition(
+    name="colours",
+    metric="colour",
+    start_ms=EPOCH,
+    where={"variant": "new"},
+    against="rest",
+)
+METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR}
+DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
+
+
+def sent(hours: range, means: tuple[float, float] = (0.6, 0.4)) -> list[ReportBatch]:
+    """An hour of reports after another: those of the new variant are larger."""
+    found = []
+    for hour in hours:
+        draws = np.random.default_rng(hour)
+        for number, variant in enumerate(("new", "old")):
+            for level, epsilon in enumerate((2.0, 4.0)):
+                values = draws.binomial(1, means[number], 60).tolist()
+                seed = 1 + 10 * hour + 2 * number + level
+                one = batch(CLICKS, values, epsilon, EPOCH + hour * HOUR, seed)
+                one.attributes.append(Attribute(name="variant", value=variant))
+                found.append(one)
+            shares = (0.6, 0.2, 0.2) if variant == "new" else (0.2, 0.6, 0.2)
+            colours = draws.choice(3, 100, p=shares).tolist()
+            one = batch(COLOUR, colours, 4.0, EPOCH + hour * HOUR, 8 + 10 * hour + number)
+            one.attributes.append(Attribute(name="variant", value=variant))
+            found.append(one)
+    return found
+
+
+def close(hours: int) -> list[bytes]:
+    """What closes all panes up to an hour."""
+    ends = [heartbeat(one, EPOCH + hours * HOUR + one.lateness_ms) for one in (CLICKS, COLOUR)]
+    return ends * CONFIRMING_BATCHES
+
+
+@pytest.fixture
+def counting(store: Store) -> Counting:
+    return Counting(store, METRICS)
+
+
+@pytest.fixture
+def reader(store: Store, counting: Counting) -> Reader:
+    """Fourteen hours that are final, and one that grows."""
+    counting.count(0, *sent(range(HOURS)), *close(HOURS), *sent(range(HOURS, HOURS + 1)))
+    return Reader(store, DEFINITIONS)
+
+
+def take(reader: Reader, run: ComparisonRun, hours: int = HOURS) -> list[ComparisonDecided]:
+    """Look at the panes up to an hour."""
+    closed = dict.fromkeys(METRICS, EPOCH + hours * HOUR)
+    return [one for found in run.advance(reader.store.overview(), closed) for one in found]
+
+
+def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
+    """The sums of a variant from the start of the comparison."""
+    end = None if until is None else (EPOCH + until * HOUR) / 1000
+    start = CHECKOUT.start_ms / 1000
+    return reader.window("clicks", Query(start, end, where={"variant": variant})).sums
+
+
+def store_state(reader: Reader, run: ComparisonRun) -> None:
+    client: Any = reader.store.client
+    client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
+
+
+def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:
+    run = ComparisonRun(reader, CHECKOUT)
+    (decided,) = take(reader, run)
+    hour = int(np.argmax([iso(EPOCH + h * HOUR) == decided.at for h in range(HOURS + 1)]))
+    for until in range(BEGIN + 1, HOURS + 1):
+        pair = sums(reader, "new", until), sums(reader, "old", until)
+        expected = compare(CLICKS, *pair, bound="anytime", split=1.0)
+        assert (expected.lower > 0) == expected.decided
+        if until < hour:
+            assert not expected.decided
+        if until == hour:
+            assert (decided.lower, decided.upper) == (expected.lower, expected.upper)
+            assert decided.p_value == expected.p_value <= 0.05
+            assert decided.a.reports == expected.reports[0]
+    assert hour > BEGIN
+    assert decided.covers == f"all times from {iso(CHECKOUT.start_ms)}"
+    assert (decided.a.start, decided.a.end) == (iso(CHECKOUT.start_ms), decided.at)
+
+
+def test_wherever_a_run_is_cut_it_says_the_same(reader: Reader) -> None:
+    whole = ComparisonRun(reader, CHECKOUT)
+    told = take(reader, whole)
+    for pause in range(BEGIN, HOURS, 3):
+        run = ComparisonRun(reader, CHECKOUT)
+        found = take(reader, run, pause)
+        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(run.stored()), type=StoredComparison)
+        run = ComparisonRun(reader, CHECKOUT, kept)
+        found += take(reader, run)
+        assert found == told
+        assert run.stored() == whole.stored()
+
+
+def test_each_category_is_decided_by_itself_and_all_hold_together(reader: Reader) -> None:
+    found = take(reader, ComparisonRun(reader, COLOURS))
+    assert {one.category for one in found} == {"red", "blue"}
+    assert all(one.rest and one.b.where == {} for one in found)
+    red = next(one for one in found if one.category == "red")
+    assert red.lower is not None
+    assert red.lower > 0  # type: ignore[operator]
+
+
+def test_arms_without_a_difference_are_not_decided(store: Store, counting: Counting) -> None:
+    counting.count(0, *sent(range(HOURS), (0.5, 0.5)), *close(HOURS))
+    reader = Reader(store, DEFINITIONS)
+    run = ComparisonRun(reader, CHECKOUT)
+    assert not take(reader, run)
+    assert run.history
+    assert all(one.lower < 0 < one.upper for one in run.history)  # type: ignore[operator]
+
+
+def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) -> None:
+    pair = sums(reader, "new"), sums(reader, "old")
+    expected = compare(CLICKS, *pair, bound="anytime", split=1.0)
+    before = reader.comparison("checkout")
+    assert "publish.enabled" in before.reason
+    assert before.decided_at is None
+    run = ComparisonRun(reader, CHECKOUT)
+    (decided,) = take(reader, run, HOURS - 1)
+    store_state(reader, run)
+    found = reader.comparison("checkout")
+    for one in (before, found):
+        assert (one.value, one.lower, one.upper) == (
+            expected.value,
+            expected.lower,
+            expected.upper,
+        )
+        assert (one.p_value, one.decided, one.status) == (expected.p_value, True, "provisional")
+    assert (found.decided_at, found.reason) == (decided.at, "")
+    answer = living_answer(found, history=True)
+    assert answer.until == iso(EPOCH + (HOURS - 1) * HOUR)
+    assert answer.decisions == [decided]
+    assert answer.history == run.history
+    assert len(run.history) == HOURS - 1 - BEGIN
+    three = reader.comparison("checkout", each=True)
+    assert three.lower < found.lower
+    assert three.a.estimate.bound == "anytime"
+
+
+def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
+    """Reports of 2013 whose hours of slices are kept for 7 days."""
+    brief = dataclasses.replace(CLICKS, by_retention="7d")
+    metrics = {**METRICS, "clicks": brief}
+    counting = Counting(store, metrics)
+    counting.count(0, *sent(range(HOURS)), *close(HOURS))
+    reader = Reader(store, Definitions(metrics, {"checkout": CHECKOUT}))
+    found = reader.comparison("checkout")
+    assert (found.status, found.comparison, found.decided) == ("expired", None, False)
+    assert "may have expired" in found.reason
+    run = ComparisonRun(reader, CHECKOUT)
+    assert not take(reader, run)
+    assert run.incomplete == HOURS - BEGIN
+    week = 7 * 24 * HOUR
+    assert not run.may_have_expired(run.next_ms + week)
+    assert run.may_have_expired(run.next_ms + week + 2 * HOUR)
+
+
+def test_a_changed_definition_begins_anew(reader: Reader) -> None:
+    run = ComparisonRun(reader, CHECKOUT)
+    take(reader, run)
+    store_state(reader, run)
+    changed = dataclasses.replace(CHECKOUT, split=2.0)
+    assert ComparisonRun(reader, changed).name != run.name
+    assert not ComparisonRun.resumed(reader, changed).has_begun
+    assert ComparisonRun.resumed(reader, CHECKOUT).stored() == run.stored()
+    client: Any = reader.store.client
+    for broken in (b"no state", msgspec.msgpack.encode(run.stored())[:-4]):
+        client.set(state_key(reader.store.topic, run.name), broken)
+        assert not ComparisonRun.resumed(reader, CHECKOUT).has_begun
+    odd = msgspec.structs.replace(run.stored(), next_ms=run.next_ms + 1)
+    assert not ComparisonRun(reader, CHECKOUT, odd).has_begun
+
+
+def test_history_is_thinned_out_evenly(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MOST_LOOKS >= 200
+    monkeypatch.setattr("aggregator.reading.comparisons.run.MOST_LOOKS", 4)
+    run = ComparisonRun(reader, CHECKOUT)
+    take(reader, run)
+    at = [one.at for one in run.history]
+    assert len(at) <= 4
+    assert at == [iso(CHECKOUT.start_ms + k * 4 * HOUR) for k in range(1, 1 + len(at))]
+
+
+def test_comparisons_are_found_by_name(reader: Reader) -> None:
+    assert [one.definition.name for one in reader.comparisons()] == ["checkout", "colours"]
+    with pytest.raises(UnknownComparison, match=r"'checkuot'.*did you mean 'checkout'"):
+        reader.comparison("checkuot")
+
+
+def test_http_answers_with_comparisons(reader: Reader) -> None:
+    client = Client(reader.store, DEFINITIONS, Settings())
+    found = client.json("/v1/comparisons")["comparisons"]
+    assert [one["comparison"] for one in found] == ["checkout", "colours"]
+    assert all("history" not in one for one in found)
+    one = client.json("/v1/comparisons/checkout", each="true")
+    assert one["p_value_kind"] == "may be looked at at any time"
+    assert one["decided"] is True
+    assert one["a"]["lower"] < one["a"]["value"] < one["a"]["upper"]
+    assert one["history"] == []
+    problem = client.problem(404, "/v1/comparisons/chekout")
+    assert "did you mean 'checkout'" in problem["detail"]
+    client.problem(400, "/v1/comparisons/checkout?each=maybe")
