@@ -64,7 +64,8 @@ def draw(view: View) -> Group:
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     notes = Text("\n".join(["", *view.notes, ""]), style="dim")
-    return Group(head, _estimates(view), notes, _levels(view))
+    alarms = Text("\n".join(["", *view.alarm_notes]), style="yellow")
+    return Group(head, _estimates(view), *([alarms] if view.alarms else []), notes, _levels(view))
 
 
 def _estimates(view: View) -> Table:

@@ -6,17 +6,21 @@ import bisect
 import contextlib
 import dataclasses
 import importlib.resources
+import math
 import signal
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 
+from aggregator.alarms.answers import AlarmRaised
+from aggregator.alarms.standing import all_alarms
 from aggregator.config.settings import Settings
+from aggregator.config.watches import Definitions
 from aggregator.counting.verify import verify
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
@@ -29,8 +33,9 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from aggregator.timestamps import from_iso
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
-from producers.populations.flights import MIX, flight_metrics, flights
+from producers.populations.flights import MIX, flights
 from producers.populations.population import Population
 from producers.populations.produce import Produced, produce
 from producers.populations.replay import Progress
@@ -47,6 +52,15 @@ NOTES: dict[type[Metric], str] = {
     TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
     SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class TrueAlarm:
+    """An alarm that was raised, and the true means of its baseline and since it began."""
+
+    raised: AlarmRaised
+    baseline: float
+    now: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +82,8 @@ class View:
         Since the replay began.
     url : str
         Where the estimates are served.
+    alarms : tuple of TrueAlarm
+        What was raised, the first one first.
     """
 
     progress: Progress | None
@@ -79,6 +95,12 @@ class View:
     seconds: float
     url: str
     places: str
+    alarms: tuple[TrueAlarm, ...] = ()
+
+    @property
+    def alarm_notes(self) -> list[str]:
+        """On each alarm that was raised: how often, and the first time beside the truth."""
+        return [note_of(raised) for raised in by_alarm(self.alarms).values()]
 
     @property
     def notes(self) -> list[str]:
@@ -169,6 +191,19 @@ class Outcome:
             "reports_per_second": round(self.reports_per_second, 1),
             "verified": self.verified,
             "metrics": self.rows(),
+            "alarms": [
+                {
+                    "alarm": one.raised.alarm,
+                    "at": one.raised.at,
+                    "since": one.raised.since,
+                    "direction": one.raised.direction,
+                    "value": one.raised.now.value,
+                    "baseline": one.raised.baseline.value,
+                    "truth": one.now,
+                    "truth_of_baseline": one.baseline,
+                }
+                for one in self.view.alarms
+            ],
         }
 
 
@@ -202,8 +237,12 @@ class Demonstration:
     def __enter__(self) -> Self:
         """Start the servers that are missing, the workers and the HTTP server."""
         with self._stack:
-            self._population, self.metrics = flights(), flight_metrics()
-            self._searches = flight_metrics(searches=True)
+            self._population = flights()
+            definitions = Definitions.load(self.settings.metrics)
+            self._searches = {
+                name: one for name, one in definitions.items() if isinstance(one, SearchMetric)
+            }
+            self.metrics = {n: m for n, m in definitions.items() if n not in self._searches}
             self._extremes = {
                 name: _truth_of(one, self._population) for name, one in self._searches.items()
             }
@@ -211,7 +250,7 @@ class Demonstration:
             self._deployment = self._stack.enter_context(local)
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
-            self.reader = Reader(self._store, self.metrics | self._searches)
+            self.reader = Reader(self._store, definitions)
             self._stack = self._stack.pop_all()
         return self
 
@@ -259,11 +298,15 @@ class Demonstration:
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS
-        while (counted := self.view().counted) < sent or not self._is_released():
+        while (
+            (counted := self.view().counted) < sent
+            or not self._is_released()
+            or not self._has_been_looked_at()
+        ):
             if time.monotonic() > deadline:
                 raise DitherError(
                     f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
-                    "are counted, or a release is missing"
+                    "are counted, or a release is missing, or alarms have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)
@@ -301,7 +344,24 @@ class Demonstration:
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
+            alarms=tuple(self._true_alarms()),
         )
+
+    def _true_alarms(self) -> Iterator[TrueAlarm]:
+        """Yield what was raised, the first one first, with the truth of the same days."""
+        for alarm in all_alarms(self.reader).alarms:
+            metric = self.metrics[alarm.metric]
+            for one in reversed(alarm.raised):
+                edges = (one.baseline.start, one.baseline.end), (one.since, one.at)
+                before, now = (self._true_mean(metric, start, end) for start, end in edges)
+                yield TrueAlarm(one, before, now)
+
+    def _true_mean(self, metric: Metric, start: str | None, end: str | None) -> float:
+        if start is None or end is None:
+            return math.nan
+        times = [1000 * from_iso(moment) for moment in (start, end)]
+        edges = np.searchsorted(self._population.time_ms, times)
+        return float(_truth_of(metric, self._population.part(*edges.tolist())).value)
 
     def _truth(self, name: str, counted: int) -> Truth:
         """Return the truth when as many reports had been sent as are counted now."""
@@ -350,6 +410,16 @@ class Demonstration:
                 return False
         return True
 
+    def _has_been_looked_at(self) -> bool:
+        """Whether alarms have looked at all panes that are final."""
+        overview = self._store.overview()
+        closed = self.reader.finality_watermarks(overview, len(overview.partitions))
+        for alarm in all_alarms(self.reader).alarms:
+            until_ms = 1000 * from_iso(alarm.until or alarm.start)
+            if closed.get(alarm.metric, 0) - until_ms >= 1000 * alarm.every_seconds:
+                return False
+        return True
+
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
             self._progress = now
@@ -370,6 +440,28 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
+
+
+def by_alarm(raised: Iterable[TrueAlarm]) -> dict[str, list[TrueAlarm]]:
+    """Return what was raised by the alarm's name."""
+    found: defaultdict[str, list[TrueAlarm]] = defaultdict(list)
+    for one in raised:
+        found[one.raised.alarm].append(one)
+    return found
+
+
+def note_of(found: Sequence[TrueAlarm]) -> str:
+    """Return in words what an alarm has raised: the first time beside the truth, and how often."""
+    first, raised = found[0], found[0].raised
+    more = f"; {len(found) - 1} more since then" if len(found) > 1 else ""
+    value, before = (
+        math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
+    )
+    return (
+        f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since {raised.since[:10]}, "
+        f"from {before:.3f} to {value:.3f} (truth: from {first.baseline:.3f} to {first.now:.3f})"
+        f"{more}"
+    )
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:

@@ -127,7 +127,7 @@ def outcome(finished: Demo) -> Any:
 def test_the_demo_ends_with_one_json_object_and_says_nothing_else(
     finished: Demo, outcome: Any
 ) -> None:
-    assert list(outcome) == ["reports", "reports_per_second", "verified", "metrics"]
+    assert list(outcome) == ["reports", "reports_per_second", "verified", "metrics", "alarms"]
     for row in outcome["metrics"]:
         named = ["metric", "category", "truth", "value", "lower", "upper", "covered", "vacuous"]
         assert list(row) == named
@@ -142,6 +142,18 @@ def test_every_report_of_every_flight_is_counted_and_proved(
     assert outcome["reports"] == expected
     assert outcome["verified"] is True
     assert outcome["reports_per_second"] > 0
+
+
+def test_an_alarm_finds_the_storms_and_tells_the_truth_beside_them(outcome: Any) -> None:
+    """On 8 March 76% of the flights were late: 18 standard errors of a day above January."""
+    found = outcome["alarms"]
+    assert {one["alarm"] for one in found} == {"storm"}
+    (march,) = (one for one in found if one["since"] <= "2013-03-08T00:00:00Z" < one["at"])
+    assert march["truth_of_baseline"] == pytest.approx(0.225, abs=0.001)
+    assert march["baseline"] == pytest.approx(march["truth_of_baseline"], abs=0.03)
+    assert march["value"] == pytest.approx(march["truth"], abs=0.2)
+    assert {one["direction"] for one in found} == {"up"}
+    assert found[0]["at"] < "2013-03-10T00:00:00Z"
 
 
 def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
