@@ -1,5 +1,6 @@
 // The dashboard: reads the definitions, follows the events, and shows the wall or one metric.
 
+import {AlarmPanel, Alarms} from "./alarms.js";
 import {get, Problem, withToken} from "./api.js";
 import {Card} from "./card.js";
 import {Detail} from "./detail.js";
@@ -19,6 +20,8 @@ const main = document.getElementById("main");
 const picker = rangePicker(document.getElementById("range"));
 const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
 const known = {definitions: [], answers: new Map(), status: null};
+const alarmPanel = new AlarmPanel(document.getElementById("alarms"), () => known.definitions);
+let alarms = null;
 let views = [];
 let shown = null;
 
@@ -49,6 +52,7 @@ function show() {
   }
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
   for (const view of views) catchUp(view.metric);
+  if (alarms) takeAlarms(alarms);
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
@@ -69,6 +73,13 @@ function catchUp(metric) {
   if (answer) metric.take(answer);
   const status = known.status?.metrics[metric.name];
   if (status) metric.takeStatus(status);
+}
+
+/** How alarms stand: all of them on the first page, those of a metric on its page. */
+function takeAlarms(found) {
+  const isWall = document.body.dataset.view === "wall";
+  alarmPanel.show(isWall ? found.alarms : [], found.promised, found.problem);
+  for (const view of views) view.takeAlarms?.(found);
 }
 
 function take({type, data}) {
@@ -145,6 +156,7 @@ async function start() {
     }
   }
   show();
+  alarms = new Alarms(takeAlarms);
   addEventListener("hashchange", show);
   connect();
 }

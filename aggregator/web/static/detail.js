@@ -1,5 +1,6 @@
 // One metric: a large history, all numbers as tables, the levels, and the definition.
 
+import {AlarmPanel, marks} from "./alarms.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
@@ -25,6 +26,8 @@ export class Detail {
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
+    this.alarms = [];
+    this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -49,7 +52,7 @@ export class Detail {
       this.notices.element,
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window,
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.slices?.element,
           this.tables),
@@ -63,6 +66,13 @@ export class Detail {
   close() {
     this.metric.close();
     this.history.close();
+  }
+
+  /** Take how alarms stand. */
+  takeAlarms(alarms) {
+    this.alarms = alarms.of(this.metric.name);
+    this.alarmPanel.show(this.alarms, null, alarms.problem);
+    this.#history();
   }
 
   go(place) {
@@ -102,7 +112,7 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference());
+    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference(), marks(this.alarms, metric.leading()?.label));
     this.#read(null);
   }
 

@@ -46,7 +46,7 @@ export function verticalRange({rows}) {
 export class History {
   constructor({large = false, onPick = null, scale}) {
     this.element = h("div", {class: large ? "history large" : "history", role: "img"});
-    Object.assign(this, {large, onPick, scale, found: columns([]), plot: null, reference: null});
+    Object.assign(this, {large, onPick, scale, found: columns([]), plot: null, reference: null, marks: {moves: [], baselines: []}});
     this.sizes = new ResizeObserver(() => this.#resize());
     this.sizes.observe(this.element);
     this.recolor = () => this.plot?.redraw(false, true);
@@ -60,9 +60,9 @@ export class History {
     this.plot = null;
   }
 
-  /** Show columns, and a label that says in words what the chart shows. */
-  show(found, label, reference = null) {
-    Object.assign(this, {found, reference});
+  /** Show columns, and a label that says in words what the chart shows; marks: see alarms.js. */
+  show(found, label, reference = null, marks = {moves: [], baselines: []}) {
+    Object.assign(this, {found, reference, marks});
     this.element.setAttribute("aria-label", label);
     this.element.classList.toggle("pending", !found.rows.length);
     if (!found.rows.length) return;
@@ -108,6 +108,7 @@ export class History {
       bands: [{series: [UPPER, LOWER], fill: () => color("--band")}],
       hooks: {
         setCursor: [(plot) => this.onPick?.(this.#under(plot.cursor))],
+        drawAxes: [(plot) => this.#drawMoves(plot)],
         draw: [(plot) => this.#drawReference(plot)],
       },
     }, this.found.data, this.element);
@@ -135,14 +136,33 @@ export class History {
     return this.found.rows.find((row) => row.from <= at && at < row.to) ?? null;
   }
 
-  /** A dashed line at the estimate over the whole window. */
+  /** A shade from where each move began, and a line where the alarm was raised. */
+  #drawMoves(plot) {
+    const {left, top, width, height} = plot.bbox;
+    plot.ctx.save();
+    for (const {from, at} of this.marks.moves) {
+      const [begin, end] = [from, at].map((x) => Math.min(left + width, Math.max(left, plot.valToPos(x, "x", true))));
+      if (end <= left || begin >= left + width) continue;
+      plot.ctx.fillStyle = color("--moved");
+      plot.ctx.fillRect(begin, top, Math.max(devicePixelRatio, end - begin), height);
+      plot.ctx.fillStyle = color("--warning");
+      plot.ctx.fillRect(end - devicePixelRatio, top, devicePixelRatio, height);
+    }
+    plot.ctx.restore();
+  }
+
+  /** Dashed lines at the estimate over the whole window, and at the baselines of alarms. */
   #drawReference(plot) {
-    if (this.reference === null) return;
-    const y = plot.valToPos(this.reference, "y", true);
+    if (this.reference !== null) this.#drawLevel(plot, this.reference, "--muted");
+    for (const baseline of this.marks.baselines) this.#drawLevel(plot, baseline, "--warning");
+  }
+
+  #drawLevel(plot, value, stroke) {
+    const y = plot.valToPos(value, "y", true);
     const {left, top, width, height} = plot.bbox;
     if (y < top || y > top + height) return;
     plot.ctx.save();
-    plot.ctx.strokeStyle = color("--muted");
+    plot.ctx.strokeStyle = color(stroke);
     plot.ctx.lineWidth = devicePixelRatio;
     plot.ctx.setLineDash([2 * devicePixelRatio, 4 * devicePixelRatio]);
     plot.ctx.beginPath();
