@@ -200,6 +200,19 @@ def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> At
     return () if slicing is None else slicing.coarsen(given)
 
 
+def check_number(attributes: int) -> None:
+    """Raise ReportError("bad_attributes") for more attributes than a batch may have.
+
+    Raises
+    ------
+    ReportError
+        With the reason ``bad_attributes``.
+    """
+    if attributes > MOST_ATTRIBUTES:
+        detail = f"{attributes} attributes: expected {MOST_ATTRIBUTES} at most"
+        raise ReportError("bad_attributes", detail)
+
+
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the attributes of a batch by name.
 
@@ -213,16 +226,14 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     ReportError
         ``bad_attributes``: too many, a name twice, names that are not sorted, or a long text.
     """
-    names = [name for name, _ in attributes]
-    if len(attributes) > MOST_ATTRIBUTES:
-        detail = f"{len(attributes)} attributes: expected {MOST_ATTRIBUTES} at most"
-        raise ReportError("bad_attributes", detail)
-    if any(first >= second for first, second in itertools.pairwise(names)):
-        raise ReportError("bad_attributes", f"{names}: expected names in order, each once")
+    check_number(len(attributes))
     for text in (text for pair in attributes for text in pair):
         if len(text.encode()) > MOST_BYTES:
             detail = f"{text[:20]!r}... of {len(text.encode())} bytes: expected {MOST_BYTES}"
             raise ReportError("bad_attributes", f"{detail} at most")
+    names = [name for name, _ in attributes]
+    if any(first >= second for first, second in itertools.pairwise(names)):
+        raise ReportError("bad_attributes", f"{names}: expected names in order, each once")
     return dict(attributes)
 
 

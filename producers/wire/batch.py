@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.errors import ReportError
-from estimators.metrics.attributes import Attributes, check_sent, leaving
+from estimators.metrics.attributes import Attributes, check_number, check_sent, leaving
 from estimators.metrics.metric import Metric
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
@@ -200,6 +200,7 @@ def attributes_of(batch: ReportBatch) -> dict[str, str]:
     """
     if not batch.attributes:  # far faster than a look at each
         return {}
+    check_number(len(batch.attributes))  # before a list of millions is made
     return check_sent([(each.name, each.value) for each in batch.attributes])
 
 

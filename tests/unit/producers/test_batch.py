@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 
 from estimators import LocalMetric, ReportError
 from estimators.exact.randomness import SeededBits
-from producers.wire.batch import encode_batch
-from producers.wire.reports_pb2 import ReportBatch
+from producers.wire.batch import attributes_of, encode_batch, parse_batch
+from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS
 
@@ -103,3 +104,27 @@ def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:
         assert (tmp_path / "producers" / "wire" / name).read_text() == (
             ROOT / "producers" / "wire" / name
         ).read_text(), f"{name} differs: run `make proto`"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        (b"\x42\x00" * 5_000_000, "5000000 attributes: expected 16 at most"),
+        (
+            b"".join(
+                ReportBatch(attributes=[Attribute(name=letter * 3_000_000)]).SerializeToString()
+                for letter in "za"
+            ),
+            "of 3000000 bytes: expected 64 at most",
+        ),
+    ],
+)
+def test_many_or_long_attributes_are_refused_soon_and_in_few_words(
+    attributes: bytes, told: str
+) -> None:
+    batch = parse_batch(attributes)
+    began = time.process_time()
+    with pytest.raises(ReportError, match=told) as refused:
+        attributes_of(batch)
+    assert time.process_time() - began < 1
+    assert len(str(refused.value)) < 200
