@@ -133,6 +133,11 @@ class AlarmRun:
         metric = reader.metric(definition.metric)
         return cls(reader, definition, read_state(reader.store, identity(definition, metric)))
 
+    @property
+    def position(self) -> object:
+        """Changes whenever its state does."""
+        return self.next_ms, self.is_learning, self.reason
+
     def _begin(self) -> None:
         definition, metric = self.definition, self.metric
         self.next_ms, self.skipped, self.reason = definition.start_ms, 0, ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -18,6 +19,7 @@ from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.alarm_samples import alarm_samples
 from aggregator.monitoring.answer_samples import Sample, samples_of
+from aggregator.monitoring.comparison_samples import ComparisonExport
 from aggregator.monitoring.metric_definitions import Exported
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.reader import Reader
@@ -118,6 +120,7 @@ class Exporter(Collector):
         slices: SliceExport | None = None,
     ) -> None:
         self._slices = slices or SliceExport()
+        self._comparisons = ComparisonExport(top_categories)
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
@@ -162,7 +165,8 @@ class Exporter(Collector):
         expired = registry.expired(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
-        for sample in alarm_samples(self.reader):
+        watched = alarm_samples(self.reader), self._comparisons.samples(self.reader, overview)
+        for sample in itertools.chain(*watched):
             families.put(sample.what, sample.value, *sample.labels)
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
         families.put(metric_definitions.BUILD, 1, VERSION)

@@ -291,13 +291,41 @@ WORKER_STUCK = Exported(
 PUBLISHED = Exported(
     "dither_published_events{type}",
     "Events committed to the estimates topic, by type: one `final` for each closed pane, "
-    "`provisional` for a changed running total.",
+    "`provisional` for a changed running total, `alarm`, and `decided` for a comparison.",
     type="counter",
 )
 EXPIRED = Exported(
     "dither_expired_panes{metric}",
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
+)
+DIFFERENCE = Exported(
+    "dither_difference{comparison,category}",
+    'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
+    "ratio. Absent while it is unknown.",
+)
+DIFFERENCE_LOWER = Exported(
+    "dither_difference_lower{comparison,category}",
+    "Lower bound of a comparison, at all times from its start on.",
+)
+DIFFERENCE_UPPER = Exported(
+    "dither_difference_upper{comparison,category}",
+    "Upper bound of a comparison, at all times from its start on; absent where it is infinite.",
+)
+DIFFERENCE_P_VALUE = Exported(
+    "dither_difference_pvalue{comparison,category}",
+    "The p-value of the hypothesis that both arms are equal; it may be looked at at any time.",
+)
+DECIDED = Exported(
+    "dither_comparison_decided{comparison,category}",
+    "1 if the arms are proved to be different, now or before; 0 if not yet.",
+)
+DECIDED_AT = Exported(
+    "dither_comparison_decided_timestamp_seconds{comparison,category}",
+    "End of the final pane at which a comparison was decided; absent before.",
+)
+COMPARED_REPORTS = Exported(
+    "dither_comparison_reports{comparison,arm}", "Reports of an arm since a comparison's start."
 )
 ALARM_EVIDENCE = Exported(
     "dither_alarm_evidence{alarm,series}",
@@ -370,6 +398,8 @@ LABELS = {
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
+    "comparison": "name of a comparison in `metrics.toml`",
+    "arm": "`a`: `where`, `b`: `against`",
     "alarm": "name of an alarm in `metrics.toml`",
     "series": "a slice and a category of an alarm, as in `country=DE,category=yes`; empty for all",
     "direction": "`up` or `down`",
@@ -381,7 +411,7 @@ LABELS = {
     "worker": "host and process of a worker; at any time at most as many as partitions",
     "step": "what a worker does: consuming, counting, committing, sending dead letters, taking "
     "over, leaving",
-    "type": "`final`, `provisional` or `alarm`",
+    "type": "`final`, `provisional`, `alarm` or `decided`",
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",

@@ -16,6 +16,7 @@ import msgspec
 
 from aggregator.alarms.answers import AlarmRaised
 from aggregator.kafka.headers import read
+from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
 from aggregator.reading.slices.answers import with_slices
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 FINAL = "dither.estimate.final"
 PROVISIONAL = "dither.estimate.provisional"
 ALARM = "dither.alarm"
-TYPES = (FINAL, PROVISIONAL, ALARM)
+DECIDED = "dither.comparison.decided"
+TYPES = (FINAL, PROVISIONAL, ALARM, DECIDED)
 CONTENT_TYPE = "application/json"
 MAX_BYTES = 900_000
 """Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
@@ -49,12 +51,13 @@ class Event:
     Attributes
     ----------
     id, type, source, subject, time : str
-        The attributes of CloudEvents: `subject` is the metric's or the alarm's name, `time` a
-        pane's end, or when the last report that is counted reached Kafka.
+        The attributes of CloudEvents: `subject` is the name of the metric, alarm or comparison,
+        `time` a pane's end, or when the last report that is counted reached Kafka.
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
-        event, the series and the pane for an alarm, so that compaction keeps the newest running
-        total, every pane and every alarm.
+        event, the series and the pane for an alarm, the comparison and the category for a
+        decision, so that compaction keeps the newest running total, every pane, every alarm and
+        every decision.
     data : bytes
         The answer, in JSON.
     """
@@ -202,6 +205,22 @@ def alarm(raised: AlarmRaised, identity: str, origin: str) -> Event:
     place = f"{identity}/{series}/{raised.at}"
     data = msgspec.json.encode(raised)
     return Event(place, ALARM, origin, raised.alarm, raised.at, place, data)
+
+
+def decided(found: ComparisonDecided, identity: str, origin: str) -> Event:
+    """Return the event of a comparison that is decided, or of one of its categories.
+
+    Parameters
+    ----------
+    found : ComparisonDecided
+    identity : str
+        The comparison's name in keys: :func:`aggregator.reading.comparisons.stored.identity`.
+    origin : str
+        The CloudEvent's source.
+    """
+    place = identity if found.category is msgspec.UNSET else f"{identity}/{found.category}"
+    data = msgspec.json.encode(found)
+    return Event(place, DECIDED, origin, found.comparison, found.at, place, data)
 
 
 def _data(window: Window, found: Estimate, top: int, slices: Sequence[Slices] = ()) -> bytes:

@@ -33,6 +33,8 @@ from estimators import Metric
 from estimators.estimate import Counts
 
 Command = list[str | bytes | int]
+ONCE = {events.ALARM: "alarms", events.DECIDED: "decisions"}
+"""Where the ids of events are kept that come once, by type."""
 
 log = structlog.get_logger("dither.publisher")
 
@@ -157,9 +159,9 @@ class PublishedLog:
         found = self._client.hget(f"{self._key}:provisional", metric)
         return "" if found is None else str(found.decode())
 
-    def is_alarm_published(self, event: Event) -> bool:
-        """Return whether an alarm has its event."""
-        return bool(self._client.sismember(f"{self._key}:alarms", event.id))
+    def is_known(self, event: Event) -> bool:
+        """Return whether the event of an alarm or of a decision is published already."""
+        return bool(self._client.sismember(f"{self._key}:{ONCE[event.type]}", event.id))
 
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Remember events that are committed, and the offsets that follow them.
@@ -183,8 +185,8 @@ class PublishedLog:
                     key = release_key(self._key, metric, start)
                     yield ["SET", key, event.data, *self._expiry(metric)]
                 yield ["SADD", f"{self._key}:metrics", metric]
-            elif event.type == events.ALARM:
-                yield ["SADD", f"{self._key}:alarms", event.id]
+            elif event.type in ONCE:
+                yield ["SADD", f"{self._key}:{ONCE[event.type]}", event.id]
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
         for name, count in types.items():
@@ -247,7 +249,7 @@ class PublishedLog:
     def _forget(self) -> None:
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
-        names += ["metrics", "provisional", "alarms", "events", "position"]
+        names += ["metrics", "provisional", *ONCE.values(), "events", "position"]
         self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
 

@@ -13,12 +13,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import structlog
 
+from aggregator.alarms.run import AlarmRun
 from aggregator.config.live_metrics import current, watches
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
 from aggregator.publishing.alarm_watch import AlarmWatch
+from aggregator.publishing.comparison_watch import ComparisonWatch
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
@@ -28,6 +30,7 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import Closing
 from aggregator.publishing.release_drawer import ReleaseDrawer
 from aggregator.publishing.unpublished_panes import in_batches
+from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
@@ -74,8 +77,11 @@ class Publisher(Leader):
             top = self.settings.publish.top_categories
             self._finalizer = PaneFinalizer(*origin, top, groupings)
             self._drawer = ReleaseDrawer(*origin)
-            alarms = watches(self.reader.metrics).alarms
-            self._alarms = AlarmWatch(self.reader, self.published, self.lease, self._source, alarms)
+            watched, reader = watches(self.reader.metrics), self.reader
+            whole = (reader, self.published, self.lease, self._source)
+            alarms = [AlarmRun.resumed(reader, one) for one in watched.alarms.values()]
+            decisions = [ComparisonRun.resumed(reader, x) for x in watched.comparisons.values()]
+            self._watches = AlarmWatch(*whole, alarms), ComparisonWatch(*whole, decisions)
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
             self._heartbeats = Heartbeats(self.settings, quiet)
@@ -100,7 +106,8 @@ class Publisher(Leader):
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases()
-        yield from self._alarms.turns(overview, partitions)
+        for watch in self._watches:
+            yield from watch.turns(overview, partitions)
 
     def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.

@@ -76,7 +76,7 @@ class Registry:
     def publishing(self) -> tuple[bool, dict[str, int]]:
         """Return whether somebody has the lease to publish, and how many events there are by type.
 
-        The types are ``final``, ``provisional`` and ``alarm``.
+        The types are ``final``, ``provisional``, ``alarm`` and ``decided``.
         """
         key = publisher_key(self._topic)
         held, events = self._commands.ask(

@@ -12,6 +12,7 @@ from aggregator.alarms.answers import AlarmRaised
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
+from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.answers import FinalAnswer
 from producers.device.rounds import OPENED, Round
@@ -36,7 +37,7 @@ DEAD_LETTER_HEADERS = {
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
     _, components = msgspec.json.schema_components(
-        [Answer, FinalAnswer, AlarmRaised, Round], ref_template=TEMPLATE
+        [Answer, FinalAnswer, AlarmRaised, ComparisonDecided, Round], ref_template=TEMPLATE
     )
     topics = settings.topics
     return {
@@ -63,6 +64,7 @@ def document(settings: Settings) -> dict[str, Any]:
                 "finalEstimate",
                 "provisionalEstimate",
                 "alarm",
+                "comparisonDecided",
                 is_compacted=True,
             ),
             "rounds": _channel(
@@ -115,6 +117,14 @@ def document(settings: Settings) -> dict[str, Any]:
                     settings,
                     AlarmRaised,
                 ),
+                "comparisonDecided": _event(
+                    events.DECIDED,
+                    "The arms of a comparison are proved to be different: once for each id.",
+                    "The comparison and the hash of its definition, and the category or "
+                    "coordinate where there are several, as in new_checkout@0000001f/red.",
+                    settings,
+                    ComparisonDecided,
+                ),
                 "deadLetter": _dead_letter(),
             },
             "schemas": components,
@@ -163,7 +173,7 @@ def _event(
         "ce_source": {"type": "string", "const": events.source(settings.topics.reports)},
         "ce_type": {"type": "string", "const": kind},
         "ce_time": {"type": "string", "format": "date-time"},
-        "ce_subject": {"type": "string", "description": "The metric, or the alarm."},
+        "ce_subject": {"type": "string", "description": "The metric, alarm or comparison."},
         "content-type": {"type": "string", "const": events.CONTENT_TYPE},
     }
     return {

@@ -154,6 +154,11 @@ class ComparisonRun:
         return cls(source, definition, read_state(source.store, name))
 
     @property
+    def position(self) -> object:
+        """Changes whenever its state does."""
+        return self.next_ms
+
+    @property
     def has_begun(self) -> bool:
         """Whether it has looked at a pane."""
         return self.next_ms > self.definition.start_ms

@@ -200,7 +200,8 @@ def lease(store: Store) -> Iterator[Lease]:
 def watch(reader: Reader, lease: Lease) -> tuple[AlarmWatch, PublishedLog]:
     key = publisher_key(reader.store.topic)
     published = PublishedLog(reader.store.client, lease, key, Settings())
-    return AlarmWatch(reader, published, lease, "/dither/t", {"moved": MOVES}), published
+    runs = [AlarmRun.resumed(reader, MOVES)]
+    return AlarmWatch(reader, published, lease, "/dither/t", runs), published
 
 
 def turn(reader: Reader, alarms: AlarmWatch) -> list[Event]:

@@ -23,12 +23,15 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from aggregator.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
 from aggregator.config.settings import Serve, Settings
-from aggregator.config.watches import AlarmDefinition, Definitions
+from aggregator.config.watches import AlarmDefinition, ComparisonDefinition, Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions, slice_samples
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
+from aggregator.reading.comparisons.run import ComparisonRun
+from aggregator.reading.comparisons.stored import ComparisonDecided
+from aggregator.reading.comparisons.stored import state_key as comparison_key
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
@@ -97,6 +100,13 @@ LATE = define(
     levels=[8],
     by=["country", "version"],
     attributes={"country": ["DE", "FR"], "version": ["1"]},
+)
+COUNTRIES = ComparisonDefinition(
+    name="countries",
+    metric="late",
+    start_ms=EPOCH,
+    where={"country": "DE"},
+    against={"country": "FR"},
 )
 MOVED = AlarmDefinition(
     name="moved",
@@ -332,6 +342,39 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
+def note_comparison(
+    store: Store, metrics: Definitions, definition: ComparisonDefinition
+) -> list[ComparisonDecided]:
+    """Store how a comparison stands after the first hour; return what that has decided."""
+    run = ComparisonRun(Reader(store, metrics), definition)
+    panes = run.advance(store.overview(), {"late": EPOCH + 3_600_000})
+    decided = [one for found in panes for one in found]
+    key = comparison_key(store.topic, run.name)
+    client: Any = store.client
+    client.set(key, msgspec.msgpack.encode(run.stored()))
+    return decided
+
+
+def test_comparisons_export_the_categories_that_differ_most(store: Store) -> None:
+    count_slices(store)
+    metrics = Definitions({"late": LATE}, {"countries": COUNTRIES})
+    decided = note_comparison(store, metrics, COUNTRIES)
+    assert {one.category for one in decided} == {"no", "yes"}
+    client = Client(store, 2, metrics)
+    text = scrape(client)
+    found = Reader(store, metrics).comparison("countries")
+    value, upper = np.asarray(found.value), np.asarray(found.upper)
+    assert samples(text, "dither_difference") == {
+        ("countries", "no"): pytest.approx(value[0]),
+        ("countries", "yes"): pytest.approx(value[1]),
+    }
+    assert samples(text, "dither_difference_upper")["countries", "yes"] == pytest.approx(upper[1])
+    assert set(samples(text, "dither_comparison_decided").values()) == {1}
+    key = ("countries", "no")
+    assert samples(text, "dither_comparison_decided_timestamp_seconds")[key] == EPOCH / 1000 + 3600
+    assert scrape(client).count("dither_difference{") == 2
+
+
 def note_alarm(store: Store, definition: AlarmDefinition) -> None:
     """Store how an alarm stands that was raised once."""
     known = Baseline(start=None, end=None, value=0.5, reports=None)
@@ -381,8 +424,9 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     release(store, EPOCH)
     count_slices(store)
     named = {metric.name: metric for metric in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
-    metrics = Definitions(named, alarms={"moved": MOVED})
+    metrics = Definitions(named, {"countries": COUNTRIES}, {"moved": MOVED})
     note_alarm(store, MOVED)
+    note_comparison(store, metrics, COUNTRIES)
     client = Client(store, metrics=metrics, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     kinds = {"info": "gauge"}
