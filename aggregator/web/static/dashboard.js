@@ -3,6 +3,7 @@
 import {AlarmPanel, Alarms} from "./alarms.js";
 import {get, Problem, withToken} from "./api.js";
 import {Card} from "./card.js";
+import {ComparisonPanel, Comparisons} from "./comparisons.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {duration} from "./format.js";
@@ -21,7 +22,9 @@ const picker = rangePicker(document.getElementById("range"));
 const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
 const known = {definitions: [], answers: new Map(), status: null};
 const alarmPanel = new AlarmPanel(document.getElementById("alarms"), () => known.definitions);
+const comparisonPanel = new ComparisonPanel(document.getElementById("comparisons"), () => known.definitions);
 let alarms = null;
+let comparisons = null;
 let views = [];
 let shown = null;
 
@@ -53,6 +56,7 @@ function show() {
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
   for (const view of views) catchUp(view.metric);
   if (alarms) takeAlarms(alarms);
+  if (comparisons) takeComparisons(comparisons);
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
@@ -80,6 +84,12 @@ function takeAlarms(found) {
   const isWall = document.body.dataset.view === "wall";
   alarmPanel.show(isWall ? found.alarms : [], found.promised, found.problem);
   for (const view of views) view.takeAlarms?.(found);
+}
+
+/** How comparisons stand: all of them on the first page, those of a metric on its page. */
+function takeComparisons(found) {
+  const isWall = document.body.dataset.view === "wall";
+  comparisonPanel.show(isWall ? found.comparisons : found.of(place().metric), found.problem);
 }
 
 function take({type, data}) {
@@ -157,6 +167,7 @@ async function start() {
   }
   show();
   alarms = new Alarms(takeAlarms);
+  comparisons = new Comparisons(takeComparisons);
   addEventListener("hashchange", show);
   connect();
 }

@@ -30,23 +30,23 @@ export function columns(points, index = null) {
   return {rows: shown, data};
 }
 
-/** The vertical range: all estimates, and bands but for the few that are far wider than most. */
-export function verticalRange({rows}) {
+/** The vertical range: all estimates, and bands but for the few that are far wider than most; and `include`. */
+export function verticalRange({rows}, include = null) {
   const known = rows.filter((row) => row.value !== null && row.lower !== null && row.upper !== null);
   if (!known.length) return [0, 1];
   const halves = known.map((row) => (row.upper - row.lower) / 2).sort((a, b) => a - b);
   const most = 3 * halves[Math.floor(halves.length / 2)];
-  const low = Math.min(...known.map((row) => Math.min(row.value, Math.max(row.lower, row.value - most))));
-  const high = Math.max(...known.map((row) => Math.max(row.value, Math.min(row.upper, row.value + most))));
+  const low = Math.min(include ?? Infinity, ...known.map((row) => Math.min(row.value, Math.max(row.lower, row.value - most))));
+  const high = Math.max(include ?? -Infinity, ...known.map((row) => Math.max(row.value, Math.min(row.upper, row.value + most))));
   const margin = (high - low || Math.abs(high) || 1) * 0.06;
   return [low - margin, high + margin];
 }
 
 /** A chart that fills its element; `onPick(row)` for the step under the pointer or cursor, null for none. */
 export class History {
-  constructor({large = false, onPick = null, scale}) {
+  constructor({large = false, onPick = null, scale, include = null}) {
     this.element = h("div", {class: large ? "history large" : "history", role: "img"});
-    Object.assign(this, {large, onPick, scale, found: columns([]), plot: null, reference: null, marks: {moves: [], baselines: []}});
+    Object.assign(this, {large, onPick, scale, include, found: columns([]), plot: null, reference: null, marks: {moves: [], baselines: []}});
     this.sizes = new ResizeObserver(() => this.#resize());
     this.sizes.observe(this.element);
     this.recolor = () => this.plot?.redraw(false, true);
@@ -99,7 +99,7 @@ export class History {
       tzDate: (at) => globalThis.uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
       legend: {show: false},
       cursor: {y: false, drag: {x: false, y: false}, points: {show: false}, show: this.large || this.onPick !== null},
-      scales: {x: {time: true}, y: {range: () => verticalRange(this.found)}},
+      scales: {x: {time: true}, y: {range: () => verticalRange(this.found, this.include)}},
       axes: [
         {...axis, grid: {show: false}, size: (_, values) => (values?.some((text) => text.includes("\n")) ? 2 : 1) * px(this.large ? 1.15 : 0.98) + px(0.5), gap: px(0.4), space: px(this.large ? 5 : 3.3), values: (_, splits, __, ___, increment) => ticks(splits, increment)},
         {...axis, grid: {stroke: () => color("--grid"), width: 1}, size: (plot, values) => this.#axisWidth(plot, values), gap: px(0.4), space: px(this.large ? 3 : 2.1), values: (_, splits) => this.#axisValues(splits)},

@@ -1,0 +1,173 @@
+// Living comparisons: by how much one arm exceeds another, since when that is decided, and how it stood.
+
+import {get} from "./api.js";
+import {announce, h, setText} from "./dom.js";
+import {certainty, moment, probability, Scale, seconds, share, stretch, whole} from "./format.js";
+import {columns, History} from "./history.js";
+import {address} from "./place.js";
+
+const BETWEEN = 5_000; // milliseconds between two looks
+
+/** A value of an attribute in words: neither “other” nor “none” can be declared. */
+const word = (value) => (value === null ? "none" : typeof value === "object" ? "other" : value);
+const sliceOf = (where) => Object.values(where).map(word).join(" · ") || "all";
+
+/** How all comparisons stand, read again and again while somebody looks. */
+export class Comparisons {
+  constructor(changed) {
+    Object.assign(this, {changed, comparisons: [], problem: null, histories: new Map(), decided: null});
+    setInterval(() => { if (document.visibilityState === "visible") this.read(); }, BETWEEN);
+    this.read();
+  }
+
+  async read() {
+    try {
+      const {comparisons} = await get("/v1/comparisons");
+      this.comparisons = await Promise.all(comparisons.map((one) => this.#withHistory(one)));
+      this.problem = null;
+      this.#tell();
+    } catch (error) {
+      this.problem = error;
+    }
+    this.changed(this);
+  }
+
+  /** Those of one metric. */
+  of(name) { return this.comparisons.filter(({a, b}) => a.metric === name || b.metric === name); }
+
+  /** How it stood before is read where another final pane was looked at. */
+  async #withHistory(one) {
+    const known = this.histories.get(one.comparison);
+    if (known?.until === one.until) return {...one, history: known.history};
+    const {history, until} = await get(`/v1/comparisons/${encodeURIComponent(one.comparison)}`);
+    this.histories.set(one.comparison, {history, until});
+    return {...one, history};
+  }
+
+  /** Say it to those who do not see it. */
+  #tell() {
+    const decided = this.comparisons.filter((one) => one.decided).map((one) => one.comparison);
+    const fresh = this.decided && decided.filter((name) => !this.decided.includes(name));
+    if (fresh?.length) announce(`Comparison ${fresh.join(", ")} is decided.`);
+    this.decided = decided;
+  }
+}
+
+/** The panel of comparisons: of all metrics, or of one. */
+export class ComparisonPanel {
+  constructor(element, definitions) {
+    this.note = h("p", {class: "note"});
+    this.grid = h("div", {class: "comparisons-grid"});
+    Object.assign(this, {element, definitions, cards: new Map()});
+    element.replaceChildren(h("h3", {}, "Comparisons"), this.grid, this.note);
+  }
+
+  show(comparisons, problem = null) {
+    this.element.hidden = !comparisons.length;
+    const names = comparisons.map((one) => one.comparison);
+    for (const [name, card] of this.cards) if (!names.includes(name)) { card.close(); this.cards.delete(name); }
+    for (const one of comparisons) {
+      const definition = this.definitions().find(({name}) => name === one.metric);
+      if (!this.cards.has(one.comparison)) this.cards.set(one.comparison, new ComparisonCard(one, definition?.kind));
+      this.cards.get(one.comparison).show(one);
+    }
+    const cards = names.map((name) => this.cards.get(name).element);
+    if (cards.length !== this.grid.children.length || cards.some((card, place) => this.grid.children[place] !== card)) this.grid.replaceChildren(...cards);
+    setText(this.note, problem ? `Not read again: ${problem.message}` : "");
+  }
+}
+
+/** One comparison: the difference and its band, over time with a line where both arms are equal, and both arms. */
+class ComparisonCard {
+  constructor({comparison, metric, of, unit}, kind) {
+    this.equal = of === "ratio" ? 1 : 0;
+    this.scale = of === "ratio" ? new Scale(null, "") : new Scale(kind, unit);
+    this.arms = new Scale(kind, unit);
+    this.chip = h("span", {class: "chip"});
+    this.about = h("p", {class: "description"});
+    this.choice = h("select", {hidden: true, "aria-label": `Category of ${comparison}`, onchange: () => { this.chosen = this.choice.value; this.show(this.answer); }});
+    this.value = h("span", {class: "value"});
+    this.unit = h("span", {class: "unit"}, this.scale.unit);
+    this.band = h("span", {class: "band"});
+    this.covers = h("span", {class: "about"});
+    this.headline = h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.band, this.covers));
+    this.verdict = h("p", {class: "verdict"});
+    this.reading = h("p", {class: "note"});
+    this.sides = h("dl", {class: "arms"});
+    this.history = new History({scale: this.scale, include: this.equal});
+    this.chart = h("div", {class: "body"}, this.history.element);
+    this.element = h("article", {class: "card comparison", "aria-label": `Comparison ${comparison}`},
+      h("header", {}, h("div", {class: "titles"}, h("h2", {}, h("a", {href: address({metric, by: null})}, comparison)), this.about), h("div", {class: "chips"}, this.chip)),
+      this.choice, this.headline, this.chart, this.verdict, this.sides, this.reading);
+  }
+
+  close() { this.history.close(); }
+
+  show(answer) {
+    this.answer = answer;
+    const labels = answer.categories ?? answer.coordinates ?? [];
+    const index = this.#index(labels);
+    const at = (numbers) => (index === null ? numbers : numbers?.[index]) ?? null;
+    const [value, lower, upper, p] = [answer.value, answer.lower, answer.upper, answer.p_value].map(at);
+    const decided = answer.decisions.find((one) => (one.category ?? null) === (index === null ? null : labels[index]));
+    const isKnown = value !== null;
+    const isDecided = Boolean(decided) || (p !== null && p <= answer.beta);
+    this.#chip(isKnown, isDecided);
+    const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
+    setText(this.about, `${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
+    this.#choose(labels, index);
+    this.headline.hidden = !isKnown;
+    const digits = this.scale.digits(lower, upper);
+    setText(this.value, `${value > 0 && !this.equal ? "+" : ""}${this.scale.text(value, digits)}`);
+    setText(this.band, upper === null ? `at least ${this.scale.text(lower, digits, -1)}` : this.scale.interval(lower, upper, digits));
+    setText(this.covers, `${certainty(answer.beta)} at all times${labels.length > 1 ? ", all together" : ""}`);
+    this.covers.title = `The band covers the truth at ${answer.covers}, however often you look.`;
+    setText(this.verdict, verdict(answer, decided, isKnown, isDecided, p));
+    this.reading.hidden = !answer.reason && !answer.warning && !answer.incomplete;
+    setText(this.reading, [answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
+    this.sides.replaceChildren(...[answer.a, answer.b].flatMap((one) => [h("dt", {}, arm(one)), h("dd", {}, `${isKnown && at(one.value) !== null ? `${this.arms.withUnit(at(one.value), digits)} · ` : ""}${whole(one.reports)} reports`)]));
+    this.#chart(answer, index);
+  }
+
+  /** Which number: the chosen one, or at first the one that differs most. */
+  #index(labels) {
+    if (!labels.length) return null;
+    const sizes = (this.answer.value ?? []).map?.((x) => Math.abs((x ?? this.equal) - this.equal)) ?? [];
+    this.chosen ??= sizes.length ? labels[sizes.indexOf(Math.max(...sizes))] : undefined;
+    return Math.max(0, labels.indexOf(this.chosen));
+  }
+
+  #choose(labels, index) {
+    this.choice.hidden = labels.length < 2;
+    if (this.choice.options.length !== labels.length) this.choice.replaceChildren(...labels.map((label) => h("option", {value: label}, label)));
+    if (index !== null && document.activeElement !== this.choice) this.choice.value = labels[index];
+  }
+
+  #chip(isKnown, isDecided) {
+    const [status, text, title] = isDecided ? ["final", "Decided", "The arms are proved to be different."]
+      : isKnown ? ["provisional", "Not decided", "The band covers the case that both arms are equal. That does not say that they are."]
+        : ["waiting", "Waiting", "Nothing is known yet."];
+    this.chip.dataset.status = status;
+    this.chip.title = title;
+    setText(this.chip, text);
+  }
+
+  #chart(answer, index) {
+    const looks = answer.history ?? [];
+    this.chart.hidden = !looks.length;
+    const starts = [answer.a.from, ...looks.map(({at}) => at)];
+    const found = columns(looks.map((look, place) => ({...look, from: starts[place], to: look.at, status: "final"})), index);
+    const last = found.rows.at(-1);
+    const text = last && this.scale.interval(last.lower, last.upper);
+    const label = last ? `Band of ${answer.comparison} over time, ${stretch(found.rows[0].from, last.to)}: last ${text}, both arms are equal at ${this.equal}` : "";
+    this.history.show(found, label, this.equal);
+  }
+}
+
+/** Since when it is decided, and what the p-value says. */
+function verdict(answer, decided, isKnown, isDecided, p) {
+  if (!isKnown) return answer.status === "too_few_reports" ? "An arm has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
+  const chance = p === null ? "" : `If both arms were equal, a difference as clear as this would ever be seen with a probability of at most ${share(Math.min(1, p))} (p = ${probability(p)}).`;
+  if (decided) return `Decided since ${moment(seconds(decided.at))}. ${chance}`;
+  return isDecided ? `Decided by reports that are not final yet. ${chance}` : `Not decided: both arms may be equal (p = ${probability(p)}). Look again as often as you like.`;
+}
