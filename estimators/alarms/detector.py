@@ -112,6 +112,9 @@ class Detector:
     grows by E at most, and E has mean 1 at most. After T panes, at most alpha T alarms are
     expected. Looking at the least product over theta makes alarms rarer still.
 
+    A bet does not begin in a pane of so few reports that 1 / alpha such panes would not raise an
+    alarm if theta moved by x: it would use up what is allowed, and see nothing.
+
     **Every theta.** L is e to the power of tilt S - K, where K, the cumulant of S, is concave in
     theta. A tangent of K lies above it, so the e-value of a tangent lies below L, for all theta.
     Sums of products of such exponentials are log-convex: ln of E M lies above its own tangents, of
@@ -253,10 +256,11 @@ class Detector:
             return self._step(informative=False)
         self.precision, self._scale = 1 / pane.variance(self._known), pane.precision
         tilts, least = self.shifts * pane.precision, self.least / self.scale
+        begins = tilts * self.shifts >= 2 * self.alpha * self.needed
         for row, sign in enumerate(self._signs):
             found = pane.e_values(self._points, tilts, sign, least)
             before = EValues(self._bets.log[row], self._bets.slope[row])
-            self._bets.log[row], self._bets.slope[row] = evidence.after(before, found)
+            self._bets.log[row], self._bets.slope[row] = evidence.after(before, found, begins)
             anew = self._run[row] <= 0
             self._since[row] = np.where(anew, self._panes, self._since[row])
             self._run[row] = found.log[self._centre] + np.where(anew, 0.0, self._run[row])
@@ -264,7 +268,7 @@ class Detector:
 
     def _step(self, *, informative: bool) -> Step:
         """Return where the evidence stands; begin anew if it suffices."""
-        if np.isneginf(self._bets.log[0, 0, 0]):  # no evidence since the start, or an alarm
+        if np.isneginf(self._bets.log.max()):  # no evidence since the start, or an alarm
             return Step(-math.inf, self.needed, False, None, None, informative)
         log, slope = (x.swapaxes(0, 1).reshape(self._points.size, -1) for x in self._bets)
         value, steep = (

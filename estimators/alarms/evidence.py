@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.alarms.panes import EValues
 from estimators.estimate import Floats
 
 FINE, FINE_STEPS = 0.75, 10
 """The points next to the baseline are so many of its standard errors apart, and so many on each
-side; beyond them each step is twice the one before. With steps half as wide no delay falls by 1%.
-"""
+side; beyond them each step is twice the one before. With steps half as wide, delays fall by at most
+2%."""
 
 
 class Lowest(NamedTuple):
@@ -59,7 +60,7 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     return peak[:, 0] + np.log(total / log.shape[1]), (share * slope).sum(axis=1) / total
 
 
-def after(before: EValues, pane: EValues) -> EValues:
+def after(before: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
     """Return ln of M = (M + 1) L for each bet, and its slope.
 
     Parameters
@@ -68,9 +69,12 @@ def after(before: EValues, pane: EValues) -> EValues:
         ln M.
     pane : EValues
         ln L.
+    begins : ndarray of bool, shape (tilts,)
+        False: M L instead.
     """
-    grown = np.logaddexp(before.log, 0.0)
-    return EValues(grown + pane.log, np.exp(before.log - grown) * before.slope + pane.slope)
+    grown = np.logaddexp(before.log, np.where(begins, 0.0, -np.inf))
+    kept = np.exp(before.log - np.maximum(grown, -np.finfo(np.float64).max))
+    return EValues(grown + pane.log, kept * before.slope + pane.slope)
 
 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:

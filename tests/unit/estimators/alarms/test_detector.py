@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from estimators.alarms.panes import PaneMean
 from tests.support.reports.alarm_tables import PANE, RATES, delays, false_alarms, metric
 from tests.support.reports.alarm_tables import contrast as contrasts
 from tests.support.reports.alarm_tables import pane as draw
+from tests.support.reports.cases import metric_for
 
 if TYPE_CHECKING:
     from estimators.alarms import Step
@@ -207,6 +209,18 @@ def test_before_the_first_evidence_there_is_none() -> None:
     assert (step.evidence, step.raised, step.informative) == (-math.inf, False, False)
 
 
+def test_panes_of_hardly_any_reports_use_up_no_alarms() -> None:
+    """With bets that cannot win, M would reach 1 / alpha at pane 1 / alpha by itself."""
+    rng, alarms = np.random.default_rng(5), 0
+    for _ in range(20):
+        detector = Detector(ONE, 0.01, baseline_value=0.0)
+        alarms += sum(detector.update(draw(ONE, rng, 20, 0.0)).raised for _ in range(200))
+    assert alarms <= 0.3 * 0.01 * 20 * 200
+    assert detector.update(draw(ONE, rng, 1, 0.0)).informative
+    alone = Detector(ONE, 0.5, baseline_value=0.0).update(draw(ONE, rng, 1, 0.0))
+    assert (alone.evidence, alone.raised) == (-math.inf, False)
+
+
 def test_shares_are_those_of_the_baseline_and_rare_levels_have_none() -> None:
     counts = np.array([10, 1000, 1000, 1000, 1000])
     known = draw(MANY, np.random.default_rng(1), counts, 0.2)
@@ -299,38 +313,38 @@ def test_what_makes_no_detector_is_refused(given: dict[str, Any], told: str) -> 
         Detector(**{"metric": MANY, "alpha": 1e-3, **given})
 
 
-def test_an_e_value_has_a_mean_of_one_at_most_whatever_the_means_of_the_levels() -> None:
+@pytest.mark.parametrize("mechanism", ["randomized_response", "rappor", "oue", "grr"])
+def test_an_e_value_has_a_mean_of_one_at_most_whatever_the_means_of_levels(mechanism: str) -> None:
     """By enumeration: two levels of three and four reports, bets against a weighted mean."""
-    two, shares, counts = metric((0.5, 2.0)), np.array([0.3, 0.7]), np.array([3, 4])
+    two, shares, counts = metric_for(mechanism, (0.5, 2.0)), np.array([0.3, 0.7]), np.array([3, 4])
     theta, tilts = np.array([-0.9, -0.2, 0.1, 0.6, 1.0]), np.array([0.1, 0.5, 2.0])
+    category, signs = 0 if two.labels else None, cast("Any", two.randomizer).signs
+    outcomes = list(np.ndindex(4, 5))
+    logs, slopes = np.empty((2, 2, len(outcomes), theta.size, tilts.size))
+    for number, ones in enumerate(outcomes):
+        statistic = two.zero()
+        table = two.table(statistic)
+        table[:, 0], table[:, 1] = counts, ones
+        found = PaneMean.of(two, statistic, shares, category)
+        assert found is not None
+        for row, sign in enumerate((1, -1)):
+            logs[row, number], slopes[row, number] = found.e_values(theta, tilts, sign)
     worst = 0.0
-    for sign in (1, -1):
-        for low in (-1.0, -0.3, 0.2, 0.8, 1.0):
-            for high in (-1.0, -0.5, 0.1, 0.7, 1.0):
-                mean = shares @ np.array([low, high])
-                chance = (1 + contrasts(two) * np.array([low, high])) / 2
-                total = np.zeros((theta.size, tilts.size))
-                slid = np.zeros_like(total)
-                for ones in np.ndindex(4, 5):
-                    statistic = two.zero()
-                    table = two.table(statistic)
-                    table[:, 0], table[:, 1] = counts, ones
-                    found = PaneMean.of(two, statistic, shares, None)
-                    assert found is not None
-                    log, slope = found.e_values(theta, tilts, sign)
-                    likely = float(np.prod(binom.pmf(ones, counts, chance)))
-                    total += likely * np.exp(log)
-                    slid += likely * np.exp(log + slope * (mean - theta)[:, None])
-                beyond = sign * (mean - theta) <= 0
-                assert (total[beyond] <= 1 + 1e-12).all()
-                assert (slid <= 1 + 1e-12).all()
-                worst = max(worst, float(slid.max()))
+    for means in itertools.product((-1.0, -0.3, 0.1, 0.8, 1.0), repeat=2):
+        mean = shares @ np.array(means)
+        chance = signs.q + (1 + np.array(means)) / 2 * signs.contrast
+        likely = np.prod(binom.pmf(np.array(outcomes), counts, chance), axis=1)
+        at = np.tensordot(likely, np.exp(logs), axes=(0, 1))
+        line = np.exp(logs + slopes * (mean - theta)[:, None])
+        on_line = np.tensordot(likely, line, axes=(0, 1))
+        assert (at[0, theta >= mean] <= 1 + 1e-12).all()
+        assert (at[1, theta <= mean] <= 1 + 1e-12).all()
+        assert (on_line <= 1 + 1e-12).all()
+        worst = max(worst, float(on_line.max()))
     assert worst > 0.99
 
 
 @pytest.mark.parametrize("category", [None, -1, 10])
 def test_a_metric_with_named_numbers_needs_one_of_them(category: int | None) -> None:
-    from tests.support.reports.cases import metric_for
-
     with pytest.raises(ValueError, match="expected one for a metric with named numbers"):
         Detector(metric_for("grr"), 1e-3, baseline_value=0.1, category=category)
