@@ -14,7 +14,7 @@ from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, round_up
-from estimators.exact.tallies import tally_signs
+from estimators.exact.tallies import tally_signs, tally_signs_by_part
 from estimators.mechanisms.mechanism import Levels, Reports, largest_byte
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
@@ -71,6 +71,21 @@ class RandomizedResponse(ScalarMean):
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table with columns (reports, ones)."""
         table += tally_signs(level, len(table), reports) @ PAIRS
+
+    def accumulate_slices(
+        self,
+        tables: Counts,
+        rows: NDArray[np.intp],
+        sizes: NDArray[np.int64],
+        level: Levels,
+        reports: Reports,
+    ) -> None:
+        """Add batches of reports, each to the table of its slice; long ones all at once."""
+        found = tally_signs_by_part(level, tables.shape[1], reports, sizes)
+        if found is None:
+            super().accumulate_slices(tables, rows, sizes, level, reports)
+        else:
+            np.add.at(tables, rows, found @ PAIRS)
 
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero without reports."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from estimators.exact.tallies import (
     sum_bits,
     tally,
     tally_signs,
+    tally_signs_by_part,
 )
 
 SIZES = (0, 1, MANY - 1, MANY, MANY + 63, 3 * MANY + 1)
@@ -35,6 +38,28 @@ def test_signs_are_told_apart_by_level(levels: int, size: int) -> None:
     expected = np.zeros((levels, 2), dtype=np.int64)
     np.add.at(expected, (level, signs), 1)
     assert tally_signs(level.astype(np.uint8), levels, signs).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3, 2 ** (FEW_BITS - 1)])
+@pytest.mark.parametrize("parts", [1, 2, 7, 20])
+def test_signs_of_parts_are_told_apart(levels: int, parts: int) -> None:
+    rng = np.random.default_rng(levels + parts)
+    cuts = np.sort(rng.integers(0, 50_000, parts - 1))
+    sizes = np.diff([0, *cuts.tolist(), 50_000])
+    level = rng.integers(0, levels, 50_000).astype(np.uint8)
+    signs = rng.integers(0, 2, 50_000).astype(np.uint8)
+    found = tally_signs_by_part(level, levels, signs, sizes)
+    assert found is not None
+    edges = np.cumsum([0, *sizes.tolist()])
+    for part, (first, last) in enumerate(itertools.pairwise(edges.tolist())):
+        one = tally_signs(level[first:last], levels, signs[first:last])
+        assert found[part].tolist() == one.tolist()
+
+
+def test_short_parts_are_left_to_be_counted_one_by_one() -> None:
+    numbers, sizes = np.zeros(MANY, dtype=np.uint8), np.full(MANY // 64, 64)
+    assert tally_signs_by_part(numbers, 2, numbers, sizes) is None
+    assert tally_signs_by_part(numbers[:64], 2, numbers[:64], sizes[:1]) is None
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, CHUNK + 1, 3 * CHUNK])
