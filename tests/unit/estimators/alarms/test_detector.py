@@ -68,6 +68,31 @@ def test_without_shares_a_drifting_mix_would_be_a_move() -> None:
         assert abs(away - error) < 2.5
 
 
+def test_the_same_devices_in_each_pane_raise_no_alarm_against_their_own_past() -> None:
+    """A thousand devices with values of their own, of which a half report in each pane."""
+    rng, alarms = np.random.default_rng(2), [0, 0]
+    for _ in range(10):
+        holders = rng.binomial(200, 0.65, 5)
+
+        def pane(holders: Any = holders) -> Counts:
+            statistic = MANY.zero()
+            table, sides = MANY.table(statistic), ((holders, 1), (200 - holders, -1))
+            for devices, value in sides:
+                reports = rng.binomial(devices, 0.5)
+                table[:, 0] += reports
+                table[:, 1] += rng.binomial(reports, (1 + contrasts(MANY) * value) / 2)
+            return statistic
+
+        known = summed([pane() for _ in range(20)])
+        for row, one in enumerate(
+            (Detector(MANY, 0.02, baseline=known), Detector(MANY, 0.02, baseline_value=0.3))
+        ):
+            alarms[row] += sum(one.update(pane()).raised for _ in range(60))
+    promised = 0.02 * 60 * 10
+    assert alarms[0] <= promised / 4
+    assert alarms[1] > promised / 2  # who they are is a move from the stated value
+
+
 @pytest.mark.parametrize("least", [0.0, 0.05])
 def test_a_stated_value_is_kept_to_its_promise_up_to_the_least_move(least: float) -> None:
     rng, alarms = np.random.default_rng(2), 0
