@@ -250,8 +250,8 @@ class AlarmRun:
             return False
         if window.status == "expired":
             self.reason = (
-                f"the baseline from {iso(start_ms - length_ms)} to {iso(start_ms)} has expired: "
-                "expected a later start, or a longer retention"
+                f"the baseline from {iso(start_ms - length_ms)} to {iso(start_ms)} has expired, or "
+                "some of it is in no slice: expected a later start, or a longer retention"
             )
             return False
         rows, least = _rows(window), self.metric.minimum_reports
@@ -268,13 +268,24 @@ class AlarmRun:
         return True
 
     def _read(self, overview: TopicProgress, start_ms: int, end_ms: int) -> Window:
-        """Read a window that is final; its status is "provisional" if Redis changed meanwhile."""
+        """Read a window that is final; its status is "provisional" if Redis changed meanwhile.
+
+        It is "expired" also if some of its reports are in no table of slices, or no more.
+        """
         definition = self.definition
-        query = Query(
-            start_ms / 1000, end_ms / 1000, by=definition.by, where=dict(definition.where)
-        )
-        described = self.reader.describe(overview, definition.metric, query)
-        return self.reader.read(dataclasses.replace(described, status="final", arrived_ms=NEVER))
+
+        def read(query: Query) -> Window:
+            described = self.reader.describe(overview, definition.metric, query)
+            final = dataclasses.replace(described, status="final", arrived_ms=NEVER)
+            return self.reader.read(final)
+
+        whole = Query(start_ms / 1000, end_ms / 1000)
+        if not definition.sliced:
+            return read(whole)
+        found = read(dataclasses.replace(whole, by=definition.by, where=dict(definition.where)))
+        if found.coverage is None:  # it has no reports, or nobody knows how many
+            return found.expired() if read(whole).status == "expired" else found
+        return found.expired() if found.coverage < 1 else found
 
     def _take(
         self, overview: TopicProgress, window: Window, start_ms: int, end_ms: int

@@ -225,6 +225,23 @@ def test_an_event_is_made_until_it_is_published(reader: Reader, lease: Lease) ->
     assert turn(reader, watch(reader, lease)[0]) == []
 
 
+def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -> None:
+    """The metric's own sums are kept longer than its tables of slices."""
+    client: Any = reader.store.client
+    hour = EPOCH + (BASELINE + 2) * HOUR
+    (table,) = client.keys(f"*:slices:late@*:{hour}")
+    client.delete(table)
+    short = dataclasses.replace(LATE, by_retention="1d")
+    run = AlarmRun(Reader(reader.store, {"late": short}), MOVES)
+    taken = take(reader, run)
+    assert [one.steps == () for one in taken[:4]] == [False, False, True, False]
+    assert run.skipped == 1
+    client.delete(*client.keys(f"*:slices:late@*:{EPOCH + HOUR}"))
+    run = AlarmRun(Reader(reader.store, {"late": short}), MOVES)
+    assert take(reader, run) == []
+    assert "some of it is in no slice" in run.reason
+
+
 def test_a_baseline_that_has_expired_is_said(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
