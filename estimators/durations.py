@@ -34,7 +34,7 @@ def milliseconds(duration: str) -> int:
     if match is None:
         raise ValueError(f"{EXPECTED}, not {duration!r}")
     number = float(match[1]) * UNITS_MS[match[2]]
-    if number != int(number):
+    if not number.is_integer():  # infinity neither
         raise ValueError(f"a duration of whole milliseconds, not {duration!r}")
     return int(number)
 

@@ -93,6 +93,15 @@ class PublishedLog:
         for number, offset in self._positions.items():
             if known.get(str(number)) != str(offset):
                 raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
+        if lost := self._lost_ids():
+            raise CopyLost(f"{lost} is gone")
+
+    def _lost_ids(self) -> str:
+        """Return a key with ids of events that is gone although there were some; else empty."""
+        counted = self._client.hmget(f"{self._key}:events", [*ONCE])
+        keys = [f"{self._key}:{name}" for name in ONCE.values()]
+        pairs = zip(keys, counted, strict=True)
+        return next((key for key, count in pairs if count and not self._client.exists(key)), "")
 
     def pass_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
         """Return the panes that are whole; note those of which something has expired.
@@ -240,6 +249,10 @@ class PublishedLog:
         before = known.get("topic", "")
         if known and (truncated or not _are_same(before, identity)):
             log.warning("the estimates topic was replaced", was=before, now=identity)
+            self._forget()
+            positions = dict.fromkeys(logs, 0)
+        elif lost := self._lost_ids():
+            log.warning("the estimates topic is read again", lost=lost)
             self._forget()
             positions = dict.fromkeys(logs, 0)
         kept = before if before and identity.endswith(":") else identity

@@ -66,7 +66,16 @@ class RunWatch(abc.ABC, Generic[R]):
     def found(
         self, run: R, overview: TopicProgress, closed: Mapping[str, int]
     ) -> Iterator[list[Event]]:
-        """Yield the events of one pane after another."""
+        """Yield the events of one pane after another.
+
+        Parameters
+        ----------
+        run : Run
+        overview : TopicProgress
+            As of now.
+        closed : mapping of str to int
+            The event time in ms, by metric, up to which panes are final.
+        """
 
     @abc.abstractmethod
     def key(self, run: R) -> str:

@@ -83,7 +83,8 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
         raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
     for key in document:
         if key not in TABLES:
-            expected = f"only tables {', '.join(TABLES)}: {nearest(key, TABLES)}"
+            known = "[metrics.NAME], [attributes], [comparisons.NAME] and [alarms.NAME]"
+            expected = f"only tables {known}: {nearest(key, TABLES)}"
             raise DefinitionError(key, document[key], expected, source)
     attributes = document.get("attributes", {})
     if not isinstance(attributes, dict):

@@ -58,7 +58,17 @@ class Source(Protocol):
         """Return a metric by name."""
 
     def describe(self, overview: TopicProgress, name: str, query: Query = ...) -> Window:
-        """Return a window that is not read."""
+        """Return a window that is not read.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+            As of now.
+        name : str
+            Of the metric.
+        query : Query, optional
+            Left out: all that is counted.
+        """
 
     def read(self, window: Window) -> Window:
         """Return a window with its content."""
