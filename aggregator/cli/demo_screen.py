@@ -64,8 +64,10 @@ def draw(view: View) -> Group:
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     notes = Text("\n".join(["", *view.notes, ""]), style="dim")
-    alarms = Text("\n".join(["", *view.alarm_notes]), style="yellow")
-    return Group(head, _estimates(view), *([alarms] if view.alarms else []), notes, _levels(view))
+    watched = Text("\n".join(["", *view.watch_notes]), style="yellow")
+    return Group(
+        head, _estimates(view), *([watched] if view.watch_notes else []), notes, _levels(view)
+    )
 
 
 def _estimates(view: View) -> Table:

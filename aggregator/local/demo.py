@@ -6,24 +6,29 @@ import bisect
 import contextlib
 import dataclasses
 import importlib.resources
-import math
 import signal
 import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 
-from aggregator.alarms.answers import AlarmRaised
-from aggregator.alarms.standing import all_alarms
 from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
 from aggregator.counting.verify import verify
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
+from aggregator.local.demo_watches import (
+    TrueAlarm,
+    TrueComparison,
+    are_looked_at,
+    true_alarms,
+    true_comparisons,
+    watch_notes,
+)
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
 from aggregator.reading.reader import Reader
 from aggregator.reading.releases import Releases
@@ -33,7 +38,6 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
-from aggregator.timestamps import from_iso
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flights
 from producers.populations.population import Population
@@ -52,15 +56,6 @@ NOTES: dict[type[Metric], str] = {
     TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
     SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class TrueAlarm:
-    """An alarm that was raised, and the true means of its baseline and since it began."""
-
-    raised: AlarmRaised
-    baseline: float
-    now: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +79,8 @@ class View:
         Where the estimates are served.
     alarms : tuple of TrueAlarm
         What was raised, the first one first.
+    comparisons : tuple of TrueComparison
+        Those that have looked at a pane.
     """
 
     progress: Progress | None
@@ -96,11 +93,12 @@ class View:
     url: str
     places: str
     alarms: tuple[TrueAlarm, ...] = ()
+    comparisons: tuple[TrueComparison, ...] = ()
 
     @property
-    def alarm_notes(self) -> list[str]:
-        """On each alarm that was raised: how often, and the first time beside the truth."""
-        return [note_of(raised) for raised in by_alarm(self.alarms).values()]
+    def watch_notes(self) -> list[str]:
+        """How comparisons stand and what alarms have raised, beside the truth."""
+        return watch_notes(self.alarms, self.comparisons)
 
     @property
     def notes(self) -> list[str]:
@@ -191,19 +189,8 @@ class Outcome:
             "reports_per_second": round(self.reports_per_second, 1),
             "verified": self.verified,
             "metrics": self.rows(),
-            "alarms": [
-                {
-                    "alarm": one.raised.alarm,
-                    "at": one.raised.at,
-                    "since": one.raised.since,
-                    "direction": one.raised.direction,
-                    "value": one.raised.now.value,
-                    "baseline": one.raised.baseline.value,
-                    "truth": one.now,
-                    "truth_of_baseline": one.baseline,
-                }
-                for one in self.view.alarms
-            ],
+            "alarms": [one.as_dict() for one in self.view.alarms],
+            "comparisons": [one.as_dict() for one in self.view.comparisons],
         }
 
 
@@ -301,12 +288,13 @@ class Demonstration:
         while (
             (counted := self.view().counted) < sent
             or not self._is_released()
-            or not self._has_been_looked_at()
+            or not are_looked_at(self.reader)
         ):
             if time.monotonic() > deadline:
                 raise DitherError(
                     f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
-                    "are counted, or a release is missing, or alarms have not looked at all panes"
+                    "are counted, or a release is missing, or alarms or comparisons have not "
+                    "looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)
@@ -344,24 +332,9 @@ class Demonstration:
             seconds=time.monotonic() - self._began,
             url=self.url,
             places=self._deployment.places,
-            alarms=tuple(self._true_alarms()),
+            alarms=tuple(true_alarms(self.reader, self._population)),
+            comparisons=tuple(true_comparisons(self.reader, self._population)),
         )
-
-    def _true_alarms(self) -> Iterator[TrueAlarm]:
-        """Yield what was raised, the first one first, with the truth of the same days."""
-        for alarm in all_alarms(self.reader).alarms:
-            metric = self.metrics[alarm.metric]
-            for one in reversed(alarm.raised):
-                edges = (one.baseline.start, one.baseline.end), (one.since, one.at)
-                before, now = (self._true_mean(metric, start, end) for start, end in edges)
-                yield TrueAlarm(one, before, now)
-
-    def _true_mean(self, metric: Metric, start: str | None, end: str | None) -> float:
-        if start is None or end is None:
-            return math.nan
-        times = [1000 * from_iso(moment) for moment in (start, end)]
-        edges = np.searchsorted(self._population.time_ms, times)
-        return float(_truth_of(metric, self._population.part(*edges.tolist())).value)
 
     def _truth(self, name: str, counted: int) -> Truth:
         """Return the truth when as many reports had been sent as are counted now."""
@@ -410,16 +383,6 @@ class Demonstration:
                 return False
         return True
 
-    def _has_been_looked_at(self) -> bool:
-        """Whether alarms have looked at all panes that are final."""
-        overview = self._store.overview()
-        closed = self.reader.finality_watermarks(overview, len(overview.partitions))
-        for alarm in all_alarms(self.reader).alarms:
-            until_ms = 1000 * from_iso(alarm.until or alarm.start)
-            if closed.get(alarm.metric, 0) - until_ms >= 1000 * alarm.every_seconds:
-                return False
-        return True
-
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
             self._progress = now
@@ -440,28 +403,6 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
-
-
-def by_alarm(raised: Iterable[TrueAlarm]) -> dict[str, list[TrueAlarm]]:
-    """Return what was raised by the alarm's name."""
-    found: defaultdict[str, list[TrueAlarm]] = defaultdict(list)
-    for one in raised:
-        found[one.raised.alarm].append(one)
-    return found
-
-
-def note_of(found: Sequence[TrueAlarm]) -> str:
-    """Return in words what an alarm has raised: the first time beside the truth, and how often."""
-    first, raised = found[0], found[0].raised
-    more = f"; {len(found) - 1} more since then" if len(found) > 1 else ""
-    value, before = (
-        math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
-    )
-    return (
-        f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since {raised.since[:10]}, "
-        f"from {before:.3f} to {value:.3f} (truth: from {first.baseline:.3f} to {first.now:.3f})"
-        f"{more}"
-    )
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:

@@ -187,7 +187,7 @@ class ComparisonRun:
         closed : mapping of str to int
             The event time in ms, by metric, up to which windows are final.
         """
-        closed_ms = min(closed.get(metric.name, 0) for metric in self.metrics)
+        closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
             if any(window.status == "provisional" for window in arms.windows):
@@ -201,6 +201,13 @@ class ComparisonRun:
             if any((one != two).any() for one, two in zip(before, self.sums, strict=True)):
                 found = self._look(arms.windows, arms)
             yield found
+
+    def is_behind(self, closed: Mapping[str, int]) -> bool:
+        """Return whether there are final panes that were not taken; see :meth:`advance`."""
+        return self.next_ms + self._step_ms <= self._closed(closed)
+
+    def _closed(self, closed: Mapping[str, int]) -> int:
+        return min(closed.get(metric.name, 0) for metric in self.metrics)
 
     def read(self, overview: TopicProgress, end_ms: int | None = None) -> Arms:
         """Return what both arms have from the next pane on.

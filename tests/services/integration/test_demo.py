@@ -127,7 +127,8 @@ def outcome(finished: Demo) -> Any:
 def test_the_demo_ends_with_one_json_object_and_says_nothing_else(
     finished: Demo, outcome: Any
 ) -> None:
-    assert list(outcome) == ["reports", "reports_per_second", "verified", "metrics", "alarms"]
+    counted = ["reports", "reports_per_second", "verified"]
+    assert list(outcome) == [*counted, "metrics", "alarms", "comparisons"]
     for row in outcome["metrics"]:
         named = ["metric", "category", "truth", "value", "lower", "upper", "covered", "vacuous"]
         assert list(row) == named
@@ -154,6 +155,16 @@ def test_an_alarm_finds_the_storms_and_tells_the_truth_beside_them(outcome: Any)
     assert march["value"] == pytest.approx(march["truth"], abs=0.2)
     assert {one["direction"] for one in found} == {"up"}
     assert found[0]["at"] < "2013-03-10T00:00:00Z"
+
+
+def test_a_comparison_is_decided_and_tells_the_truth_beside_it(outcome: Any) -> None:
+    """In the year 21.6% of the flights from JFK arrive late, and 24.1% of those from EWR."""
+    (found,) = outcome["comparisons"]
+    assert found["comparison"] == "kennedy_or_newark"
+    assert "2013-01-01" < found["decided_at"] < "2013-06-01"
+    assert found["at"] > "2013-12-25"
+    assert found["lower"] <= found["truth"] <= found["upper"]
+    assert -0.04 < found["truth"] < -0.01
 
 
 def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(

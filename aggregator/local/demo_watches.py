@@ -1,0 +1,181 @@
+"""Alarms and living comparisons of the demo, beside the truth that only its devices know."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from aggregator.alarms.answers import AlarmRaised
+from aggregator.alarms.standing import all_alarms
+from aggregator.config.live_metrics import watches
+from aggregator.config.watches import ComparisonDefinition, Where
+from aggregator.reading.comparisons.run import ComparisonRun
+from aggregator.reading.comparisons.stored import Look
+from aggregator.reading.reader import Reader
+from aggregator.timestamps import from_iso, iso
+from producers.populations.population import Population
+
+
+@dataclasses.dataclass(frozen=True)
+class TrueAlarm:
+    """An alarm that was raised, and the true means of its baseline and since it began."""
+
+    raised: AlarmRaised
+    baseline: float
+    now: float
+
+    @property
+    def note(self) -> str:
+        """What it says, in words, beside the truth."""
+        raised = self.raised
+        value, before = (
+            math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
+        )
+        return (
+            f"alarm {raised.alarm}: {raised.metric} went {raised.direction} since "
+            f"{raised.since[:10]}, from {before:.3f} to {value:.3f} "
+            f"(truth: from {self.baseline:.3f} to {self.now:.3f})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        raised = self.raised
+        return {
+            "alarm": raised.alarm,
+            "at": raised.at,
+            "since": raised.since,
+            "direction": raised.direction,
+            "value": raised.now.value,
+            "baseline": raised.baseline.value,
+            "truth": self.now,
+            "truth_of_baseline": self.baseline,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class TrueComparison:
+    """A comparison at the end of a final pane, and the true difference of the same devices.
+
+    `decided_at` is since when it is decided; None if it is not.
+    """
+
+    definition: ComparisonDefinition
+    look: Look
+    truth: float
+    decided_at: str | None
+
+    @property
+    def note(self) -> str:
+        """What it says, in words, beside the truth."""
+        one, two = (
+            where if isinstance(where, str) else " ".join(f"{k}={v}" for k, v in where.items())
+            for where in (self.definition.where, self.definition.against)
+        )
+        value, lower, upper = (
+            f"{x:.3f}" if isinstance(x, float) else "unknown"
+            for x in (self.look.value, self.look.lower, self.look.upper)
+        )
+        since = "not decided" if self.decided_at is None else f"decided on {self.decided_at[:10]}"
+        return (
+            f"comparison {self.definition.name}: {self.definition.metric}, {one} less {two}: "
+            f"{value} in [{lower}, {upper}] (truth: {self.truth:.3f}), {since}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "comparison": self.definition.name,
+            "at": self.look.at,
+            "decided_at": self.decided_at,
+            "value": self.look.value,
+            "lower": self.look.lower,
+            "upper": self.look.upper,
+            "truth": self.truth,
+        }
+
+
+def true_alarms(reader: Reader, population: Population) -> Iterator[TrueAlarm]:
+    """Yield what was raised, the first one first, with the truth of the same days.
+
+    Parameters
+    ----------
+    reader : Reader
+    population : Population
+        The devices.
+    """
+    for alarm in all_alarms(reader).alarms:
+        for one in reversed(alarm.raised):
+            edges = (one.baseline.start, one.baseline.end), (one.since, one.at)
+            before, now = (_true_mean(population, alarm.metric, *edge) for edge in edges)
+            yield TrueAlarm(one, before, now)
+
+
+def true_comparisons(reader: Reader, population: Population) -> Iterator[TrueComparison]:
+    """Yield how comparisons of two slices stand that have looked at a pane.
+
+    Parameters
+    ----------
+    reader : Reader
+    population : Population
+        The devices.
+    """
+    for definition in watches(reader.metrics).comparisons.values():
+        run, against = ComparisonRun.resumed(reader, definition), definition.against
+        if not run.history or isinstance(against, str):
+            continue
+        look, at = run.history[-1], min((one.at for one in run.decided), default=None)
+        start = iso(definition.start_ms)
+        one, two = (
+            _true_mean(population, definition.metric, start, look.at, where)
+            for where in (definition.where, against)
+        )
+        yield TrueComparison(definition, look, one - two, at)
+
+
+def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueComparison]) -> list[str]:
+    """Return in words how comparisons stand, and what each alarm raised first and how often."""
+    notes = [one.note for one in comparisons]
+    for _, group in itertools.groupby(alarms, lambda one: one.raised.alarm):
+        first, *others = group
+        notes.append(first.note + (f"; {len(others)} more since then" if others else ""))
+    return notes
+
+
+def are_looked_at(reader: Reader) -> bool:
+    """Return whether alarms and comparisons have looked at all panes that are final.
+
+    Parameters
+    ----------
+    reader : Reader
+    """
+    overview = reader.store.overview()
+    closed = reader.finality_watermarks(overview, len(overview.partitions))
+    for alarm in all_alarms(reader).alarms:
+        until_ms = 1000 * from_iso(alarm.until or alarm.start)
+        if closed.get(alarm.metric, 0) - until_ms >= 1000 * alarm.every_seconds:
+            return False
+    runs = [ComparisonRun.resumed(reader, x) for x in watches(reader.metrics).comparisons.values()]
+    return not any(run.is_behind(closed) for run in runs)
+
+
+def _true_mean(
+    population: Population,
+    metric: str,
+    start: str | None,
+    end: str | None,
+    where: Where | None = None,
+) -> float:
+    """Return the mean of devices that have these attributes, in [start, end)."""
+    if start is None or end is None:
+        return math.nan
+    times = [1000 * from_iso(moment) for moment in (start, end)]
+    part = population.part(*np.searchsorted(population.time_ms, times).tolist())
+    chosen = part.has_value(metric)
+    for name, value in (where or {}).items():
+        chosen = chosen & (part.attributes[name] == value)
+    return float(part.columns[metric][chosen].mean())
