@@ -11,10 +11,10 @@ from aggregator.alarms.answers import (
     State,
     series_answer_order,
 )
-from aggregator.alarms.run import Series, promise, series_of
+from aggregator.alarms.series import Series, promise, series_of
 from aggregator.alarms.stored import StoredSeries, identity, read_state
+from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.live_metrics import watches
-from aggregator.config.watches import AlarmDefinition
 from aggregator.errors import DitherError
 from aggregator.reading.reader import Reader
 from aggregator.reading.slices.answers import values

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from aggregator.alarms.answers import AlarmRaised, Baseline
-from aggregator.config.watches import AlarmDefinition
+from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store

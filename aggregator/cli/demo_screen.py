@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.local.demo import Outcome, View
+from aggregator.local.demo_view import Outcome, View
 from estimators.rounding import common_decimals, interval, nearest
 
 TOP = 5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_metric, kept_ms, width_ms
+from aggregator.state.pane_keys import PaneKey, counted_metric, describe, kept_ms, width_ms
 from aggregator.state.slice_tables import describe_difference
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
@@ -382,21 +381,6 @@ def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
         panes = store.panes.starts(number, grain, metric)
         found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
     return found
-
-
-def describe(key: PaneKey) -> str:
-    """Return a pane in words, its key behind.
-
-    Examples
-    --------
-    >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
-    'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
-    """
-    metric = key.metric.split("@")[0]
-    if key.grain.endswith("total"):
-        return f"{key.grain.replace('-', ' ')} of {metric} ({key})"
-    begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
-    return f"{key.grain.replace('-', ' ')} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
 
 
 def _reports(pane: Pane, statistic: NDArray[np.int64]) -> int:

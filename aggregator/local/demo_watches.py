@@ -12,8 +12,9 @@ import numpy as np
 
 from aggregator.alarms.answers import AlarmRaised
 from aggregator.alarms.standing import all_alarms
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.live_metrics import watches
-from aggregator.config.watches import ComparisonDefinition, Where
+from aggregator.config.watch_tables import Where
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import Look
 from aggregator.reading.reader import Reader

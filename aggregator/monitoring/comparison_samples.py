@@ -8,8 +8,8 @@ import numpy as np
 import structlog
 from msgspec import UNSET
 
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.live_metrics import watches
-from aggregator.config.watches import ComparisonDefinition
 from aggregator.errors import StateUnreadable
 from aggregator.monitoring import metric_definitions as exported
 from aggregator.monitoring.answer_samples import Sample

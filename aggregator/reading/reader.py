@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
+from aggregator.config.comparison_definitions import REST
 from aggregator.config.live_metrics import watches
-from aggregator.config.watches import REST
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.comparisons.arms import Compared, CompareQuery, compare_arms
 from aggregator.reading.comparisons.living import Living, definition_of, living
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.plans import LocalPlan, Plan, SearchPlan, plan_for
+from aggregator.reading.plans import LocalPlan, Plan, plan_for
 from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.slices.estimates import Slices
@@ -24,7 +24,6 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, SearchMetric
 from estimators.errors import meant
-from producers.device.rounds import Round
 
 DEFAULT_TOPIC = "dither.reports"
 TOGETHER, TOGETHER_BYTES = 100, 32_000_000
@@ -357,22 +356,6 @@ class Reader:
             If they are none that the metric can have.
         """
         return self._plan(self.metric(name)).policy(overview)
-
-    def open_round(self, rounds: Mapping[str, bytes], metric: SearchMetric) -> Round | None:
-        """Return the round of a metric that is open; None before the first one.
-
-        Parameters
-        ----------
-        rounds : mapping of str to bytes
-            From the store.
-        metric : SearchMetric
-
-        Raises
-        ------
-        StateUnreadable
-            If what is stored is none.
-        """
-        return SearchPlan(self.sums, metric).open_round(rounds)
 
     def first_waiting(self, overview: TopicProgress, metric: Metric, start_ms: int) -> int | None:
         """Return where the first pane begins, from `start_ms` on, that is over in some partition.

@@ -16,7 +16,7 @@ from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
 from estimators import Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.shapes import Shape
 
 FABRICATED_SHARE = 0.01

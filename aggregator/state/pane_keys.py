@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -145,3 +146,18 @@ def width_ms(grain: str, metric: Metric) -> int | None:
 def kept_ms(grain: str, metric: Metric) -> int | None:
     """Return how long a closed pane is kept, in milliseconds; None: for ever."""
     return metric.by_retention_ms if grain == SLICES else metric.retention_ms
+
+
+def describe(key: PaneKey) -> str:
+    """Return a pane in words, its key behind.
+
+    Examples
+    --------
+    >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
+    'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
+    """
+    metric = key.metric.split("@")[0]
+    if key.grain.endswith("total"):
+        return f"{key.grain.replace('-', ' ')} of {metric} ({key})"
+    begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
+    return f"{key.grain.replace('-', ' ')} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"

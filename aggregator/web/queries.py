@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.config.watches import REST
+from aggregator.config.comparison_definitions import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.reading import serialization
+from aggregator.reading.plans import SearchPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
@@ -97,7 +98,8 @@ async def show_round(service: Service, request: Request) -> Response:
     metric = reader.metric(name)
     with asking():
         search = SearchMetric.require(metric)
-    found = reader.open_round(await service.compute(reader.store.registry.rounds), search)
+    rounds = await service.compute(reader.store.registry.rounds)
+    found = SearchPlan(reader.sums, search).open_round(rounds)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
     return _known_or(request, found)

@@ -81,7 +81,7 @@ class CountSketch(OutputSets, Differences):
 
     Examples
     --------
-    >>> from estimators.metrics.domains import string_key
+    >>> from estimators.metrics.categories import string_key
     >>> from estimators.exact.randomness import SeededBits
     >>> mechanism = CountSketch([Fraction(1), Fraction(4)], categories=None, rows=512, buckets=64)
     >>> mechanism.blocks, mechanism.columns, mechanism.width

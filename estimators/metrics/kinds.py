@@ -7,7 +7,8 @@ import enum
 from typing import Any
 
 from estimators.errors import nearest
-from estimators.metrics.domains import Ball, Categories, Domain, Interval
+from estimators.metrics.categories import Categories
+from estimators.metrics.domains import Ball, Domain, Interval
 from estimators.registry import Registry
 from estimators.shapes import Shape
 

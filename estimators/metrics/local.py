@@ -15,7 +15,7 @@ from estimators.errors import DefinitionError, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms import MECHANISMS, Mechanism, mechanism_class, mechanisms_for
 from estimators.metrics.attributes import MOST_ATTRIBUTES, Slicing, check_attribute
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
 from estimators.metrics.validation import check_duration

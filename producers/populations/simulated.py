@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant
-from estimators.metrics.domains import OPEN, Interval
+from estimators.metrics.categories import OPEN
+from estimators.metrics.domains import Interval
 from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 

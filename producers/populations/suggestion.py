@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_table

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import meant
 from estimators.metrics.attributes import check_known
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_table
 from producers.populations.population import Arrivals, Column, Population

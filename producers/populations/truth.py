@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import SearchMetric
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
 
 MOST_FREQUENT = 10

@@ -15,8 +15,8 @@ from aggregator.cli.commands.options import (
     settings_options,
 )
 from aggregator.cli.slice_tables import slice_name
+from aggregator.config.comparison_definitions import REST
 from aggregator.config.settings import Settings
-from aggregator.config.watches import REST
 from aggregator.reading.comparisons.answers import P_VALUES, as_dicts
 from aggregator.reading.comparisons.arms import Compared, CompareQuery
 from aggregator.reading.query import conditions

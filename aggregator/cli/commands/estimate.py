@@ -22,7 +22,7 @@ from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.query import MOST_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.answers import as_dict as as_rows
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project
 from estimators.weights import WEIGHTINGS

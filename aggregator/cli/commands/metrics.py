@@ -19,7 +19,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.domains import OPEN
+from estimators.metrics.categories import OPEN
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
 """A metric's counts if Redis does not answer."""

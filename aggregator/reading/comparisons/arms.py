@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aggregator.config.watches import REST
+from aggregator.config.comparison_definitions import REST
 from aggregator.reading.coverage import chosen_among, covers, distinct_policies
 from aggregator.reading.grouping import Slice
 from aggregator.reading.plans import LocalPlan

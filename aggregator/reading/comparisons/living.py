@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.live_metrics import watches
-from aggregator.config.watches import ComparisonDefinition
 from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonAnswer, comparison_answer
 from aggregator.reading.comparisons.arms import Arms, Compared

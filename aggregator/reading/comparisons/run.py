@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 from msgspec import UNSET
 
-from aggregator.config.watches import ComparisonDefinition, step_ms
+from aggregator.config.comparison_definitions import ComparisonDefinition, step_ms
 from aggregator.reading.comparisons.answers import ComparedArm
 from aggregator.reading.comparisons.arms import (
     ArmAnswer,

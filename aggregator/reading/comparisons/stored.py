@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from msgspec import UNSET, UnsetType
 
-from aggregator.config.watches import ComparisonDefinition
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.reading.comparisons.answers import ComparedArm
 from aggregator.reading.serialization import Moment, Numbers
 from aggregator.state.pane_keys import metric_key

@@ -13,7 +13,8 @@ from typing import Literal
 from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from aggregator.config.settings import load_settings
-from aggregator.local.demo import Demonstration, View
+from aggregator.local.demo import Demonstration
+from aggregator.local.demo_view import View
 from tests.support.paths import ROOT
 
 IMAGES = ROOT / "docs" / "images"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Locator, expect
 
+from aggregator.reading.plans import SearchPlan
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from estimators import SearchMetric
@@ -40,9 +41,8 @@ def watched(
 def answer(deployment: Deployment, number: int) -> None:
     """Let as many devices answer the open round as close it: half of them hold 45."""
     metric = SearchMetric.require(deployment.metrics["longest"])
-    asked = Reader(deployment.store, deployment.metrics).open_round(
-        deployment.store.registry.rounds(), metric
-    )
+    sums = Reader(deployment.store, deployment.metrics).sums
+    asked = SearchPlan(sums, metric).open_round(deployment.store.registry.rounds())
     assert asked is not None
     assert asked.number == number
     assert asked.threshold is not None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from aggregator.reading.plans import SearchPlan
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.pane_keys import metric_key
@@ -97,7 +98,7 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
     client: Any = searching.store.client
 
     def decided() -> int:
-        asked = reader.open_round(searching.store.registry.rounds(), metric)
+        asked = SearchPlan(reader.sums, metric).open_round(searching.store.registry.rounds())
         return 0 if asked is None else len(asked.decisions)
 
     with searching.worker(), coordinating(searching):
@@ -142,7 +143,7 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
     metric, reader = SearchMetric.require(deployment.metrics["longest"]), reader_of(deployment)
 
     def decided() -> Sequence[Decision]:
-        asked = reader.open_round(deployment.store.registry.rounds(), metric)
+        asked = SearchPlan(reader.sums, metric).open_round(deployment.store.registry.rounds())
         return () if asked is None else asked.progress.decisions
 
     def answers(number: int) -> bytes:

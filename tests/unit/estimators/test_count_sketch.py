@@ -22,7 +22,7 @@ from estimators.exact.hashing import buckets_and_signs, mix, row_constants
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import CountSketch
 from estimators.mechanisms.count_sketch import best_blocks
-from estimators.metrics.domains import string_key
+from estimators.metrics.categories import string_key
 
 FALSE_ALARM = 1e-6
 

@@ -21,7 +21,8 @@ from estimators.mechanisms import (
     RandomizedResponse,
     mechanism_class,
 )
-from estimators.metrics.domains import Categories, Domain, Interval
+from estimators.metrics.categories import Categories
+from estimators.metrics.domains import Domain, Interval
 from estimators.metrics.kinds import KINDS, Kind
 from estimators.registry import Registry
 from estimators.shapes import Shape

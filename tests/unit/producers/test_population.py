@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from estimators import define
-from estimators.metrics.domains import Vocabulary
+from estimators.metrics.categories import Vocabulary
 from producers.populations.csv_files import detect_format
 from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate

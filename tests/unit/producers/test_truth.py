@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from estimators.metrics.domains import Vocabulary
+from estimators.metrics.categories import Vocabulary
 from producers.populations.truth import RunningTruth
 from tests.support.running.broker import CARRIER, DELAY, PLACE, WORDS
 

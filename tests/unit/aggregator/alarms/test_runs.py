@@ -12,8 +12,8 @@ import pytest
 
 from aggregator.alarms.run import AlarmRun, Taken
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
+from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.settings import Settings
-from aggregator.config.watches import AlarmDefinition
 from aggregator.publishing import events
 from aggregator.publishing.alarm_watch import AlarmWatch
 from aggregator.publishing.events import Event

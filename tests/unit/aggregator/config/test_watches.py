@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.config.alarm_definitions import AlarmDefinition
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.live_metrics import LiveMetrics, current, watches
-from aggregator.config.watches import AlarmDefinition, ComparisonDefinition, Definitions
+from aggregator.config.watches import Definitions
 from estimators import DefinitionError, load_metrics
 
 METRICS = """

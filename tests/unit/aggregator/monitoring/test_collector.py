@@ -22,8 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from aggregator.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
+from aggregator.config.alarm_definitions import AlarmDefinition
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.settings import Serve, Settings
-from aggregator.config.watches import AlarmDefinition, ComparisonDefinition, Definitions
+from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions, slice_samples
@@ -50,7 +52,7 @@ from aggregator.storage.store import Store
 from aggregator.web import application
 from estimators import Metric, define
 from estimators.extremes import Decision, Progress
-from estimators.metrics.domains import Vocabulary
+from estimators.metrics.categories import Vocabulary
 from producers.device.rounds import Round, encode
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT

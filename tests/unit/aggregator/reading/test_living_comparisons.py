@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
+from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.settings import Settings
-from aggregator.config.watches import ComparisonDefinition, Definitions
+from aggregator.config.watches import Definitions
 from aggregator.errors import UnknownComparison
 from aggregator.publishing.comparison_watch import ComparisonWatch
 from aggregator.publishing.events import Event

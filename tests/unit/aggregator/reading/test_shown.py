@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
-from aggregator.local.demo import Outcome, View
+from aggregator.local.demo_view import Outcome, View
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events

@@ -1,0 +1,143 @@
+"""Comparisons that a file of definitions has beside the metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Literal
+
+import msgspec
+
+from aggregator.config.watch_tables import Checks, Watch, Where, grain_ms
+from estimators import LocalMetric, compare
+
+REST: Final = "rest"
+"""Instead of a second slice: all others."""
+_SPLIT = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparisonDefinition(Watch):
+    """A table ``[comparisons.NAME]``: two slices, or a slice and the rest, from a fixed start on.
+
+    Parameters
+    ----------
+    where : mapping
+        The slice of the first arm.
+    against : mapping or "rest"
+        That of the second one.
+    other : str, optional
+        The metric of the second arm; by default the same.
+    of : str
+        ``"difference"`` or ``"ratio"``.
+    split : float, optional
+        The planned ratio of reports, first arm to second; in the file a text such as ``"1:1"``.
+    beta : float
+        Failure probability of the bounds.
+    independent : bool, optional
+        See :func:`estimators.compare`.
+    categories : sequence of str, optional
+        Only these; all by default.
+    """
+
+    kind: ClassVar[str] = "comparisons"
+    where: Where
+    against: Where | str
+    other: str | None = None
+    of: str = "difference"
+    split: float | None = None
+    beta: float = 0.05
+    independent: bool | None = None
+    categories: Sequence[str] | None = None
+
+
+class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The keys of ``[comparisons.NAME]``, as TOML has them."""
+
+    metric: str
+    where: dict[str, str]
+    against: dict[str, str] | str
+    start: Any
+    other: str | None = None
+    of: Literal["difference", "ratio"] = "difference"
+    split: str | None = None
+    beta: float = 0.05
+    independent: bool | None = None
+    categories: list[str] | None = None
+
+
+def step_ms(*metrics: LocalMetric) -> int:
+    """Return the shortest stretch of which there are sums of slices of several metrics, in ms."""
+    return math.lcm(*(grain_ms(metric, sliced=True)[0] for metric in metrics))
+
+
+def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> ComparisonDefinition:
+    """Return the comparison that a table defines.
+
+    Parameters
+    ----------
+    name : str
+    table : ComparisonTable
+    checks : Checks
+        Of this table's values.
+
+    Raises
+    ------
+    DefinitionError
+        With the key, the value and what was expected.
+    """
+    metric = checks.metric("metric")
+    other = metric if table.other is None else checks.metric("other")
+    where = checks.where("where", metric)
+    is_rest = isinstance(table.against, str)
+    if is_rest and table.against != REST:
+        checks.refuse("against", "'rest', or a table with values of attributes")
+    if not where:
+        checks.refuse("where", "a value of one attribute or more: the slice of the first arm")
+    against = where if is_rest else checks.where("against", other)
+    if other is metric and not is_rest:
+        apart = (where[one] != against[one] for one in where.keys() & against.keys())
+        if not any(apart):
+            checks.refuse("against", "another value of an attribute in where, or 'rest'")
+    split = None
+    if table.split is not None:
+        parts = _SPLIT.fullmatch(table.split)
+        if parts is None or not all(float(part) > 0 for part in parts.groups()):
+            checks.refuse("split", "two numbers above zero, as in 1:1")
+        split = float(parts[1]) / float(parts[2])
+    if not 0 < table.beta < 1:
+        checks.refuse("beta", "a probability between 0 and 1")
+    if other.memoized:
+        checks.refuse(
+            "other", "a metric that is not memoized: its panes repeat each other's answers"
+        )
+    categories = checks.categories(metric)
+    try:
+        compare(
+            metric,
+            metric.zero(),
+            other.zero(),
+            table.of,
+            "anytime",
+            other=None if other is metric else other,
+            independent=table.independent,
+            categories=categories,
+        )
+    except ValueError as error:
+        checks.refuse("of" if str(error).startswith("of ") else "other", str(error))
+    _, grain = max(grain_ms(each, sliced=True) for each in (metric, other))
+    return ComparisonDefinition(
+        name=name,
+        metric=table.metric,
+        start_ms=checks.start(step_ms(metric, other), grain),
+        where=where,
+        against=REST if is_rest else against,
+        other=table.other,
+        of=table.of,
+        split=split,
+        beta=table.beta,
+        independent=table.independent,
+        categories=categories,
+    )

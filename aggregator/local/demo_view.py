@@ -1,0 +1,161 @@
+"""What the demo shows: estimates beside the truth, at one moment and at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from aggregator.local.demo_watches import (
+    TrueAlarm,
+    TrueComparison,
+    watch_notes,
+)
+from aggregator.reading.search_progress import certified_text, search_progress
+from aggregator.reading.serialization import plain
+from aggregator.reading.windows import Window
+from estimators import Estimate, Metric, SearchMetric, TrustedMetric
+from producers.populations.replay import Progress
+from producers.populations.truth import Truth
+
+NOTES: dict[type[Metric], str] = {
+    TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
+    SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """The demo's progress at one moment.
+
+    Attributes
+    ----------
+    windows : dict of str to Window
+        What was read of each metric.
+    estimates : dict of str to Estimate
+    truths : dict of str to Truth
+        What the devices hold whose reports are counted; known only because they are simulated.
+    counted : int
+        Reports, of all metrics but the searches.
+    answers : int
+        Reports of the searches: answers to rounds.
+    seconds : float
+        Since the replay began.
+    url : str
+        Where the estimates are served.
+    alarms : tuple of TrueAlarm
+        What was raised, the first one first.
+    comparisons : tuple of TrueComparison
+        Those that have looked at a pane.
+    """
+
+    progress: Progress | None
+    windows: dict[str, Window]
+    estimates: dict[str, Estimate]
+    truths: dict[str, Truth]
+    counted: int
+    answers: int
+    seconds: float
+    url: str
+    places: str
+    alarms: tuple[TrueAlarm, ...] = ()
+    comparisons: tuple[TrueComparison, ...] = ()
+
+    @property
+    def watch_notes(self) -> list[str]:
+        """How comparisons stand and what alarms have raised, beside the truth."""
+        return watch_notes(self.alarms, self.comparisons)
+
+    @property
+    def notes(self) -> list[str]:
+        """On metrics whose numbers are not what one would expect."""
+        return [
+            f"{name}: {note}"
+            for kind, note in NOTES.items()
+            for name, window in self.windows.items()
+            if isinstance(window.metric, kind)
+        ]
+
+    def labels(self, name: str) -> tuple[str, ...]:
+        """Return the names of a metric's numbers; one empty name if it has one number."""
+        return self.windows[name].metric.labels or ("",)
+
+    def domain(self, name: str) -> tuple[float, float]:
+        """Return between which ends a metric's numbers lie, whatever is reported."""
+        return self.windows[name].metric.domain.ends
+
+    def unit(self, name: str) -> str:
+        """Return a metric's unit; of a search, which round is open."""
+        current = self.windows[name].round
+        if current is None:
+            return self.windows[name].metric.unit
+        return (
+            "all rounds decided"
+            if current.is_over
+            else f"round {current.number} of {current.rounds}"
+        )
+
+    def statement(self, name: str) -> str:
+        """Return what is certain of a minimum or maximum; empty if there is no search."""
+        found, metric = search_progress(self.windows[name]), self.windows[name].metric
+        return (
+            "" if found is None else certified_text(SearchMetric.require(metric), found.certified)
+        )
+
+    def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
+        """Return whether bounds are vacuous: all that a metric's numbers can be.
+
+        Parameters
+        ----------
+        name : str
+            The metric's.
+        lower, upper : float
+            Bounds of one of its numbers.
+        """
+        lowest, highest = self.domain(name)
+        return bool(lower <= lowest and upper >= highest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The result of the demo."""
+
+    view: View
+    reports: int
+    reports_per_second: float
+    verified: bool
+    differences: list[str]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return truth, estimate and bounds for every metric and category, or coordinate."""
+        found: list[dict[str, Any]] = []
+        for name, estimate in self.view.estimates.items():
+            numbers = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
+            columns = (np.atleast_1d(column).tolist() for column in numbers)
+            rows = zip(self.view.labels(name), *columns, strict=True)
+            for category, truth, value, lower, upper in rows:
+                found.append(
+                    {
+                        "metric": name,
+                        "category": category or None,
+                        "truth": plain(truth),
+                        "value": plain(value),
+                        "lower": plain(lower),
+                        "upper": plain(upper),
+                        "covered": lower <= truth <= upper,
+                        "vacuous": self.view.is_uninformative(name, lower, upper),
+                    }
+                )
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "reports": self.reports,
+            "reports_per_second": round(self.reports_per_second, 1),
+            "verified": self.verified,
+            "metrics": self.rows(),
+            "alarms": [one.as_dict() for one in self.view.alarms],
+            "comparisons": [one.as_dict() for one in self.view.comparisons],
+        }
