@@ -14,7 +14,7 @@ from aggregator.alarms.run import AlarmRun, Taken
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.settings import Settings
-from aggregator.publishing import events
+from aggregator.publishing import events, run_watch
 from aggregator.publishing.alarm_watch import AlarmWatch
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
@@ -208,7 +208,10 @@ def turn(reader: Reader, alarms: AlarmWatch) -> list[Event]:
     return [one for found in alarms.turns(reader.store.overview(), 1) for one in found]
 
 
-def test_an_event_is_made_until_it_is_published(reader: Reader, lease: Lease) -> None:
+def test_an_event_is_made_until_it_is_published(
+    reader: Reader, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
     first = turn(reader, watch(reader, lease)[0])
     assert {one.type for one in first} == {events.ALARM}
     assert first[0].subject == "moved"

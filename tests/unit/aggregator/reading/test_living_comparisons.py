@@ -13,6 +13,7 @@ from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
 from aggregator.errors import UnknownComparison
+from aggregator.publishing import run_watch
 from aggregator.publishing.comparison_watch import ComparisonWatch
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
@@ -277,7 +278,10 @@ def test_http_answers_with_comparisons(reader: Reader) -> None:
     client.problem(400, "/v1/comparisons/checkout?each=maybe")
 
 
-def test_a_decision_is_an_event_until_it_is_published(reader: Reader) -> None:
+def test_a_decision_is_an_event_until_it_is_published(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
     store = reader.store
     lease = Lease(store.client, publisher_key(store.topic), "publisher", 60)
     assert lease.acquire()
