@@ -109,6 +109,8 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         split = float(parts[1]) / float(parts[2])
     if not 0 < table.beta < 1:
         checks.refuse("beta", "a probability between 0 and 1")
+    if table.other is None and table.independent is not None:
+        checks.refuse("independent", "nothing, or another metric, too: other = NAME")
     if other.memoized:
         checks.refuse(
             "other", "a metric that is not memoized: its panes repeat each other's answers"

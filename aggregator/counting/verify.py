@@ -83,6 +83,11 @@ def verify(
                     replay.run(consumer, progress)
                     in_force_once = [one for _, one in history]
                     Comparison(store, number, stored, in_force_once, replay, outcome).run()
+            elif number not in log.ranges:
+                detail = (
+                    f"among {partitions_key(store.topic)}, but {store.topic} has no such partition"
+                )
+                outcome.differences.append(Difference(number, "everything", detail))
     finally:
         consumer.close()
     return outcome

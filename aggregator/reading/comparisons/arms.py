@@ -57,6 +57,11 @@ class CompareQuery:
     independent: bool | None = None
     each: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse a statement about two metrics where there is one; raise ValueError."""
+        if self.other is None and self.independent is not None:
+            raise ValueError(f"independent = {self.independent}: expected another metric beside it")
+
     @property
     def intervals(self) -> int:
         """Over how many intervals of one comparison beta is shared."""

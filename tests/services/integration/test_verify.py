@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.slice_tables import chunk_rows, decode_rows, encode_chunk
+from aggregator.storage.redis_keys import partitions_key
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, wait_until
@@ -345,6 +346,14 @@ def test_an_open_pane_that_is_not_among_them_is_named(counted: Deployment) -> No
     client.delete(f"{tag}:sizes")  # as an earlier version left it
     client.hdel(f"{tag}:owner", "sizes")
     assert "not among the open panes: running totals lack it" in as_text(counted)
+
+
+def test_a_partition_that_the_topic_does_not_have_is_named(counted: Deployment) -> None:
+    client: Any = counted.store.client
+    client.sadd(partitions_key(counted.topic), 17)
+    (difference,) = counted.verify().differences
+    assert difference.partition == 17
+    assert f"{counted.topic} has no such partition" in str(difference)
 
 
 def test_an_altered_watermark_of_few_batches_is_named(deployment: Deployment) -> None:

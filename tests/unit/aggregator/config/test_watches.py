@@ -130,6 +130,7 @@ WRONG_COMPARISONS = [
     ("start = 2026-11-20T00:00:00Z", "", "comparisons.checkout.start", "a value"),
     ("start", 'split = "1:0"\nstart', "comparisons.checkout.split", "above zero"),
     ("start", "split = 1\nstart", "comparisons.checkout.split", "str"),
+    ("start", "independent = true\nstart", "comparisons.checkout.independent", "other = NAME"),
     ("start", "beta = 1\nstart", "comparisons.checkout.beta", "between 0 and 1"),
     ("start", 'of = "sum"\nstart', "comparisons.checkout.of", "Invalid enum"),
     ("start", 'categories = ["red"]\nstart', "comparisons.checkout.categories", "has none"),

@@ -174,6 +174,7 @@ def test_arms_with_few_reports_have_no_numbers(reader: Reader) -> None:
         ({"where": {"country": "XX"}}, "country = 'XX'"),
         ({"where": {"contry": "DE"}}, "did you mean 'country'"),
         ({"where": {"country": "DE"}, "against": "other"}, "expected 'rest', or values"),
+        ({"where": {"country": "DE"}, "independent": True}, "independent = True"),
     ],
 )
 def test_what_cannot_be_compared_is_told(reader: Reader, options: Any, why: str) -> None:
