@@ -216,7 +216,7 @@ def compare(
         reports=(int(counts[0].sum()), int(counts[1].sum())),
         radius=length,
         labels=labels,
-        warning=_warning(counts, answers, beta, weights),
+        warning=_warning((one, two), counts, answers, beta, weights),
     )
 
 
@@ -310,15 +310,34 @@ def quotient(a: Floats, b: Floats) -> Floats:
     return result
 
 
-def _warning(counts: Sequence[Counts], answers: Sequence[Answer], beta: float, weights: str) -> str:
+def _warning(
+    metrics: tuple[LocalMetric, LocalMetric],
+    counts: Sequence[Counts],
+    answers: Sequence[Answer],
+    beta: float,
+    weights: str,
+) -> str:
     """Say that values go with the level while the arms have different mixes of levels."""
-    if weights in {STANDARD, "uniform"} or mixes_differ(counts) >= SUSPICIOUS:
+    if weights in {STANDARD, "uniform"} or mixes_differ(_aligned(metrics, counts)) >= SUSPICIOUS:
         return ""
     found = [answer(beta).heterogeneity for answer in answers]
     least = min((p for p in found if p is not None), default=1.0)
     if least >= SUSPICIOUS or not math.isfinite(least):
         return ""
+    same = [*metrics[0].levels] == [*metrics[1].levels]
+    remedy = "; weights = 'standard' compares like with like" if same else ""
     return (
         "values depend on the privacy level, and the arms have different mixes of levels: part of "
-        "the difference may be that of the mixes; weights = 'standard' compares like with like"
+        f"the difference may be that of the mixes{remedy}"
     )
+
+
+def _aligned(metrics: Sequence[LocalMetric], counts: Sequence[Counts]) -> list[Counts]:
+    """Return the reports of each epsilon that a metric offers, in the same order for all."""
+    known = sorted({epsilon for metric in metrics for epsilon in metric.levels})
+    found = []
+    for metric, count in zip(metrics, counts, strict=True):
+        row = np.zeros(len(known), dtype=np.int64)
+        row[[known.index(epsilon) for epsilon in metric.levels]] = count
+        found.append(row)
+    return found

@@ -274,6 +274,29 @@ def test_another_metric_may_have_the_same_devices() -> None:
     assert union.labels == ("x", "y")
 
 
+def test_another_metric_may_offer_other_levels() -> None:
+    """Mixes of levels are compared by epsilon, not by place; a single law has the same answer."""
+    one, two = (
+        frequency(categories=["x", "y"]),
+        frequency("n", categories=["x", "y"], levels=[1, 4]),
+    )
+    a, b = np.array([1000, 600, 400]), np.array([1000, 500, 500, 0, 0, 0])
+    found = compare(one, a, b, other=two, independent=True)
+    assert np.array(numbers(found)) == pytest.approx(np.array(numbers(compare(one, a, b[:3]))))
+    for bound in ("fixed", "anytime"):
+        assert compare(one, a, b, other=two, bound=bound).law == "union"
+        assert compare(one, a, b, other=two, bound=bound, independent=True).law == "joint"
+    keys = {"kind": "mean", "mechanism": "randomized_response", "range": (0, 1)}
+    low = define(name="low", levels=[1, 4], **keys)
+    high = define(name="high", levels=[0.5, 1, 4], **keys)
+    a, b = np.array([900, 800, 100, 10]), np.array([0, 0, 900, 800, 100, 10])
+    assert compare(low, a, b, other=high, independent=True).warning == ""
+    b = np.array([0, 0, 100, 90, 900, 100])
+    found = compare(low, a, b, other=high, independent=True)
+    assert "mixes of levels" in found.warning
+    assert "standard" not in found.warning  # which is for the same levels
+
+
 def test_repeated_answers_may_be_in_both_arms() -> None:
     metric = define(
         name="m",
