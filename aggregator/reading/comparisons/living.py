@@ -127,7 +127,7 @@ def living(source: Source, definition: ComparisonDefinition, *, each: bool = Fal
     begun, overview = run.has_begun, source.store.overview()
     arms = run.read(overview)
     reason = "" if begun else NEVER_RUN
-    if any(run.may_have_expired(_event_time_of_now(source, window)) for window in arms.windows):
+    if any(_may_have_expired(source, run, window) for window in arms.windows):
         one, two = (window.expired() for window in arms.windows)
         arms = Arms((one, two), arms.sums, arms.where)
     if any(window.status == "expired" for window in arms.windows):
@@ -140,14 +140,27 @@ def living(source: Source, definition: ComparisonDefinition, *, each: bool = Fal
     return Living(**facts, definition=definition, run=run, reason=reason)
 
 
-def _event_time_of_now(source: Source, window: Window) -> int:
-    """Return where the newest pane begins, and how long ago its last report came, in ms.
+def _may_have_expired(source: Source, run: ComparisonRun, window: Window) -> bool:
+    """Return whether some of what no publisher has looked at may have expired.
 
-    What is stored expires so long after the last report in it reached Kafka.
+    What is stored expires so long after the last report in it reached Kafka. So the event time of
+    now is where the newest pane begins, and how long ago its last report came.
+
+    Parameters
+    ----------
+    source : Source
+    run : ComparisonRun
+    window : Window
+        Of one arm.
     """
-    key = metric_key(window.metric.name, window.metric.revision)
-    known = source.store.panes.extent(key, [*window.watermarks])
-    return 0 if known is None else known[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
+    key, partitions = metric_key(window.metric.name, window.metric.revision), [*window.watermarks]
+    panes = source.store.panes
+    known = panes.extent(key, partitions)
+    unread = [] if known is None else panes.first(key, partitions, run.next_ms, known[1], 1)
+    if known is None or not unread:
+        return False
+    now_ms = known[1] + max(0, int(1000 * time.time()) - window.arrived_ms)
+    return run.may_have_expired(min(unread), now_ms)
 
 
 def living_answer(found: Living, *, history: bool = False) -> LivingAnswer:

@@ -15,15 +15,14 @@ import structlog
 from msgspec import UNSET
 
 from aggregator.config.comparison_definitions import ComparisonDefinition, step_ms
-from aggregator.reading.comparisons.answers import ComparedArm
 from aggregator.reading.comparisons.arms import (
-    ArmAnswer,
     Arms,
     Compared,
     CompareQuery,
     compared,
     read_arms,
 )
+from aggregator.reading.comparisons.decisions import decided
 from aggregator.reading.comparisons.stored import (
     ComparisonDecided,
     Look,
@@ -32,9 +31,8 @@ from aggregator.reading.comparisons.stored import (
     read_state,
 )
 from aggregator.reading.query import Query
-from aggregator.reading.serialization import Number, plain
-from aggregator.reading.slices.answers import values
-from aggregator.reading.windows import SliceSums, Window
+from aggregator.reading.serialization import plain
+from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
@@ -190,12 +188,12 @@ class ComparisonRun:
         closed_ms = self._closed(closed)
         while (end_ms := self.next_ms + self._step_ms) <= closed_ms:
             arms = self.read(overview, end_ms)
-            if any(window.status == "provisional" for window in arms.windows):
+            whole = [self._whole(overview, window) for window in arms.windows]
+            if any(one.status == "provisional" for one in (*arms.windows, *whole)):
                 return
             before = self.sums
             self.add(arms)
-            is_late = self.may_have_expired(closed_ms)
-            self.incomplete += not all(_is_complete(one, is_late) for one in arms.windows)
+            self.incomplete += not all(map(_is_complete, whole))
             self.next_ms = end_ms
             found = []
             if any((one != two).any() for one, two in zip(before, self.sums, strict=True)):
@@ -220,13 +218,33 @@ class ComparisonRun:
         """
 
         def read(name: str, query: Query) -> Window:
-            window = self.source.describe(overview, name, query)
-            if end_ms is not None:
-                window = dataclasses.replace(window, status="final", arrived_ms=NEVER)
-            return self.source.read(window)
+            return self._read(overview, name, query)
 
         query = query_of(self.definition, self.next_ms, end_ms)
         return read_arms(read, self.definition.metric, query)
+
+    def _read(self, overview: TopicProgress, name: str, query: Query) -> Window:
+        """Read a window; one with an end is final."""
+        window = self.source.describe(overview, name, query)
+        if query.end is not None:
+            window = dataclasses.replace(window, status="final", arrived_ms=NEVER)
+        return self.source.read(window)
+
+    def _whole(self, overview: TopicProgress, window: Window) -> Window:
+        """Return an arm's window; that of its metric if the slices may be empty, or have expired.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+        window : Window
+            As it was read.
+        """
+        if window.status != "final" or window.coverage is not None:
+            return window
+        assert window.start_ms is not None  # noqa: S101
+        assert window.end_ms is not None  # noqa: S101
+        query = Query(window.start_ms / 1000, window.end_ms / 1000)
+        return self._read(overview, window.metric.name, query)
 
     def add(self, arms: Arms) -> None:
         """Add the reports of both arms to the sums."""
@@ -249,16 +267,18 @@ class ComparisonRun:
         query = query_of(self.definition, start_ms, each=each)
         return compared(Arms((one, two), self.sums, arms.where), query)
 
-    def may_have_expired(self, reached_ms: int) -> bool:
-        """Return whether some of what was counted from the next pane on may have expired.
+    def may_have_expired(self, start_ms: int, reached_ms: int) -> bool:
+        """Return whether some of what was counted in a stretch may have expired.
 
         Parameters
         ----------
+        start_ms : int
+            A moment in it.
         reached_ms : int
             The event time of now.
         """
         kept = [metric.by_retention_ms for metric in self.metrics]
-        end_ms = self.next_ms + self._step_ms
+        end_ms = start_ms + self._step_ms - (start_ms - self.definition.start_ms) % self._step_ms
         return any(one is not None and end_ms < reached_ms - one for one in kept)
 
     def stored(self) -> StoredComparison:
@@ -300,7 +320,7 @@ class ComparisonRun:
         for place, p_value in enumerate(np.atleast_1d(np.asarray(found.p_value)).tolist()):
             category = labels[place] if labels else UNSET
             if p_value <= self.definition.beta and category not in known:
-                new.append(_decided(self.definition, found, place, at))
+                new.append(decided(self.definition, found, place, at))
         self.decided += new
         return new
 
@@ -336,58 +356,9 @@ def arm_metrics(
     return one, LocalMetric.require(source.metric(definition.other))
 
 
-def _is_complete(window: Window, is_late: bool) -> bool:
+def _is_complete(window: Window) -> bool:
     """Return whether all reports of a window are in what was read of it."""
-    if isinstance(window.content, SliceSums):
-        coverage = window.content.coverage  # None: no reports, or they have expired
-        return coverage == 1 or (coverage is None and not is_late)
-    return window.status != "expired"
-
-
-def _decided(
-    definition: ComparisonDefinition, found: Compared, place: int, at: str
-) -> ComparisonDecided:
-    comparison = found.comparison
-    assert comparison is not None  # noqa: S101
-    labels = comparison.labels
-    metric = found.a.window.metric
-    return ComparisonDecided(
-        comparison=definition.name,
-        metric=metric.name,
-        unit=metric.unit if definition.of == "difference" else "",
-        of=definition.of,
-        category=labels[place] if labels else UNSET,
-        at=at,
-        value=_number(found.value, place),
-        lower=_number(found.lower, place),
-        upper=_number(found.upper, place),
-        p_value=_number(found.p_value, place),
-        bound=found.bound,
-        beta=definition.beta,
-        covers=found.covers,
-        law=found.law,
-        split=definition.split,
-        a=_arm(found.a, place, at),
-        b=_arm(found.b, place, at),
-        rest=found.query.rest,
-    )
-
-
-def _arm(arm: ArmAnswer, place: int, at: str) -> ComparedArm:
-    return ComparedArm(
-        metric=arm.metric,
-        where=values(arm.where),
-        start=iso(arm.window.start_ms),
-        end=at,
-        value=_number(arm.estimate.value, place),
-        reports=arm.estimate.reports,
-    )
-
-
-def _number(numbers: object, place: int) -> Number:
-    found = plain(np.ravel(np.asarray(numbers, dtype=np.float64))[place])
-    assert not isinstance(found, list)  # noqa: S101
-    return found
+    return window.status != "expired" and window.coverage in {None, 1}
 
 
 def _moment(milliseconds: int) -> str:

@@ -227,8 +227,43 @@ def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
     assert not take(reader, run)
     assert run.incomplete == HOURS - BEGIN
     week = 7 * 24 * HOUR
-    assert not run.may_have_expired(run.next_ms + week)
-    assert run.may_have_expired(run.next_ms + week + 2 * HOUR)
+    for start in (run.next_ms, run.next_ms + HOUR - 1):
+        assert not run.may_have_expired(start, run.next_ms + week + HOUR)
+        assert run.may_have_expired(start, run.next_ms + week + HOUR + 1)
+
+
+def test_panes_that_have_expired_are_incomplete_and_empty_ones_are_not(store: Store) -> None:
+    """Panes, too, are kept for a time: then nothing but their index says that there were reports.
+
+    The last two hours have no reports. Event time stands still while these panes expire.
+    """
+    kept = dataclasses.replace(CLICKS, retention="7d")
+    metrics = {**METRICS, "clicks": kept}
+    counting = Counting(store, metrics)
+    counting.count(0, *sent(range(HOURS)), *close(HOURS + 2))
+    reader = Reader(store, Definitions(metrics))
+    run = ComparisonRun(reader, CHECKOUT)
+    assert not take(reader, run, HOURS + 2)
+    assert run.next_ms == EPOCH + (HOURS + 2) * HOUR
+    assert run.incomplete == HOURS - BEGIN
+
+
+def test_nothing_has_expired_of_what_was_looked_at(store: Store) -> None:
+    """The experiment is over: its reports have expired, and the publisher has the sums of all."""
+    counting = Counting(store, METRICS)
+    counting.count(0, *sent(range(HOURS)), *close(HOURS))
+    reader = Reader(store, Definitions(METRICS, {"checkout": CHECKOUT}))
+    run = ComparisonRun(reader, CHECKOUT)
+    take(reader, run)
+    store_state(reader, run)
+    whole = reader.comparison("checkout")
+    brief = {**METRICS, "clicks": dataclasses.replace(CLICKS, by_retention="7d")}
+    after = Reader(store, Definitions(brief, {"checkout": CHECKOUT}))
+    found = after.comparison("checkout")
+    assert (found.status, found.reason) == ("provisional", "")
+    assert (found.value, found.lower, found.p_value) == (whole.value, whole.lower, whole.p_value)
+    counting.count(1, *sent(range(HOURS + 1, HOURS + 2)))  # in 2013: not looked at, and expired
+    assert after.comparison("checkout").status == "expired"
 
 
 def test_a_changed_definition_begins_anew(reader: Reader) -> None:
