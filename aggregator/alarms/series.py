@@ -80,7 +80,8 @@ def promise(definition: AlarmDefinition, series: int) -> str:
     """Return in words how many false alarms an alarm allows."""
     number, _, stretch = definition.promise.partition("/")
     together = f", over {series} series together" if series > 1 else ""
+    alarms = "false alarm" if float(number) == 1 else "false alarms"
     return (
-        f"at most {number} false alarms expected in the first {stretch} from the start{together}; "
+        f"at most {number} {alarms} expected in the first {stretch} from the start{together}; "
         "in longer stretches from the start in proportion"
     )

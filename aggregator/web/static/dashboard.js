@@ -89,7 +89,8 @@ function takeAlarms(found) {
 /** How comparisons stand: all of them on the first page, those of a metric on its page. */
 function takeComparisons(found) {
   const isWall = document.body.dataset.view === "wall";
-  comparisonPanel.show(isWall ? found.comparisons : found.of(place().metric), found.problem);
+  comparisonPanel.show(isWall ? found.comparisons : [], found.problem);
+  for (const view of views) view.takeComparisons?.(found);
 }
 
 function take({type, data}) {

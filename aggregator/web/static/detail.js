@@ -1,6 +1,7 @@
 // One metric: a large history, all numbers as tables, the levels, and the definition.
 
 import {AlarmPanel, marks} from "./alarms.js";
+import {ComparisonPanel} from "./comparisons.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
@@ -28,6 +29,7 @@ export class Detail {
     this.slices = definition.by && new Slices(this.metric);
     this.alarms = [];
     this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
+    this.comparisonPanel = new ComparisonPanel(h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true}), () => [definition]);
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -52,7 +54,7 @@ export class Detail {
       this.notices.element,
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element,
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element, this.comparisonPanel.element,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.slices?.element,
           this.tables),
@@ -66,6 +68,7 @@ export class Detail {
   close() {
     this.metric.close();
     this.history.close();
+    this.comparisonPanel.show([]);
   }
 
   /** Take how alarms stand. */
@@ -74,6 +77,9 @@ export class Detail {
     this.alarmPanel.show(this.alarms, null, alarms.problem);
     this.#history();
   }
+
+  /** Take how comparisons stand. */
+  takeComparisons(comparisons) { this.comparisonPanel.show(comparisons.of(this.metric.name), comparisons.problem); }
 
   go(place) {
     this.back.setAttribute("href", address({metric: null, by: null}));

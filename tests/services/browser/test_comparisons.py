@@ -171,6 +171,7 @@ def test_a_metrics_page_has_its_own_comparisons(tested: Site, visitor: Visitor) 
     expect(page.get_by_role("heading", name="wait", level=2)).to_be_visible()
     names = page.locator(".comparison h2")
     expect(names).to_have_text(["queue", "times"])
+    expect(page.locator("h2").first).to_have_text("wait")
     page.goto(f"{tested.url}/#metric=colour")
     expect(names).to_have_text(["colours"])
 
