@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
+import numpy as np
 
 from aggregator.config.watch_tables import Checks, Watch, Where, grain_ms
 from estimators import LocalMetric, compare
 
 REST: Final = "rest"
 """Instead of a second slice: all others."""
+MOST_SPLIT = 1_000_000
+LEAST_BETA, MOST_BETA = 1e-9, 0.999
 _SPLIT = re.compile(r"(\d+(?:\.\d+)?):(\d+(?:\.\d+)?)")
 
 
@@ -94,6 +97,8 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
     is_rest = isinstance(table.against, str)
     if is_rest and table.against != REST:
         checks.refuse("against", "'rest', or a table with values of attributes")
+    if is_rest and table.other is not None:
+        checks.refuse("against", "a table with values of attributes: 'rest' is that of one metric")
     if not where:
         checks.refuse("where", "a value of one attribute or more: the slice of the first arm")
     against = where if is_rest else checks.where("against", other)
@@ -107,8 +112,12 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         if parts is None or not all(float(part) > 0 for part in parts.groups()):
             checks.refuse("split", "two numbers above zero, as in 1:1")
         split = float(parts[1]) / float(parts[2])
-    if not 0 < table.beta < 1:
-        checks.refuse("beta", "a probability between 0 and 1")
+        if not 1 / MOST_SPLIT <= split <= MOST_SPLIT:
+            checks.refuse("split", f"a ratio from 1:{MOST_SPLIT} to {MOST_SPLIT}:1")
+    if not LEAST_BETA <= table.beta <= MOST_BETA:
+        checks.refuse(
+            "beta", f"a probability between 0 and 1, from {LEAST_BETA:g} to {MOST_BETA:g}"
+        )
     if table.other is None and table.independent is not None:
         checks.refuse("independent", "nothing, or another metric, too: other = NAME")
     if other.memoized:
@@ -117,7 +126,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         )
     categories = checks.categories(metric)
     try:
-        compare(
+        empty = compare(
             metric,
             metric.zero(),
             other.zero(),
@@ -129,6 +138,8 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         )
     except ValueError as error:
         checks.refuse("of" if str(error).startswith("of ") else "other", str(error))
+    if not np.size(empty.value):
+        checks.refuse("categories", "those to be compared: the vocabulary is open")
     _, grain = max(grain_ms(each, sliced=True) for each in (metric, other))
     return ComparisonDefinition(
         name=name,

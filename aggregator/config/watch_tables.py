@@ -114,6 +114,8 @@ class Checks:
         named = self._given.get("categories")
         if named is None:
             return None
+        if not named:
+            self.refuse("categories", "one category or more, or nothing: all")
         try:
             labels, _ = metric.domain.select(named)
         except ValueError as error:

@@ -239,7 +239,7 @@ class ComparisonRun:
         window : Window
             As it was read.
         """
-        if window.status != "final" or window.coverage is not None:
+        if window.status != "final" or window.grouping is None or window.coverage is not None:
             return window
         assert window.start_ms is not None  # noqa: S101
         assert window.end_ms is not None  # noqa: S101

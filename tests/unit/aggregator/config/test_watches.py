@@ -129,9 +129,14 @@ WRONG_COMPARISONS = [
     ("start", "begin", "comparisons.checkout.begin", "a known key"),
     ("start = 2026-11-20T00:00:00Z", "", "comparisons.checkout.start", "a value"),
     ("start", 'split = "1:0"\nstart', "comparisons.checkout.split", "above zero"),
+    ("start", f'split = "{"9" * 400}:1"\nstart', "comparisons.checkout.split", "to 1000000:1"),
+    ("start", f'split = "1:{"9" * 400}"\nstart', "comparisons.checkout.split", "from 1:1000000"),
+    ("start", f'split = "{"9" * 400}:{"9" * 400}"\nstart', "comparisons.checkout.split", "a ratio"),
     ("start", "split = 1\nstart", "comparisons.checkout.split", "str"),
     ("start", "independent = true\nstart", "comparisons.checkout.independent", "other = NAME"),
     ("start", "beta = 1\nstart", "comparisons.checkout.beta", "between 0 and 1"),
+    ("start", "beta = 5e-324\nstart", "comparisons.checkout.beta", "from 1e-09 to 0.999"),
+    ("start", "categories = []\nstart", "comparisons.checkout.categories", "one category or more"),
     ("start", 'of = "sum"\nstart', "comparisons.checkout.of", "Invalid enum"),
     ("start", 'categories = ["red"]\nstart', "comparisons.checkout.categories", "has none"),
     ("checkout", "Checkout", "comparisons.Checkout", "lower-case"),
@@ -152,8 +157,18 @@ range = [0, 1]
 mechanism = "randomized_response"
 levels = [1]
 memoized = true
+
+[metrics.seen]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+levels = [1]
+options = {rows = 4, buckets = 64}
+by = ["variant"]
 """
 IMPOSSIBLE_COMPARISONS = [
+    ('"late"', '"seen"', "checkout.categories", "the vocabulary is open"),
+    ('{ variant = "old" }', '"rest"\nother = "late"', "checkout.against", "of one metric"),
     ('"late"', '"change"\nof = "ratio"', "checkout.of", "below 0"),
     ("start", 'other = "change"\nstart', "checkout.other", "different range"),
     ('{ variant = "old" }', '{}\nother = "kept"', "checkout.other", "not memoized"),
