@@ -106,8 +106,14 @@ class Publisher(Leader):
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases()
+        failed: Exception | None = None
         for watch in self._watches:
-            yield from watch.turns(overview, partitions)
+            try:
+                yield from watch.turns(overview, partitions)
+            except Exception as error:  # the other one has its turns first
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
+import redis
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing.events import Event
@@ -99,11 +100,12 @@ class RunWatch(abc.ABC, Generic[R]):
 
         Raises
         ------
-        StateUnreadable
-            Where panes cannot be read: after the other runs.
+        Exception
+            Where a run fails, as for panes that cannot be read: after the other runs. It is then to
+            be resumed from what is stored.
         """
         closed = self._reader.finality_watermarks(overview, partitions)
-        unreadable: StateUnreadable | None = None
+        failed: Exception | None = None
         for run in self._runs:
             before, events = run.position, list[Event]()
             deadline = time.monotonic() + TURN_SECONDS
@@ -113,7 +115,12 @@ class RunWatch(abc.ABC, Generic[R]):
                     if time.monotonic() > deadline:
                         break
             except StateUnreadable as error:
-                unreadable = error
+                failed = failed or error
+            except redis.RedisError:
+                raise
+            except Exception as error:  # within a pane: what is in memory may be half of a step
+                failed = failed or error
+                continue
             self._published.check()
             yield events
             if run.position != before:
@@ -121,5 +128,5 @@ class RunWatch(abc.ABC, Generic[R]):
                 self._lease.write([["SET", self.key(run), state]])
             for event in events:
                 self.committed(event)
-        if unreadable is not None:
-            raise unreadable
+        if failed is not None:
+            raise failed

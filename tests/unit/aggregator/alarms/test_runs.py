@@ -228,6 +228,25 @@ def test_an_event_is_made_until_it_is_published(
     assert turn(reader, watch(reader, lease)[0]) == []
 
 
+def test_an_alarm_that_fails_leaves_the_others_their_turn(
+    reader: Reader, lease: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
+    broken, whole = (
+        AlarmRun.resumed(reader, dataclasses.replace(MOVES, name=name)) for name in ("one", "two")
+    )
+    monkeypatch.setattr(broken, "advance", lambda *_: 1 / 0)
+    published = watch(reader, lease)[1]
+    alarms = AlarmWatch(reader, published, lease, "/dither/t", [broken, whole])
+    found = alarms.turns(reader.store.overview(), 1)
+    assert {one.subject for one in next(found)} == {"two"}
+    with pytest.raises(ZeroDivisionError):
+        next(found)
+    stored = [read_state(reader.store, run.name) for run in (broken, whole)]
+    assert stored[0] is None
+    assert stored[1] is not None
+
+
 def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -> None:
     """The metric's own sums are kept longer than its tables of slices."""
     client: Any = reader.store.client
