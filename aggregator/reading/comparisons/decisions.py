@@ -15,7 +15,7 @@ from aggregator.timestamps import iso
 
 
 def decided(
-    definition: ComparisonDefinition, found: Compared, place: int, at: str
+    definition: ComparisonDefinition, found: Compared, place: int, at: str, incomplete: int
 ) -> ComparisonDecided:
     """Return what is decided at the end of a pane.
 
@@ -28,6 +28,8 @@ def decided(
         Of the number that is decided: a category, a coordinate.
     at : str
         The pane's end.
+    incomplete : int
+        Panes up to it some of whose reports were in no table of slices.
     """
     comparison = found.comparison
     assert comparison is not None  # noqa: S101
@@ -52,6 +54,7 @@ def decided(
         a=_arm(found.a, place, at),
         b=_arm(found.b, place, at),
         rest=found.query.rest,
+        incomplete=incomplete,
     )
 
 

@@ -320,7 +320,7 @@ class ComparisonRun:
         for place, p_value in enumerate(np.atleast_1d(np.asarray(found.p_value)).tolist()):
             category = labels[place] if labels else UNSET
             if p_value <= self.definition.beta and category not in known:
-                new.append(decided(self.definition, found, place, at))
+                new.append(decided(self.definition, found, place, at, self.incomplete))
         self.decided += new
         return new
 

@@ -37,10 +37,10 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a comparison's event: its arms are proved to be different.
 
     `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
-    `upper`. The numbers are those of all final panes from the start up to `at`. If there are
-    several categories or coordinates, each has an event of its own, and the bounds hold for all of
-    them together. The estimate at the time of a decision is too large on average; the bounds are
-    not.
+    `upper`. The numbers are those of all final panes from the start up to `at`; some reports of
+    `incomplete` of these were in no table of slices. If there are several categories or
+    coordinates, each has an event of its own, and the bounds hold for all of them together. The
+    estimate at the time of a decision is too large on average; the bounds are not.
     """
 
     comparison: str
@@ -61,6 +61,7 @@ class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
     a: ComparedArm
     b: ComparedArm
     rest: bool
+    incomplete: int = 0
 
 
 class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):

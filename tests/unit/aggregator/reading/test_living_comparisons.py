@@ -248,6 +248,19 @@ def test_panes_that_have_expired_are_incomplete_and_empty_ones_are_not(store: St
     assert run.incomplete == HOURS - BEGIN
 
 
+def test_a_decision_says_how_many_panes_it_does_not_have(store: Store) -> None:
+    """The first reports are of before the attribute was declared; a later decision lacks them."""
+    counting = Counting(
+        store, {**METRICS, "clicks": dataclasses.replace(CLICKS, by=(), attributes={})}
+    )
+    counting.count(0, *sent(range(BEGIN, BEGIN + 3)))
+    Counting(store, METRICS).count(0, *sent(range(BEGIN + 3, HOURS)), *close(HOURS))
+    reader = Reader(store, DEFINITIONS)
+    run = ComparisonRun(reader, CHECKOUT)
+    (found,) = take(reader, run)
+    assert (found.incomplete, run.incomplete) == (3, 3)
+
+
 def test_nothing_has_expired_of_what_was_looked_at(store: Store) -> None:
     """The experiment is over: its reports have expired, and the publisher has the sums of all."""
     counting = Counting(store, METRICS)
