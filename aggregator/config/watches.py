@@ -5,7 +5,6 @@ Devices do not need them, so they are read here and not with the metrics.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -17,7 +16,8 @@ from aggregator.config.comparison_definitions import (
     define_comparison,
 )
 from aggregator.config.watch_tables import read_tables
-from estimators import Metric, load_metrics
+from estimators import Metric
+from estimators.metrics.loading import metrics_of, read_document
 
 
 class Definitions(dict[str, Metric]):
@@ -54,10 +54,10 @@ class Definitions(dict[str, Metric]):
         FileNotFoundError
             If there is no such file.
         """
-        metrics = load_metrics(path)
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        comparisons = read_tables(ComparisonTable, define_comparison, document, metrics, str(path))
-        alarms = read_tables(AlarmTable, define_alarm, document, metrics, str(path))
+        document, source = read_document(path), str(path)  # once: the file may be changed meanwhile
+        metrics = metrics_of(document, source)
+        comparisons = read_tables(ComparisonTable, define_comparison, document, metrics, source)
+        alarms = read_tables(AlarmTable, define_alarm, document, metrics, source)
         return cls(metrics, comparisons, alarms)
 
     def is_same(self, other: Definitions) -> bool:

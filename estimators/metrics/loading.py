@@ -76,11 +76,41 @@ def load_metrics(path: str | Path) -> dict[str, Metric]:
     FileNotFoundError
         If there is no such file.
     """
-    source = str(path)
+    return metrics_of(read_document(path), str(path))
+
+
+def read_document(path: str | Path) -> dict[str, Any]:
+    """Return what a file of definitions says, unchecked.
+
+    Raises
+    ------
+    DefinitionError
+        If it is not TOML.
+    FileNotFoundError
+        If there is no such file.
+    """
     try:
-        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DefinitionError("TOML", str(error), "a file that parses as TOML", source) from None
+        expected = "a file that parses as TOML"
+        raise DefinitionError("TOML", str(error), expected, str(path)) from None
+
+
+def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
+    """Return the metrics of a file of definitions, by name.
+
+    Parameters
+    ----------
+    document : dict
+        From :func:`read_document`.
+    source : str
+        The file, for errors.
+
+    Raises
+    ------
+    DefinitionError
+        As :func:`load_metrics` does.
+    """
     for key in document:
         if key not in TABLES:
             known = "[metrics.NAME], [attributes], [comparisons.NAME] and [alarms.NAME]"

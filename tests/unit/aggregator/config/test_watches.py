@@ -247,6 +247,27 @@ def test_a_change_of_an_alarm_alone_is_taken_over(tmp_path: Path) -> None:
     assert current(live) is not held
 
 
+def test_a_file_that_is_written_while_it_is_read_is_of_one_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody saves it in place: right after it is read, it ends in the middle of a table."""
+    before = load(tmp_path, COMPARISON)
+    live = LiveMetrics(tmp_path / "metrics.toml")
+    whole, read = METRICS + COMPARISON + ALARM, Path.read_text
+
+    def read_and_save(path: Path, **options: str) -> str:
+        text = read(path, **options)
+        path.write_text(whole[:-30], encoding="utf-8")
+        return text
+
+    monkeypatch.setattr(Path, "read_text", read_and_save)
+    os.utime(tmp_path / "metrics.toml", (1, 1))
+    assert not live.refresh()  # nothing has changed yet
+    assert not live.refresh()
+    assert "TOML" in live.unusable
+    assert watches(live).comparisons == before.comparisons
+
+
 def test_metrics_without_a_file_have_none(tmp_path: Path) -> None:
     load(tmp_path, ALARM)
     plain = load_metrics(tmp_path / "metrics.toml")
