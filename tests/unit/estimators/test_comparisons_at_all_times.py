@@ -237,3 +237,29 @@ def test_a_plan_has_to_be_a_ratio(split: float) -> None:
         compare(metric, metric.zero(), metric.zero(), bound="anytime", split=split)
     with pytest.raises(ValueError, match="bound = 'anytime'"):
         compare(metric, metric.zero(), metric.zero(), split=1.0)
+
+
+def test_the_same_devices_in_each_pane_are_told_apart() -> None:
+    """A thousand devices an arm, which keep their values: bounds are about them, not about people.
+
+    All are drawn alike, so that a promise about people would decide 5% of 40 comparisons.
+    """
+    metric = define(
+        name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[2]
+    )
+    rng, devices, truth = np.random.default_rng(4), 1000, np.exp(2) / (1 + np.exp(2))
+    decided = missed = 0
+    for _ in range(40):
+        holders = rng.binomial(devices, 0.5, 2)
+        sums, is_missed = np.zeros((2, 2), dtype=np.int64), False
+        for panes in (2, 8, 20, 30):
+            sums[:, 0] += panes * devices
+            sums[:, 1] += rng.binomial(panes * holders, truth)
+            sums[:, 1] += rng.binomial(panes * (devices - holders), 1 - truth)
+            found = compare(metric, sums[0], sums[1], bound="anytime", split=1.0)
+            own = (holders[0] - holders[1]) / devices
+            is_missed = is_missed or not found.lower <= own <= found.upper
+        decided += bool(found.decided)
+        missed += is_missed
+    assert decided >= 9  # a share of 5% has so many with probability 0.0002
+    assert missed <= 2
