@@ -82,6 +82,7 @@ def promise(definition: AlarmDefinition, series: int) -> str:
     together = f", over {series} series together" if series > 1 else ""
     alarms = "false alarm" if float(number) == 1 else "false alarms"
     return (
-        f"at most {number} {alarms} expected in the first {stretch} from the start{together}; "
+        f"by chance alone at most {number} {alarms} expected in the first {stretch} from the start"
+        f"{together}; "
         "in longer stretches from the start in proportion"
     )

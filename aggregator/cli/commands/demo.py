@@ -56,6 +56,8 @@ def demo(
                 demonstration.run(screen.show)
         outcome = demonstration.finish()
         click.echo(json.dumps(outcome.as_dict()) if as_json else summary(outcome))
+        if not stay and not as_json:
+            click.echo("dither demo --stay keeps the dashboard.", err=True)
         if stay:
             click.echo(f"dashboard: {demonstration.url}  (Ctrl-C ends it)", err=True)
             signal.signal(signal.SIGINT, signal.default_int_handler)

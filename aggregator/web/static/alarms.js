@@ -49,7 +49,7 @@ function line(raised, scale) {
   const {direction, baseline, now, at, since} = raised;
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
   const told = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits))).join(" to ");
-  const moved = [seriesOf(raised), `from ${told}`].filter(Boolean).join(": ");
+  const moved = `${seriesOf(raised) || raised.metric} moved from ${told}`;
   return h("li", {title: `Raised at ${moment(seconds(at))} UTC. ${raised.promise}. The values since then have no bounds that promise anything.`},
     h("span", {class: `arrow ${direction}`, "aria-label": direction === "up" ? "up" : "down"}, ARROWS[direction]), ` ${stretch(seconds(since), seconds(at))} · ${moved}`);
 }
@@ -60,7 +60,7 @@ function standing({state, until, reason, series, skipped}) {
   return [
     reason || STATES[state],
     until && `looked at everything until ${moment(seconds(until))} UTC`,
-    state === "watching" && until && `the evidence is ${share(most)} of what an alarm needs`,
+    state === "watching" && until && (most < 1 ? `the evidence is ${share(most)} of what an alarm needs` : "the last look raised an alarm"),
     skipped && `${skipped} panes had expired`,
   ].filter(Boolean).join(" · ");
 }
@@ -87,7 +87,8 @@ export class AlarmPanel {
     const more = count - Math.min(raised.length, MOST);
     return h("div", {class: "alarm", "data-raised": raised.length > 0},
       h("p", {}, h("a", {href: address({metric, by: null})}, h("strong", {}, name)), ` ${metric}${alarm.by.length ? ` by ${alarm.by.join(", ")}` : ""} · ${count ? `raised ${count === 1 ? "once" : `${number(count)} times`}` : "not raised"}`),
-      h("ul", {}, raised.slice(0, MOST).map((one) => line(one, scale)), more > 0 && h("li", {class: "note"}, `and ${number(more)} before`)),
+      h("ul", {}, raised.slice(0, MOST).map((one) => line(one, scale))),
+      more > 0 && h("details", {}, h("summary", {class: "note"}, `and ${number(more)} before`), h("ul", {}, raised.slice(MOST).map((one) => line(one, scale)))),
       h("p", {class: "note", title: "That no alarm is raised does not say that nothing moved."}, `${standing(alarm)} · ${promise}`));
   }
 }

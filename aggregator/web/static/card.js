@@ -32,7 +32,7 @@ export class Card {
     this.body = h("div", {class: shape.hasLabels ? "body split" : "body"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
     this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
-      h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, definition.description || definition.kind)), this.chip.element),
+      h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, `${definition.description || definition.kind}${definition.by ? ` · by ${definition.by.join(", ")}` : ""}`)), this.chip.element),
       this.notices.element, this.headline.element, this.empty.element, this.panel?.element, this.body,
       h("footer", {}, this.mix.element, h("div", {class: "facts"}, h("dl", {}, Object.values(this.facts).map((one) => one.element)), this.policy.element)));
     this.show();

@@ -2,7 +2,7 @@
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, moment, probability, Scale, seconds, share, stretch, whole} from "./format.js";
+import {certainty, moment, probability, Scale, seconds, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
 import {address} from "./place.js";
 
@@ -123,8 +123,9 @@ class ComparisonCard {
     setText(this.covers, `${certainty(answer.beta)} at all times${labels.length > 1 ? ", all together" : ""}`);
     this.covers.title = `The band covers the truth at ${answer.covers}, however often you look.`;
     setText(this.verdict, verdict(answer, decided, isKnown, isDecided, p));
-    this.reading.hidden = !answer.reason && !answer.warning && !answer.incomplete;
-    setText(this.reading, [answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
+    const curve = answer.history?.length && `The curve is of final windows, until ${moment(seconds(answer.until))} UTC`;
+    this.reading.hidden = !curve && !answer.reason && !answer.warning && !answer.incomplete;
+    setText(this.reading, [curve, answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
     this.sides.replaceChildren(...[answer.a, answer.b].flatMap((one) => [h("dt", {}, arm(one)), h("dd", {}, `${isKnown && at(one.value) !== null ? `${this.arms.withUnit(at(one.value), digits)} · ` : ""}${whole(one.reports)} reports`)]));
     this.#chart(answer, index);
   }
@@ -167,7 +168,7 @@ class ComparisonCard {
 /** Since when it is decided, and what the p-value says. */
 function verdict(answer, decided, isKnown, isDecided, p) {
   if (!isKnown) return answer.status === "too_few_reports" ? "An arm has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
-  const chance = p === null ? "" : `If both arms were equal, a difference as clear as this would ever be seen with a probability of at most ${share(Math.min(1, p))} (p = ${probability(p)}).`;
+  const chance = p === null ? "" : `If both arms were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
   if (decided) return `Decided since ${moment(seconds(decided.at))}. ${chance}`;
   return isDecided ? `Decided by reports that are not final yet. ${chance}` : `Not decided: both arms may be equal (p = ${probability(p)}). Look again as often as you like.`;
 }

@@ -94,7 +94,7 @@ export class Detail {
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.window, this.panel ? "" : windowText(answer));
+    setText(this.window, this.panel ? "" : [windowText(answer), this.alarms.length && "brown: from when a value has moved until an alarm said so; dotted: the estimate, and the alarm's baseline"].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();

@@ -95,9 +95,9 @@ export class Operations {
     lag.element.title = partitions.map((one) => `partition ${one.partition}: ${one.lag === null ? "an unknown number of" : whole(one.lag)} messages behind${one.halted ? ", halted" : ""}${one.counting ? "" : ", not counted now"}`).join("\n");
     lag.element.dataset.state = halted.length || silent.length ? "danger" : gap || unknown.length ? "warning" : "";
     const most = Math.max(20, ...partitions.map((one) => one.lag ?? 0));
-    this.columns.replaceChildren(...partitions.map((one) => {
+    this.columns.replaceChildren(...partitions.filter((one) => one.lag !== null).map((one) => {
       const column = h("i", {class: one.halted ? "halted" : null});
-      column.style.height = `${Math.max(10, (100 * (one.lag ?? 0)) / most)}%`;
+      column.style.height = `${Math.max(10, (100 * one.lag) / most)}%`;
       return column;
     }));
   }

@@ -89,8 +89,10 @@ def test_a_reader_of_the_first_page_finds_what_has_moved_and_since_when(
     expect(alarms.get_by_role("heading", name="Alarms")).to_be_visible()
     expect(alarms).to_contain_text(re.compile(r"queue wait · raised (once|2 times)"))
     line = alarms.locator("li", has_text="FR").last
-    expect(line).to_contain_text(re.compile(r"▲ 1.Jan.* 18:00.*FR: from 2\d.* to [56]\d.*minutes"))
-    expect(alarms).to_contain_text("of what an alarm needs")
+    expect(line).to_contain_text(
+        re.compile(r"▲ 1.Jan.* 18:00.*FR moved from 2\d.* to [56]\d.*minutes")
+    )
+    expect(alarms).to_contain_text("the last look raised an alarm")
     expect(alarms).to_contain_text("All together: at most 2.0 false alarms a year expected.")
     alarms.get_by_role("link", name="queue").click()
     expect(page.get_by_role("heading", name="wait", level=2)).to_be_visible()
