@@ -19,6 +19,7 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "mean": {"range": (-60, 180)},
     "vector_mean": {"dimension": DIMENSION, "radius": 1},
     "frequency": {"categories": CATEGORIES},
+    "distribution": {"range": (-60, 180)},
 }
 WORDS = np.array([f"word {number}" for number in range(CATEGORIES)])
 
@@ -45,6 +46,7 @@ SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
     "projection": 500_000,
     "projective_geometry_response": 100_000,
     "hemisphere": 10_000,
+    "dyadic_hadamard": 200_000,
 }
 """Reports at a time: about a hundred milliseconds' work of randomizing."""
 

@@ -1,6 +1,7 @@
 """Locally private estimation: metrics, mechanisms, weights and bounds. Pure mathematics."""
 
 from estimators.comparison import Comparison, compare
+from estimators.distribution import DistributionEstimate
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
@@ -13,6 +14,7 @@ from estimators.metrics.trusted import TrustedMetric
 __all__ = [
     "Comparison",
     "DefinitionError",
+    "DistributionEstimate",
     "Estimate",
     "LocalMetric",
     "Metric",

@@ -136,6 +136,17 @@ class Estimate:
             radius=None if self.radius is None else scale * self.radius,
         )
 
+    @property
+    def numbers(self) -> Estimate:
+        """The named numbers, or the one number, that displays show."""
+        return self
+
+    def largest(self, size: int) -> NDArray[np.intp]:
+        """Return the places of the largest numbers, or coordinates by absolute value."""
+        value = np.asarray(self.value)
+        order = np.argsort(-(value if self.radius is None else np.abs(value)), kind="stable")
+        return order[: max(0, size)]
+
     def top(self, size: int) -> Estimate:
         """Return the `size` largest frequencies, or coordinates by absolute value, largest first.
 
@@ -156,8 +167,7 @@ class Estimate:
         value, lower, upper = (np.asarray(x) for x in (self.value, self.lower, self.upper))
         if not value.ndim:
             return self
-        size_of = value if self.radius is None else np.abs(value)
-        largest = np.argsort(-size_of, kind="stable")[: max(0, size)]
+        largest = self.largest(size)
         return dataclasses.replace(
             self,
             value=value[largest],

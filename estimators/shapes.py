@@ -12,5 +12,7 @@ class Shape(enum.Enum):
     """One number, with bounds."""
     NAMED_NUMBERS = "named numbers"
     """A number for each label, with bounds that hold for all at once."""
+    DISTRIBUTION = "distribution"
+    """Quantiles and a distribution function, with bounds that hold for all at once."""
     SEARCH = "search"
     """The progress of a search in rounds."""

@@ -14,7 +14,14 @@ from aggregator.reading.search_progress import search_lines, search_progress, th
 from aggregator.reading.serialization import manipulation_bound
 from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
-from estimators import Estimate, LocalMetric, Metric, SearchMetric, rounding
+from estimators import (
+    DistributionEstimate,
+    Estimate,
+    LocalMetric,
+    Metric,
+    SearchMetric,
+    rounding,
+)
 from estimators.estimate import Floats
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
@@ -26,7 +33,7 @@ SHOWN = 20
 """Categories in a table."""
 LINE_TOP = 3
 """Categories in a line."""
-SINGULAR = {"categories": "category", "coordinates": "coordinate"}
+SINGULAR = {"categories": "category", "coordinates": "coordinate", "quantiles": "quantile"}
 WARNING = (
     "warning    the values depend on the privacy level: weights other than uniform then estimate\n"
     "           a different population (--weights uniform, or dither weights METRIC uniform)"
@@ -46,12 +53,15 @@ class Shown:
         Categories in the table.
     nearest : ndarray, optional
         The nearest distribution, beside it.
+    below : tuple of float
+        Of a distribution: show the shares below these values, too.
     """
 
     window: Window
     found: Estimate
     top: int
     nearest: Floats | None = None
+    below: tuple[float, ...] = ()
 
     @property
     def metric(self) -> Metric:
@@ -151,6 +161,24 @@ def _named_numbers(shown: Shown) -> list[str]:
     return lines
 
 
+def _distribution(shown: Shown) -> list[str]:
+    """Return quantiles as a table, and the shares below values."""
+    found = shown.found
+    assert isinstance(found, DistributionEstimate)  # noqa: S101
+    lines = _named_numbers(dataclasses.replace(shown, found=found.numbers))
+    if shown.below:
+        known = [found.below(value) for value in shown.below]
+        places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
+        rows = [
+            (f"{value:g}{shown.unit}", *interval(share, places))
+            for value, share in zip(shown.below, known, strict=True)
+        ]
+        lines += ["", table(("below", "share", "lower", "upper"), rows)]
+    if found.crossed:
+        lines.append("the limits crossed: they are wrong, as happens with probability beta at most")
+    return lines
+
+
 def _search_round(shown: Shown) -> list[str]:
     """Return lines on the round that is open."""
     return search_lines(shown.window)
@@ -174,6 +202,10 @@ def _named_numbers_in_line(shown: Shown) -> str:
     )
     left = len(shown.found.labels) - len(kept.labels)
     return values + (f" and {left} more" if left else "")
+
+
+def _distribution_in_line(shown: Shown) -> str:
+    return _named_numbers_in_line(dataclasses.replace(shown, found=shown.found.numbers))
 
 
 def _search_in_line(shown: Shown) -> str:
@@ -209,6 +241,7 @@ class ShapeText:
 SHAPES: dict[Shape, ShapeText] = {
     Shape.NUMBER: ShapeText(_privacy, _number, _number_in_line),
     Shape.NAMED_NUMBERS: ShapeText(_privacy, _named_numbers, _named_numbers_in_line),
+    Shape.DISTRIBUTION: ShapeText(_privacy, _distribution, _distribution_in_line),
     Shape.SEARCH: ShapeText(_search_round, _search, _search_in_line),
 }
 
@@ -255,12 +288,13 @@ def _manipulation_lines(shown: Shown) -> list[str]:
     shift = bound.shift if bound.l2 is UNSET else bound.l2
     if shift is None or not np.size(found.value):
         return []
-    what = "a share" if metric.domain.names == "categories" else "this"
+    what = "a share" if metric.domain.names in ("categories", "quantiles") else "this"
+    unit = "" if metric.domain.names == "quantiles" else shown.unit
     true_values = f" (without privacy {at_most(bound.without_privacy)})"
     how = true_values if bound.l2 is UNSET else " (l2)"
     return [
         f"influence  if {100 * bound.share:g}% of the reports ({bound.reports}) were fabricated, "
-        f"{what} could be off by up to {at_most(shift)}{shown.unit}{how}"
+        f"{what} could be off by up to {at_most(shift)}{unit}{how}"
     ]
 
 

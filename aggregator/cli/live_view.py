@@ -43,6 +43,7 @@ class LiveView:
         self.shapes: dict[Shape, Callable[[Window, Estimate], RenderableType]] = {
             Shape.NUMBER: self._number,
             Shape.NAMED_NUMBERS: self._named_numbers,
+            Shape.DISTRIBUTION: self._quantiles,
             Shape.SEARCH: self._search,
         }
 
@@ -118,6 +119,9 @@ class LiveView:
         if left := len(found.labels) - len(shown.labels):
             table.add_row(f"and {left} more", style="dim")
         return table
+
+    def _quantiles(self, seen: Window, found: Estimate) -> Table:
+        return self._named_numbers(seen, found.numbers)
 
     def _rate(self) -> float:
         """Return reports a second over the last seconds; 0 where that is not known."""

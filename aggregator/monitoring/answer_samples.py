@@ -78,6 +78,20 @@ def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
         yield Sample(metric_definitions.UPPER, upper, (name, category))
 
 
+def _quantiles(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
+    """Yield the quantiles of a distribution, with bounds."""
+    if estimate.status in UNKNOWN:
+        return
+    shown = estimate.numbers
+    for what, numbers in (
+        (metric_definitions.QUANTILE, shown.value),
+        (metric_definitions.QUANTILE_LOWER, shown.lower),
+        (metric_definitions.QUANTILE_UPPER, shown.upper),
+    ):
+        for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
+            yield Sample(what, number, (window.metric.name, name))
+
+
 def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
     """Yield where the search of a minimum or maximum stands."""
     found, current, metric = search_progress(window), window.round, window.metric
@@ -106,6 +120,7 @@ def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 SHAPES: dict[Shape, Callable[[Window, Estimate, int], Iterable[Sample]]] = {
     Shape.NUMBER: _numbers,
     Shape.NAMED_NUMBERS: _numbers,
+    Shape.DISTRIBUTION: _quantiles,
     Shape.SEARCH: _search,
 }
 """The samples of an answer of each shape."""

@@ -90,6 +90,18 @@ RADIUS = Exported(
     "dither_estimate_radius{metric}",
     "Bound on the l2 distance of the estimated mean vector from the true one.",
 )
+QUANTILE = Exported(
+    "dither_quantile{metric,quantile}",
+    "Quantile of a distribution over everything counted so far, in the metric's unit.",
+)
+QUANTILE_LOWER = Exported(
+    "dither_quantile_lower{metric,quantile}",
+    "Lower confidence bound of a quantile; it holds for all quantiles, at all times at once.",
+)
+QUANTILE_UPPER = Exported(
+    "dither_quantile_upper{metric,quantile}",
+    "Upper confidence bound of a quantile; it holds for all quantiles, at all times at once.",
+)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
@@ -395,6 +407,7 @@ LABELS = {
     "metric": "name of a metric in `metrics.toml`",
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
+    "quantile": "a quantile of the definition, as in `0.99`",
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",

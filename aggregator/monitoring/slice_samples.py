@@ -69,7 +69,7 @@ class SliceExport:
         yield Sample(metric_definitions.SLICE_REPORTS, one.reports, labels)
         if one.estimate is None:
             return
-        shown = one.estimate.top(self.top_categories)
+        shown = one.estimate.numbers.top(self.top_categories)
         categories = shown.labels if np.ndim(shown.value) else ("",)
         for what, numbers in (
             (metric_definitions.SLICE_ESTIMATE, shown.shown),

@@ -35,6 +35,8 @@ class Query:
         Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
     categories : sequence of str or int, optional
         Only these categories or coordinates; all by default.
+    quantiles : sequence of float, optional
+        The same for a distribution: only these quantiles.
     simultaneous : bool
         Whether the bounds hold for all categories at once, or for each by itself.
     windows : int
@@ -65,7 +67,8 @@ class Query:
     target: str = "population"
     _: dataclasses.KW_ONLY
     window: str | None = None
-    categories: Sequence[str | int] | None = None
+    categories: Sequence[str | float] | None = None
+    quantiles: dataclasses.InitVar[Sequence[float] | None] = None
     simultaneous: bool = True
     windows: int = 1
     weights_fixed: bool = False
@@ -73,8 +76,10 @@ class Query:
     by: Sequence[str] = ()
     where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, quantiles: Sequence[float] | None) -> None:
         """Check the number of windows, and keep what there are several of: queries are hashable."""
+        if quantiles:
+            object.__setattr__(self, "categories", quantiles)
         object.__setattr__(self, "where", self.conditions)
         object.__setattr__(self, "by", tuple(self.by))
         named = [*self.by, *(name for name, _ in self.conditions)]

@@ -14,7 +14,7 @@ from aggregator.reading.search_progress import SearchProgress, search_progress
 from aggregator.reading.windows import Window
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
-from estimators import Estimate, LocalMetric, Metric
+from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN
 from estimators.shapes import Shape
@@ -55,6 +55,22 @@ class ManipulationBound(msgspec.Struct, frozen=True, kw_only=True):
     l2: Number | UnsetType = UNSET
 
 
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of the users below each edge, in the metric's unit.
+
+    `value` ascends and is within `lower` and `upper`, which hold at all edges at once; `unbiased`
+    is what it was made of: take that for sums and means of several answers. `crossed`: the limits
+    crossed somewhere, so they are wrong for certain, as happens with probability beta at most.
+    """
+
+    edges: list[Number]
+    value: list[Number]
+    lower: list[Number]
+    upper: list[Number]
+    unbiased: list[Number]
+    crossed: Literal[True] | UnsetType = UNSET
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about a metric over a window of event time.
 
@@ -75,6 +91,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     Of a metric that is collected in trust, `trust` is "central" and the answer a release: drawn
     once for the pane `from` to `to`, with the `saturation` above which a level buys nothing, and
     without `influence`.
+    Of a distribution the numbers are `quantiles`, and `distribution` has all of it; `unbiased` is
+    there, not beside the quantiles; `influence` is that on a share below an edge.
     `where`: it is of the reports of devices with these attributes alone ("other" for a value that
     is not declared, null for devices that did not say); `coverage` is the share of the window's
     reports that tables of such slices have.
@@ -111,6 +129,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int | UnsetType = UNSET
     radius: Number | UnsetType = UNSET
     simplex: list[Number] | UnsetType = UNSET
+    quantiles: list[str] | UnsetType = UNSET
+    distribution: Distribution | UnsetType = UNSET
     where: dict[str, str | None] | UnsetType = UNSET
     coverage: Number | UnsetType = UNSET
 
@@ -123,8 +143,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `split`, `beta` and `critical` to these two: devices answer the round that is open at
     `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
-    `radius` to vector means. `domain` has the keys of a kind that another distribution brought.
-    `shape` says what answers look like: "number", "named numbers" or "search". `by` are the
+    `radius` to vector means. `bins`, `scale` and `edges` say what the bins of a distribution are,
+    and `constants` how its reports are drawn. `domain` has the keys of a kind that another
+    distribution brought.
+    `shape` says what answers look like: "number", "named numbers", "distribution" or
+    "search". `by` are the
     attributes of devices by which reports are also summed; a device sends them with each batch, one
     of the values in `attributes` each, and any other value as "other".
     """
@@ -155,6 +178,11 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     watch: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     radius: float | UnsetType = UNSET
+    bins: int | UnsetType = UNSET
+    scale: str | UnsetType = UNSET
+    edges: list[float] | UnsetType = UNSET
+    quantiles: list[float] | UnsetType = UNSET
+    constants: dict[str, Any] | UnsetType = UNSET
     domain: dict[str, Any] | UnsetType = UNSET
     by: list[str] | UnsetType = UNSET
     attributes: dict[str, list[str]] | UnsetType = UNSET
@@ -183,7 +211,7 @@ def answer(
         The nearest distribution, added as ``simplex``: as many of it as of the categories.
     """
     metric = window.metric
-    shown = found if top is None else found.top(top)
+    shown = found.numbers if top is None else found.numbers.top(top)
     if nearest is not None:  # in the same order: the projection keeps it
         nearest = nearest if top is None else np.sort(nearest)[::-1][:top]
     losses = [UNSET] * len(found.levels) if found.privacy is None else map(_number, found.privacy)
@@ -225,6 +253,17 @@ def _numbers(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]
     return fields | {"trust": window.metric.trust, "saturation": found.saturation}
 
 
+def _distribution(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
+    """Return the further fields of a distribution: the shares below the edges of its bins."""
+    assert isinstance(found, DistributionEstimate)  # noqa: S101
+    columns = (found.edges, found.shown, found.lower, found.upper, found.value)
+    names = ("edges", "value", "lower", "upper", "unbiased")
+    shares: dict[str, Any] = {name: plain(x) for name, x in zip(names, columns, strict=True)}
+    shares["crossed"] = True if found.crossed else UNSET
+    fields = _numbers(window, found, shown) | {"unbiased": UNSET}
+    return fields | {"distribution": Distribution(**shares)}
+
+
 def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
     """Return the further field of a search: its progress."""
     return {"search": search_progress(window)}
@@ -233,6 +272,7 @@ def _search(window: Window, found: Estimate, shown: Estimate) -> dict[str, Any]:
 SHAPES: dict[Shape, Callable[[Window, Estimate, Estimate], dict[str, Any]]] = {
     Shape.NUMBER: _numbers,
     Shape.NAMED_NUMBERS: _numbers,
+    Shape.DISTRIBUTION: _distribution,
     Shape.SEARCH: _search,
 }
 """The further fields of :class:`Answer`, by shape: from the window, the estimate, and the part of
@@ -335,6 +375,8 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         policies=list(metric.policies),
         max_batch_reports=UNSET if metric.max_batch_reports is None else metric.max_batch_reports,
         watch=list(metric.labels) if metric.categories == OPEN else UNSET,
+        quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
+        constants=metric.randomizer.public_constants or UNSET,
         domain=own or UNSET,
         by=list(attributes) or UNSET,
         attributes={name: list(values) for name, values in attributes.items()} or UNSET,

@@ -66,6 +66,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     weights_fixed: bool | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
+    quantiles: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
     points: list[Point]
 
@@ -131,16 +132,14 @@ class SeriesReader:
         if top is None or top >= len(labels) or not plan.steps:
             return None
         if plan.released is not None:
-            return np.argsort(-np.asarray(plan.released[-1].value), kind="stable")[:top]
+            return plan.released[-1].numbers.largest(top)
         whole = plan.window.between(plan.steps[0].start_ms, plan.steps[-1].end_ms)
         try:
             statistic = self.reader.sums.of_window(whole)
         except PaneExpired:  # the largest over the steps that are shown
             every = self._statistics(plan, range(len(plan.steps)))
             statistic = sum((one for _, one in every if one is not None), plan.window.metric.zero())
-        found = self._estimate(plan, statistic, plan.steps[-1])
-        value = np.asarray(found.value)
-        return np.argsort(-(value if found.radius is None else np.abs(value)), kind="stable")[:top]
+        return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
 
     def _estimates(self, plan: SeriesPlan) -> list[Estimate]:
         if plan.released is not None:
@@ -233,7 +232,8 @@ def _key(plan: SeriesPlan, step: Step) -> Hashable:
 
 
 def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
-    numbers = (estimate.shown, estimate.lower, estimate.upper, estimate.value)
+    shown = estimate.numbers
+    numbers = (shown.shown, shown.lower, shown.upper, shown.value)
     value, lower, upper, unbiased = (
         plain(x if chosen is None else np.asarray(x)[chosen]) for x in numbers
     )

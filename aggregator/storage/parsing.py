@@ -214,16 +214,15 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     Raises
     ------
     StateUnreadable
-        If the size is another one, or a number of reports is negative.
+        If the size is another one, or no reports can have these sums.
     """
     size = 8 * len(metric.levels) * metric.randomizer.columns
     if len(value) != size:
         expected = f"{size} bytes, the statistic of {metric.name!r}"
         raise StateUnreadable(key, f"{len(value)} bytes", expected)
     vector = np.frombuffer(value, dtype="<i8").astype(np.int64, copy=False)
-    if (metric.counts(vector) < 0).any():
-        expected = f"the statistic of {metric.name!r}"
-        raise StateUnreadable(key, "a negative number of reports", expected)
+    if wrong := metric.randomizer.find_error(metric.table(vector)):
+        raise StateUnreadable(key, wrong, f"the statistic of {metric.name!r}")
     return vector
 
 

@@ -40,6 +40,10 @@ Categories = Annotated[
         description="Only these categories; may be repeated. With an open vocabulary: any string.",
     ),
 ]
+Quantiles = Annotated[
+    list[Annotated[float, Meta(gt=0, lt=1)]],
+    Meta(max_length=100, description="Of a distribution: only these quantiles; may be repeated."),
+]
 TOP = "Number of categories or coordinates to keep, largest first."
 Top = Annotated[int, Meta(ge=1, le=10_000, description=TOP)]
 LiveTop = Annotated[int, Meta(ge=1, le=1_000, description=TOP)]
@@ -109,6 +113,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
     weights: Policy | None = None
     weights_fixed: WeightsFixed = False
     categories: Categories = msgspec.field(name="category", default=[])
+    quantile: Quantiles = []
     top: Top | None = None
     pointwise: bool = False
 
@@ -122,7 +127,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
         """
         found = msgspec.structs.asdict(self)
         found["start"], found["end"] = moment("from", self.start), moment("to", self.end)
-        found["categories"] = self.categories or None
+        found["categories"], found["quantiles"] = self.categories or None, found.pop("quantile")
         found["simultaneous"] = not found.pop("pointwise")
         return found
 

@@ -104,7 +104,7 @@ def compare(
     weights: str = "optimal",
     *,
     independent: bool | None = None,
-    categories: Sequence[str | int] | None = None,
+    categories: Sequence[str | float] | None = None,
     pointwise: bool = False,
     panes: tuple[int | None, int | None] = (1, 1),
 ) -> Comparison:
@@ -224,7 +224,7 @@ def _answer(
     metric: LocalMetric,
     statistic: Counts,
     question: Question,
-    categories: Sequence[str | int] | None,
+    categories: Sequence[str | float] | None,
     panes: int | None,
 ) -> Answer:
     def answer(beta: float) -> Estimate:

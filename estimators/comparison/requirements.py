@@ -8,6 +8,7 @@ from estimators.comparison.arms import STANDARD
 from estimators.errors import meant
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
+from estimators.shapes import Shape
 
 KINDS_OF = ("difference", "ratio")
 BOUNDS = ("fixed", "anytime")
@@ -86,6 +87,12 @@ def _with_numbers(metric: Metric) -> Metric:
         raise ValueError(
             f"metric {metric.name!r} is a {metric.kind}, which has no mean to compare: expected a "
             "mean, a vector mean or frequencies"
+        )
+    if metric.shape is Shape.DISTRIBUTION:
+        raise ValueError(
+            f"metric {metric.name!r} is a distribution: expected a mean, a vector mean or "
+            "frequencies; the share below a limit can be compared as the mean of a value that is 0 "
+            "or 1"
         )
     return metric
 

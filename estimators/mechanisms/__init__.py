@@ -1,4 +1,4 @@
-"""The local mechanisms, one file each: randomizer and estimator side by side.
+"""The local mechanisms, one file or folder each: randomizer and estimator side by side.
 
 A new mechanism is a new file here and a line in :data:`MECHANISMS`. The conformance suite of the
 tests covers every entry of this list. Other distributions add mechanisms as entry points of the
@@ -13,6 +13,7 @@ from typing import Any
 from estimators.errors import nearest
 from estimators.mechanisms.auto import Auto, AutoFrequency, AutoMean
 from estimators.mechanisms.count_sketch import CountSketch
+from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
@@ -43,6 +44,7 @@ _BUILT_IN: tuple[type[Mechanism], ...] = (
     Projection,
     CountSketch,
     Hemisphere,
+    DyadicHadamard,
     AutoMean,
     AutoFrequency,
     RepeatedMean,
@@ -103,6 +105,7 @@ __all__ = [
     "AutoFrequency",
     "AutoMean",
     "CountSketch",
+    "DyadicHadamard",
     "Grr",
     "HadamardResponse",
     "Hemisphere",

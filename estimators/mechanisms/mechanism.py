@@ -93,6 +93,14 @@ class Mechanism(ABC):
         """The name of the mechanism at each level: its own, or those that it consists of."""
         return [self.name] * len(self.epsilons)
 
+    @property
+    def public_constants(self) -> dict[str, Any]:
+        """Public constants that were computed with floating point, as for JSON.
+
+        The revision contains them, so that a device and a reader cannot disagree without a sign.
+        """
+        return {}
+
     @abstractmethod
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one private report for each value; `level` has shape (n,), `values` n rows.
@@ -276,6 +284,10 @@ class Mechanism(ABC):
         nothing, shares = np.zeros(size), np.zeros(counts.size)
         bounds = nothing, np.ones(size)
         return self._answer(question, counts, shares, nothing * np.nan, bounds, 0.0)
+
+    def find_error(self, table: Counts) -> str | None:
+        """Return what is wrong with a stored table that no reports can have; None if nothing is."""
+        return "a negative number of reports" if (table[:, 0] < 0).any() else None
 
     def check_values(self, levels: bytes, values: bytes) -> None:  # noqa: B027
         """Raise ReportError("bad_value") if some report is outside the mechanism's output.

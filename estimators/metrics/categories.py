@@ -88,7 +88,7 @@ class Categories(Domain):
             ) from None
         return np.asarray(indices, dtype=np.int64)
 
-    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+    def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return categories by name or index: their names and their indices."""
         indices = self.to_unit(np.asarray(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
@@ -140,7 +140,7 @@ class Vocabulary(Categories):
             raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
         return np.array([string_key(text) for text in strings], dtype=np.uint64)
 
-    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+    def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
         keys = self.to_unit(np.asarray(labels, dtype=object))
         return tuple(map(str, labels)), keys

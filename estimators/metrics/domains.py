@@ -40,11 +40,13 @@ class Domain(ABC):
     labels : tuple of str
         The names of an estimate's numbers; empty if there is only one.
     names : str
-        What the labels are, as answers call them: ``"categories"`` or ``"coordinates"``; empty
-        where there is one number.
+        What the labels are, as answers call them: ``"categories"``, ``"coordinates"`` or
+        ``"quantiles"``; empty where there is one number.
     """
 
     names: ClassVar[str] = ""
+    of_numbers: ClassVar[bool] = False
+    """Whether a value is one number."""
 
     metric: str = ""
     labels: tuple[str, ...] = dataclasses.field(default=(), init=False)
@@ -98,13 +100,13 @@ class Domain(ABC):
         """Return a mechanism's estimate in the metric's unit."""
         return estimate.rescaled(*self.unit)
 
-    def select(self, labels: Sequence[str | int] | None) -> tuple[tuple[str, ...], Keys | None]:
+    def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
         Parameters
         ----------
         labels : sequence of str or int, or None
-            The requested categories; None for all.
+            The requested categories; None for all. Of a distribution, quantiles.
 
         Raises
         ------
@@ -126,7 +128,7 @@ class Domain(ABC):
         """The keys of all labels for the mechanism; None if it needs none for all."""
         return None
 
-    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+    def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return the names of labels, and their indices or keys."""
         if unknown := [label for label in labels if label not in self.labels]:
             hint = meant(str(unknown[0]), self.labels)
@@ -145,6 +147,8 @@ class Domain(ABC):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interval(Domain):
     """Numbers in `range`; others are clipped to it."""
+
+    of_numbers: ClassVar[bool] = True
 
     range: Sequence[float] = dataclasses.field(
         metadata={"expected": "two numbers: the lowest and the highest value"}

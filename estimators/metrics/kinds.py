@@ -7,6 +7,7 @@ import enum
 from typing import Any
 
 from estimators.errors import nearest
+from estimators.metrics.bins import Bins
 from estimators.metrics.categories import Categories
 from estimators.metrics.domains import Ball, Domain, Interval
 from estimators.registry import Registry
@@ -40,12 +41,15 @@ class Kind:
         The shape of an answer.
     ways : frozenset of Way
         The ways of collecting it, at most one for each kind of trust.
+    mechanism : str
+        The mechanism where a definition names none; empty if it has to.
     """
 
     name: str
     domain: type[Domain]
     shape: Shape
     ways: frozenset[Way] = frozenset({Way.LOCAL})
+    mechanism: str = ""
 
     @property
     def keys(self) -> dict[str, dataclasses.Field[Any]]:
@@ -61,6 +65,7 @@ _BUILT_IN = (
     Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),
     Kind("vector_mean", Ball, Shape.NAMED_NUMBERS),
     Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED),
+    Kind("distribution", Bins, Shape.DISTRIBUTION, mechanism="dyadic_hadamard"),
     Kind("minimum", Interval, Shape.SEARCH, _SEARCHED),
     Kind("maximum", Interval, Shape.SEARCH, _SEARCHED),
 )
@@ -71,7 +76,8 @@ def _accept(name: str, found: Any) -> Kind:
         raise ValueError(f"an estimators.metrics.kinds.Kind with the name {name!r}")
     if missing := sorted(found.domain.__abstractmethods__):
         raise ValueError(f"a kind whose domain has {', '.join(missing)}")
-    names = LABELS if found.shape is Shape.NAMED_NUMBERS else ("",)
+    own = {Shape.NAMED_NUMBERS: LABELS, Shape.DISTRIBUTION: ("quantiles",)}
+    names = own.get(found.shape, ("",))
     if found.domain.names not in names:
         expected = " or ".join(map(repr, names))
         raise ValueError(f"a domain with names = {expected}, found {found.domain.names!r}")

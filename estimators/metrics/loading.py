@@ -12,7 +12,7 @@ import msgspec
 from estimators import durations
 from estimators.errors import DefinitionError, nearest, readable
 from estimators.metrics.domains import Domain
-from estimators.metrics.kinds import KINDS, Kind
+from estimators.metrics.kinds import KINDS, Kind, Way
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
@@ -151,6 +151,10 @@ def define(*, name: str, trust: Literal["central"], **definition: Any) -> Truste
 
 
 @overload
+def define(*, name: str, kind: Literal["distribution"], **definition: Any) -> LocalMetric: ...
+
+
+@overload
 def define(*, name: str, mechanism: str, **definition: Any) -> LocalMetric: ...
 
 
@@ -248,6 +252,8 @@ def _metric(name: str, table: Any) -> Metric:
     if (build := metric_class(trust, kind)) is None:
         fitting = [name for name, each in KINDS.usable() if metric_class(trust, each)]
         refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
+    if kind.mechanism and build.way is Way.LOCAL:
+        given = {"mechanism": kind.mechanism} | given
     fields = {field.name: field for field in dataclasses.fields(build)}
     for key, field in (fields | kind.keys).items():
         if key not in (*given, *_NO_KEYS) and _is_required(field):

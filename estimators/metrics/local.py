@@ -36,7 +36,8 @@ class LocalMetric(ReportedMetric):
     Parameters
     ----------
     mechanism : str
-        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`.
+        The local randomizer, one of :data:`estimators.mechanisms.MECHANISMS`; a definition of
+        a kind that has a mechanism of its own need not name it.
     memoized : bool
         Whether devices may draw an answer once for each value and repeat it, at most once a pane.
         Reports in different panes are then not independent, and bounds over several panes are
@@ -191,7 +192,8 @@ class LocalMetric(ReportedMetric):
         bound: str = "fixed",
         target: str = "population",
         *,
-        categories: Sequence[str | int] | None = None,
+        categories: Sequence[str | float] | None = None,
+        quantiles: Sequence[float] | None = None,
         simultaneous: bool = True,
         panes: int | None = 1,
     ) -> Estimate:
@@ -205,6 +207,9 @@ class LocalMetric(ReportedMetric):
         categories : sequence of str or int, optional
             For a frequency, the requested categories, each once; by default all, or those on watch.
             Bounds are simultaneous over these, so the choice must not depend on the reports.
+        quantiles : sequence of float, optional
+            The same for a distribution: the requested quantiles; by default those of the
+            definition.
         panes : int, optional
             For a memoized metric, the number of panes of the reports; None if it is unknown.
 
@@ -212,9 +217,9 @@ class LocalMetric(ReportedMetric):
         -------
         Estimate
             In the metric's own unit; arrays over categories for a frequency, over coordinates for a
-        vector mean.
+            vector mean. For a distribution, an :class:`estimators.DistributionEstimate`.
         """
-        labels, asked = self.domain.select(categories)
+        labels, asked = self.domain.select(categories if quantiles is None else quantiles)
         question = Question(
             beta=beta,
             weights=weights,

@@ -287,6 +287,8 @@ class Metric(ABC):
         }
         if set(by_level := self.randomizer.level_mechanisms) != {self.mechanism}:
             meaning["chosen"] = by_level
+        if constants := self.randomizer.public_constants:
+            meaning["constants"] = constants
         return json.dumps(meaning, sort_keys=True, separators=(",", ":"))
 
     @property

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
-from estimators.metrics.domains import Interval
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -41,7 +40,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
             f"values of shape {values.shape} for {metric.name!r}: "
             "expected one value or a flat array of them"
         )
-    is_number = isinstance(metric.domain, Interval)
+    is_number = metric.domain.of_numbers
     if is_number and values.size and values.dtype.kind not in "biuf":
         odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
         raise ValueError(

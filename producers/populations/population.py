@@ -127,9 +127,9 @@ class Population:
         column = self.columns[metric.name]
         if metric.radius is not None:
             return int((np.linalg.norm(column, axis=1) > metric.radius).sum())
-        if metric.range is None:
+        if not metric.domain.of_numbers:
             return 0
-        low, high = metric.range
+        high, low = metric.domain.opposite
         return int(((column < low) | (column > high)).sum())
 
     def slices(self, slicing: Slicing) -> NDArray[np.int64]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from estimators.errors import meant
 from estimators.metrics.categories import OPEN
-from estimators.metrics.domains import Interval
 from estimators.metrics.metric import Metric
 from producers.populations.population import Arrivals, Column, Population
 
@@ -23,6 +22,7 @@ OF_NUMBERS = {
 }
 DISTRIBUTIONS = {
     "mean": OF_NUMBERS,
+    "distribution": OF_NUMBERS,
     "minimum": OF_NUMBERS,
     "maximum": OF_NUMBERS,
     "frequency": {
@@ -69,7 +69,7 @@ def simulate(
     generator = np.random.default_rng(seed)
     if metric.kind == "vector_mean":
         raise ValueError(f"metric {metric.name!r} is a vector_mean: only means and frequencies")
-    if isinstance(metric.domain, Interval):
+    if metric.domain.of_numbers:
         column: Column = _numbers(metric, count, distribution, generator)
     else:
         names = _words(metric) if metric.categories == OPEN else None
@@ -94,7 +94,7 @@ def _attributes(metric: Metric, count: int, seed: int) -> dict[str, Column]:
 def _numbers(
     metric: Metric, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    low, high = metric.range or (0.0, 1.0)
+    high, low = metric.domain.opposite
     match _parse(distribution, metric.kind):
         case "uniform", []:
             return generator.uniform(low, high, count)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators import SearchMetric
+from estimators.metrics.bins import Bins
 from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
 
@@ -28,7 +29,7 @@ class Truth:
     reports : int
     value : float, or ndarray of float64 of shape (categories,) or (dimension,)
         The mean of the values after clipping to the metric's range or ball, or the categories'
-        frequencies, or the smallest or largest value; NaN without reports.
+        frequencies, or the quantiles, or the smallest or largest value; NaN without reports.
     levels : ndarray of int64, shape (levels,)
         Reports at each of the metric's levels.
     labels : tuple of str
@@ -108,6 +109,24 @@ class _Extreme:
         return self.found, ()
 
 
+class _Quantiles:
+    """The quantiles of numbers, which are all kept."""
+
+    def __init__(self, domain: Bins) -> None:
+        self.domain = domain
+        self.values: list[NDArray[np.float64]] = []
+
+    def add(self, values: NDArray[Any]) -> None:
+        self.values.append(self.domain.clipped(values))
+
+    def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+        """Return the quantiles, of which none is a mean."""
+        if not reports:
+            return np.full(len(self.domain.labels), math.nan), self.domain.labels
+        values, asked = np.concatenate(self.values), list(self.domain.quantiles)
+        return np.quantile(values, asked, method="inverted_cdf"), self.domain.labels
+
+
 class _Indices:
     def __init__(self, metric: Metric) -> None:
         self.labels = metric.labels
@@ -135,7 +154,7 @@ class _Strings:
         return np.array([self.counts[text] for text in labels]) / (reports or math.nan), labels
 
 
-_Tally = _Means | _Extreme | _Indices | _Strings
+_Tally = _Means | _Extreme | _Quantiles | _Indices | _Strings
 """Accumulates the values of one kind of metric, and returns their mean or extreme."""
 
 
@@ -144,6 +163,8 @@ def _tally(metric: Metric) -> _Tally:
         return _Strings(metric)
     if isinstance(metric, SearchMetric):
         return _Extreme(metric)
+    if isinstance(metric.domain, Bins):
+        return _Quantiles(metric.domain)
     return _Indices(metric) if metric.categories is not None else _Means(metric)
 
 

@@ -2,7 +2,7 @@
 
 Of 100,000 reports at one level. Means: the estimate stands in the middle of the range, and the
 change is a share of its width; vectors: at zero, and the change is an l2 norm as a share of the
-radius; frequencies: at 1/k.
+radius; frequencies: at 1/k; distributions: at a share of 1/2 below an edge.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
         for k in (16, 1024)
     ),
     ("frequency", {"categories": "open", "watch": ["a"]}, ["count_sketch"]),
+    *(
+        ("distribution", {"range": (0, 1), "bins": bins}, ["dyadic_hadamard"])
+        for bins in (4, 64, 256)
+    ),
 ]
 
 

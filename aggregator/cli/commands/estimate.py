@@ -83,6 +83,21 @@ from estimators.weights import WEIGHTINGS
     multiple=True,
     help="Show only this category; may be repeated. With an open vocabulary: any string.",
 )
+@click.option(
+    "--quantile",
+    "quantiles",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    help="Of a distribution: show only this quantile, as in 0.95; may be repeated. One alone has "
+    "narrower bounds.",
+)
+@click.option(
+    "--below",
+    type=float,
+    multiple=True,
+    metavar="VALUE",
+    help="Of a distribution: show the share below this value, too; may be repeated.",
+)
 @slice_options
 @click.option(
     "--pointwise",
@@ -101,6 +116,8 @@ def estimate(
     settings: Settings,
     metric: str,
     categories: tuple[str, ...],
+    quantiles: tuple[float, ...],
+    below: tuple[float, ...],
     where: tuple[str, ...],
     pointwise: bool,
     simplex: bool,
@@ -130,9 +147,12 @@ def estimate(
     definition = reader.metric(metric)
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
+    if (quantiles or below) and definition.kind != "distribution":
+        raise click.UsageError("--quantile, --below: only for a distribution")
     try:
         query = Query(
             categories=categories or None,
+            quantiles=quantiles,
             simultaneous=not pointwise,
             where=conditions(where),
             **parameters,
@@ -159,5 +179,5 @@ def estimate(
         click.echo(slices_as_text(slices, notes))
     else:
         about = scope_lines(read) if query.is_sliced else []
-        shown = Shown(read, found, query.top or SHOWN, nearest)
+        shown = Shown(read, found, query.top or SHOWN, nearest, below)
         click.echo(as_text(shown, about + notes))

@@ -138,8 +138,11 @@ def _mechanism(metric: Metric) -> str:
 
 
 def _domain_text(metric: Metric) -> str:
-    if metric.range is not None:
-        return f"[{metric.range[0]:g}, {metric.range[1]:g}] {metric.unit}".strip()
+    if metric.domain.of_numbers:
+        high, low = metric.domain.opposite
+        bins = metric.domain.parameters.get("bins")
+        span = f"[{low:g}, {high:g}] {metric.unit}".strip()
+        return span if bins is None else f"{span}, {bins} bins"
     if metric.radius is not None:
         ball = f"{metric.dimension} coordinates, length up to {metric.radius:g} {metric.unit}"
         return ball.strip()

@@ -359,6 +359,7 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
 
 
 def _limits(metric: Metric) -> str:
-    if metric.range is None:
+    if metric.radius is not None:
         return f"length {metric.radius:g}"
-    return f"[{metric.range[0]:g}, {metric.range[1]:g}]"
+    high, low = metric.domain.opposite
+    return f"[{low:g}, {high:g}]"

@@ -70,6 +70,7 @@ class SlicesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
+    quantiles: list[str] | UnsetType = UNSET
 
 
 class FinalAnswer(Answer, frozen=True, kw_only=True):
@@ -136,7 +137,7 @@ def values(attributes: Slice) -> dict[str, Value]:
 
 
 def _slice(one: SliceEstimate) -> SliceAnswer:
-    estimate = one.estimate
+    estimate = None if one.estimate is None else one.estimate.numbers
     return SliceAnswer(
         slice=values(one.slice),
         reports=one.reports,

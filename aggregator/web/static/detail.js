@@ -45,7 +45,7 @@ export class Detail {
     this.levels = table(["ε", "Reports", "Share", "Weight", isTrusted(definition) && "Loss of a report"].filter(Boolean), "Privacy levels and their weights");
     this.outcomes = table(["Outcome", "Reports"], "Outcomes of all reports since the beginning");
     this.numbers = table(["From (UTC)", "To (UTC)", "Estimate", "Lower", "Upper", "Reports", "Status"], "");
-    this.current = shape.hasLabels ? table([definition.coordinates ? "Coordinate" : "Category", "Estimate", "Lower", "Upper"], "") : null;
+    this.current = shape.hasLabels ? table([labelName(definition), "Estimate", "Lower", "Upper"], "") : null;
     this.about = h("dl", {class: "definition"});
     this.tables = [shape.hasHistory && this.#folded("Numbers of the history", this.numbers), this.current && this.#folded("Numbers of the window", this.current)];
     const asked = definition.categories === "open" && this.#question();
@@ -184,6 +184,8 @@ export class Detail {
       one.radius && ["Radius", `${one.radius}${one.unit ? ` ${one.unit}` : ""}`],
       one.rounds && ["Rounds", `${one.rounds}, splitting the ${one.split}`],
       one.categories && ["Categories", one.categories === "open" ? "any string" : whole(one.categories.length)],
+      one.bins && ["Bins", `${whole(one.bins)}${one.scale ? `, ${one.scale} steps` : ""}`],
+      one.edges && ["Bins", whole(one.edges.length - 1)],
       one.coordinates && ["Coordinates", whole(one.coordinates.length)],
       one.by && ["Sliced by", one.by.join(", ")],
       !one.rounds && ["Pane", duration(one.pane_seconds)],
@@ -199,7 +201,10 @@ export class Detail {
   }
 }
 
-function heading({coordinates, categories}) {
+const labelName = ({coordinates, quantiles}) => (coordinates ? "Coordinate" : quantiles ? "Quantile" : "Category");
+
+function heading({coordinates, categories, quantiles}) {
+  if (quantiles) return "Quantiles";
   if (coordinates) return "Coordinates";
   return categories === "open" ? "Strings on watch or in your query" : "Largest categories";
 }

@@ -150,8 +150,8 @@ export class Metric {
   /** The numbers of the answer as [{label, value, lower, upper}]; one with an empty label for a scalar. */
   entries() {
     if (!this.answer) return [];
-    const {value, lower, upper, categories, coordinates} = this.answer;
-    const labels = categories ?? coordinates;
+    const {value, lower, upper, categories, coordinates, quantiles} = this.answer;
+    const labels = categories ?? coordinates ?? quantiles;
     if (!labels) return [{label: "", value, lower, upper}];
     return labels.map((label, i) => ({label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
   }
@@ -181,7 +181,7 @@ export class Metric {
   #liveIsAnswer() {
     const {live} = this;
     if (!this.hasHistory) return true;
-    const suffices = !live.left_out || (live.categories ?? live.coordinates).length >= this.top;
+    const suffices = !live.left_out || (live.categories ?? live.coordinates ?? live.quantiles).length >= this.top;
     const isInForce = isTrusted(this.definition) || live.policy === this.definition.policy; // a release keeps its weights
     return isEverything(this.place) && suffices && !this.asked.length && isInForce;
   }
@@ -267,8 +267,8 @@ export class Metric {
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 
-  #putSeries({points, categories, coordinates}) {
-    Object.assign(this, {points, labels: categories ?? coordinates ?? null});
+  #putSeries({points, categories, coordinates, quantiles}) {
+    Object.assign(this, {points, labels: categories ?? coordinates ?? quantiles ?? null});
   }
 }
 

@@ -93,7 +93,7 @@ export class Headline {
     const {text, title} = coverage(answer);
     const window = answer.from || answer.to ? `${windowText(answer)} · ` : "";
     setText(this.about, `${window}${sure} ${text}`);
-    this.about.title = leading.label ? `${title} The bands of all categories or coordinates hold at once.` : title;
+    this.about.title = leading.label ? `${title} The bands of all of them hold at once.` : title;
   }
   #put({label, value, unit, about, title}) {
     for (const [part, text] of Object.entries({label, value, unit, band: "", about})) setText(this[part], text);

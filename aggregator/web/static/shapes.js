@@ -10,6 +10,7 @@ import {certain, Search} from "./search.js";
 const SHAPES = {
   number: {hasLabels: false, hasHistory: true},
   "named numbers": {hasLabels: true, hasHistory: true},
+  distribution: {hasLabels: true, hasHistory: true},
   search: {hasLabels: false, hasHistory: false, panel: (definition) => new Search(definition), headline: certain},
 };
 

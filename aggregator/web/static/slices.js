@@ -68,7 +68,7 @@ export class Slices {
     const by = metric.by.join(",");
     if (this.select.value !== by) this.select.value = by;
     const label = metric.leading()?.label;
-    const labels = found?.categories ?? found?.coordinates;
+    const labels = found?.categories ?? found?.coordinates ?? found?.quantiles;
     const at = labels ? labels.indexOf(label) : 0;
     this.chart.hidden = this.all.hidden = true;
     this.element.setAttribute("aria-busy", String(Boolean(by) && !found));

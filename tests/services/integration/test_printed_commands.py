@@ -38,6 +38,12 @@ PLACEHOLDERS = {
     "{}": "read",
 }
 MORE_METRICS = """
+[metrics.latency]
+kind = "distribution"
+range = [1, 10_000]
+scale = "log"
+levels = [1, 2, 4]
+
 [metrics.gradient]
 kind = "vector_mean"
 mechanism = "hemisphere"

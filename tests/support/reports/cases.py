@@ -24,6 +24,7 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "mean": {"range": (-1, 1)},
     "vector_mean": {"dimension": DIMENSION, "radius": 1},
     "frequency": {"categories": CATEGORIES},
+    "distribution": {"range": (0, 1), "bins": CATEGORIES},
 }
 
 NAMES = tuple("abcdefghij")
@@ -73,6 +74,8 @@ def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtyp
     uniform = np.random.default_rng(seed).random(n)
     if metric.kind == "mean":
         return 2 * uniform**2 - 1
+    if metric.kind == "distribution":
+        return uniform**2
     indices = np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
     return indices if metric.categories != "open" else np.array(NAMES)[indices]
 

@@ -40,6 +40,7 @@ SIZES = {
     "projection": (1, 1 + 16),
     "count_sketch": (2, 1 + 65536),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
+    "dyadic_hadamard": (5, 2 * 16),
     "auto_frequency": (2, 1 + CATEGORIES),
     "auto_mean": (4, 4),
     "repetition_frequency": (4 * 2, 1 + CATEGORIES),
@@ -47,6 +48,20 @@ SIZES = {
 }
 
 every_mechanism = pytest.mark.parametrize("name", CASES)
+
+
+#: What is a share; the others are between -1 and 1.
+SHARES = ("frequency", "distribution")
+
+
+def unknown(metric: Any, numbers: Any) -> Any:
+    """Return the numbers that are estimated: F is known at the first edge and at the last."""
+    return numbers[1:-1] if metric.kind == "distribution" else numbers
+
+
+def own_value(metric: Any, estimate: Any) -> Any:
+    """Return the numbers that an estimate's bounds are for; F ascends before it is compared."""
+    return unknown(metric, estimate.shown if metric.kind == "distribution" else estimate.value)
 
 
 def population(name: str, n: int, seed: int = 1) -> tuple[Any, Any, Any]:
@@ -160,10 +175,15 @@ def test_every_level_is_unbiased(name: str, level: int) -> None:
     statistic = metric.zero()
     metric.accumulate(statistic, index, metric.randomize(values, index, SeededBits(level)))
     estimate = metric.estimate(statistic)
-    if metric.kind != "frequency":
-        truth, spread = np.asarray(values.mean(axis=0)), 1.0
+    truth: Any
+    spread = 1.0 if metric.kind not in SHARES else 0.5
+    if metric.kind == "distribution":
+        edges = np.arange(CATEGORIES + 1) / CATEGORIES
+        truth = np.searchsorted(np.sort(values), edges) / n
+    elif metric.kind == "frequency":
+        truth = np.unique(values, return_counts=True)[1] / n
     else:
-        truth, spread = np.unique(values, return_counts=True)[1] / n, 0.5
+        truth = values.mean(axis=0)
     error = spread / np.sqrt(estimate.effective_reports)
     assert np.all(np.abs(estimate.value - truth) < 5 * error)
     assert estimate.weights.tolist() == np.eye(len(LEVELS))[level].tolist()
@@ -177,11 +197,13 @@ def test_an_estimate_says_what_it_rests_on(name: str, target: str, weights: str)
     statistic = metric.zero()
     metric.accumulate(statistic, level, reports)
     estimate = metric.estimate(statistic, beta=0.1, weights=weights, target=target)
-    low, high = (0, 1) if metric.kind == "frequency" else (-1, 1)
-    assert np.all((low <= estimate.lower) & (estimate.lower < estimate.upper))
-    assert np.all(estimate.upper <= high)
-    assert np.all((estimate.lower <= estimate.value) | (estimate.value < low))
-    assert np.all((estimate.upper >= estimate.value) | (estimate.value > high))
+    low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
+    lower, upper = unknown(metric, estimate.lower), unknown(metric, estimate.upper)
+    value = own_value(metric, estimate)
+    assert np.all((low <= lower) & (lower < upper))
+    assert np.all(upper <= high)
+    assert np.all((lower <= value) | (value < low))
+    assert np.all((upper >= value) | (value > high))
     assert estimate.reports == 5000
     assert 0 < estimate.effective_reports < 5000
     assert estimate.weights.sum() == pytest.approx(1)
@@ -199,8 +221,9 @@ def test_an_estimate_lies_within_each_of_its_bounds(name: str, bound: str, targe
     for part in np.array_split(np.arange(5000), [1, 2, 5, 20, 100, 1000]):
         metric.accumulate(statistic, level[part], reports[part])
         estimate = metric.estimate(statistic, bound=bound, target=target)
-        value = np.clip(estimate.value, low, high)
-        assert np.all((estimate.lower <= value) & (value <= estimate.upper))
+        value = np.clip(own_value(metric, estimate), low, high)
+        lower, upper = unknown(metric, estimate.lower), unknown(metric, estimate.upper)
+        assert np.all((lower <= value) & (value <= upper))
         assert estimate.bound == bound
 
 
@@ -216,8 +239,10 @@ def test_a_bound_for_all_times_is_wider_than_one_for_a_fixed_number(
         metric.estimate(statistic, bound=bound, weights=weights)
         for bound in ("fixed", "anytime", "auto")
     )
-    assert np.all((anytime.lower < fixed.lower) | (anytime.lower == metric_low(metric)))
-    assert np.all(anytime.upper > fixed.upper)
+    lower, upper = unknown(metric, anytime.lower), unknown(metric, anytime.upper)
+    assert np.all((lower < unknown(metric, fixed.lower)) | (lower == metric_low(metric)))
+    most = 1.0 if metric.kind == "distribution" else np.inf  # near its end F may be all but 1
+    assert np.all((upper > unknown(metric, fixed.upper)) | (upper == most))
     assert np.all(automatic.lower == fixed.lower)
     assert automatic.bound == "fixed"
 
@@ -241,10 +266,10 @@ def test_a_bound_narrows_when_more_may_fail(name: str, bound: str) -> None:
 def test_nothing_is_known_before_the_first_report(name: str) -> None:
     metric = metric_for(name)
     estimate = metric.estimate(metric.zero())
-    low, high = (0, 1) if metric.kind == "frequency" else (-1, 1)
+    low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
     assert np.all(np.isnan(estimate.value))
-    assert np.all(estimate.lower == low)
-    assert np.all(estimate.upper == high)
+    assert np.all(unknown(metric, estimate.lower) == low)
+    assert np.all(unknown(metric, estimate.upper) == high)
     assert (estimate.reports, estimate.effective_reports) == (0, 0)
     assert not estimate.weights.any()
 

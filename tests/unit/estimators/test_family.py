@@ -44,7 +44,12 @@ def test_the_shape_of_an_answer_follows_from_the_kind() -> None:
 
 
 def test_shapes_have_the_names_that_answers_show() -> None:
-    assert [shape.value for shape in Shape] == ["number", "named numbers", "search"]
+    assert [shape.value for shape in Shape] == [
+        "number",
+        "named numbers",
+        "distribution",
+        "search",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ SILENT = define(name="silent", kind="mean", mechanism="laplace", range=(0, 1), l
 PLACE = define(
     name="place", kind="vector_mean", mechanism="hemisphere", dimension=5, radius=2, levels=[8]
 )
+TALL = define(name="tall", kind="distribution", range=(0, 10), bins=10, levels=[8])
 WORDS = define(
     name="words",
     kind="frequency",
@@ -120,7 +121,7 @@ MOVED = AlarmDefinition(
     baseline_value=0.5,
     promise="1/1000h",
 )
-METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED)}
+METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED, TALL)}
 MEASURED = (
     Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
 )
@@ -239,6 +240,26 @@ def count_vectors(store: Store) -> None:
     partition = snapshot.partition(METRICS, 10 * MINUTE)
     partition.count(log(batch(PLACE, [[0.1, -1.5, 0, 0.5, 0]] * 2000, 8)))
     store.partition.commit(7, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+
+
+def count_heights(store: Store) -> None:
+    """Two thousand devices, half of which are at 2.5 and half at 7.5."""
+    snapshot = store.partition.acquire(6, "test")
+    partition = snapshot.partition(METRICS, 10 * MINUTE)
+    partition.count(log(batch(TALL, [2.5] * 1000 + [7.5] * 1000, 8)))
+    store.partition.commit(6, int(snapshot.owner["epoch"]), -1, partition, {"updated": ARRIVAL})
+
+
+def test_quantiles_are_exported_with_bounds(store: Store) -> None:
+    """Bounds at beta = 0.05; the seeds of the reports are the system's."""
+    count_heights(store)
+    text = scrape(Client(store))
+    found = {name: samples(text, f"dither_quantile{name}") for name in ("_lower", "", "_upper")}
+    names = [("tall", q) for q in ("0.5", "0.9", "0.99")]
+    assert [[*each] for each in found.values()] == [names] * 3
+    for name in names:
+        assert 0 <= found["_lower"][name] <= found[""][name] <= found["_upper"][name] <= 10
+    assert not samples(text, "dither_estimate").keys() & {("tall", "")}
 
 
 def count_slices(store: Store) -> None:
@@ -425,6 +446,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     wages(store)
     release(store, EPOCH)
     count_slices(store)
+    count_heights(store)
     named = {metric.name: metric for metric in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
     metrics = Definitions(named, {"countries": COUNTRIES}, {"moved": MOVED})
     note_alarm(store, MOVED)

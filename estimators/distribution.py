@@ -1,0 +1,138 @@
+"""An estimate of a distribution: F at the edges of bins, with a band, and quantiles."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Estimate, Floats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QuantileEstimates(Estimate):
+    """Quantiles as named numbers, in the metric's unit: `labels` are their names."""
+
+    def largest(self, size: int) -> NDArray[np.intp]:
+        """Return the places of the first ones: quantiles keep their order."""
+        return np.arange(max(0, min(size, len(self.labels))))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistributionEstimate(Estimate):
+    """An estimate of the distribution of a bounded value.
+
+    `value`, `lower` and `upper` are of F(t), the share of the users below an edge t, at all edges;
+    the limits hold at all edges at once. `labels` name the quantiles.
+
+    Attributes
+    ----------
+    edges : ndarray of float64, shape (B + 1,)
+        The edges of the bins, in the metric's unit.
+    monotone : ndarray of float64, shape (B + 1,)
+        The distribution function that is shown: ascending, and within the band.
+    smooth : ndarray of float64, shape (B + 1,)
+        A smoother one, closer to the truth if it is smooth, and wrong at spikes. It is biased.
+    quantiles : ndarray of float64, shape (k, 4)
+        Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; for one
+        quantile that is asked for alone, by themselves.
+    crossed : bool
+        Whether the limits of the band crossed, which happens with probability beta at most: then
+        they are wrong for certain.
+    """
+
+    edges: Floats
+    monotone: Floats
+    smooth: Floats
+    quantiles: Floats
+    crossed: bool = False
+
+    @classmethod
+    def of(cls, found: Estimate, **fields: Any) -> DistributionEstimate:
+        """Return an estimate with the further fields of a distribution."""
+        own = {field.name: getattr(found, field.name) for field in dataclasses.fields(Estimate)}
+        return cls(**own, **fields)
+
+    @property
+    def cdf(self) -> Floats:
+        """F at the edges, unbiased; not ascending."""
+        return np.asarray(self.value)
+
+    @property
+    def cdf_lower(self) -> Floats:
+        """The lower limit of F at the edges."""
+        return np.asarray(self.lower)
+
+    @property
+    def cdf_upper(self) -> Floats:
+        """The upper limit of F at the edges."""
+        return np.asarray(self.upper)
+
+    @property
+    def shown(self) -> Floats:
+        """F for display: ascending, from 0 to 1, and within its limits."""
+        return self.monotone
+
+    @property
+    def histogram(self) -> Floats:
+        """The share of each bin, shape (B,): the differences of `shown`."""
+        return np.diff(self.monotone)
+
+    def below(self, value: float) -> tuple[float, float, float]:
+        """Return the share of the users below a value, with limits.
+
+        At an edge the limits are those of the band. Between two edges the share is interpolated,
+        and the limits are the lower one of the edge below and the upper one of the edge above.
+
+        Examples
+        --------
+        >>> from estimators import define
+        >>> metric = define(name="m", kind="distribution", range=(0, 4), bins=4, levels=[1])
+        >>> metric.estimate(metric.zero()).below(2.5)
+        (nan, 0.0, 1.0)
+        """
+        if value <= self.edges[0]:
+            return 0.0, 0.0, 0.0
+        if value >= self.edges[-1]:
+            return 1.0, 1.0, 1.0
+        first = int(np.searchsorted(self.edges, value, side="right")) - 1
+        last = first if self.edges[first] == value else first + 1
+        share = float(np.interp(value, self.edges, self.monotone))
+        return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
+
+    @property
+    def numbers(self) -> QuantileEstimates:
+        """The quantiles as named numbers, as displays show them."""
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)}
+        names = ("value", "lower", "upper")
+        columns = dict(zip(names, self.quantiles[:, 1:].T.copy(), strict=True))
+        return QuantileEstimates(**own | columns)
+
+    def largest(self, size: int) -> NDArray[np.intp]:
+        """Return the places of all numbers: F has an order of its own."""
+        return np.arange(self.edges.size)
+
+    def top(self, size: int) -> DistributionEstimate:
+        """Return all of it."""
+        return self
+
+    def rescaled(self, offset: float, scale: float) -> DistributionEstimate:
+        """Return the same distribution of ``offset + scale * x``; `scale` is positive."""
+        return self.moved(offset + scale * self.edges)
+
+    def moved(self, edges: Floats) -> DistributionEstimate:
+        """Return the same distribution with its edges elsewhere, in the same order."""
+        quantiles = self.quantiles.copy()
+        quantiles[:, 1:] = np.interp(quantiles[:, 1:], self.edges, edges)
+        return dataclasses.replace(self, edges=edges, quantiles=quantiles)
+
+    def unknown(self, status: str) -> DistributionEstimate:
+        """Return the estimate without its numbers: NaN for all of them, but for the edges."""
+        found = super().unknown(status)
+        assert isinstance(found, DistributionEstimate)  # noqa: S101
+        nothing = np.full(self.edges.shape, np.nan)
+        quantiles = self.quantiles.copy()
+        quantiles[:, 1:] = np.nan
+        return dataclasses.replace(found, monotone=nothing, smooth=nothing, quantiles=quantiles)

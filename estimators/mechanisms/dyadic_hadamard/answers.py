@@ -1,0 +1,202 @@
+"""From a statistic to a distribution: values, band, quantiles, and whether the levels agree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.dyadic_hadamard.bands import (
+    Band,
+    OneNumber,
+    Scores,
+    normal_band,
+    quantile_edges,
+    simultaneous_band,
+)
+from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
+from estimators.mechanisms.dyadic_hadamard.haar import (
+    Tree,
+    clipped_masses,
+    cumulated,
+    haar_sums,
+    masses,
+    smoothed,
+)
+from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_moments
+from estimators.question import Question
+
+LEAST_REPORTS = 100
+"""Of a level in the test of heterogeneity, whose Haar sums are taken for normal."""
+COMPARED = 3
+"""The Haar sums of depths below this are compared between levels: 7 of them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeConstants:
+    """The tree over the bins, and the constants of all levels of the metric."""
+
+    bins: int
+    levels: tuple[LevelConstants, ...]
+    tables: list[ScoreTables]
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A distribution over bins; arrays have one number for each of the bins + 1 edges.
+
+    Attributes
+    ----------
+    estimate : ndarray of float64
+        F, unbiased.
+    monotone : ndarray of float64
+        The distribution function that is shown.
+    smooth : ndarray of float64
+        Another one: smoother, and biased.
+    band : Band
+    quantiles : ndarray of float64, shape (k, 4)
+        Rows of q, value, lower, upper, in bins.
+    effective_reports : float
+    heterogeneity : float or None
+    """
+
+    estimate: Floats
+    monotone: Floats
+    smooth: Floats
+    band: Band
+    quantiles: Floats
+    effective_reports: float
+    heterogeneity: float | None
+
+
+def read_distribution(
+    tree: TreeConstants, table: Counts, weights: Floats, question: Question
+) -> Found:
+    """Return the distribution from a statistic's table.
+
+    Parameters
+    ----------
+    tree : TreeConstants
+    table : ndarray of int64, shape (levels, columns)
+    weights : ndarray of float64, shape (levels,)
+        The weight of one report.
+    question : Question
+        Its `asked` has the quantiles; none by default.
+    """
+    counts, bins, height = table[:, 0], tree.bins, tree.levels[0].height
+    asked = np.zeros(0) if question.asked is None else question.asked
+    inner = slice(bins + 1)
+    if not counts.any():
+        edges = np.arange(bins + 1)
+        band = Band((edges == bins).astype(np.float64), (edges > 0).astype(np.float64))
+        unknown = np.full(bins + 1, np.nan)
+        ends = np.array([[q, np.nan, 0, bins] for q in asked.tolist()]).reshape(-1, 4)
+        return Found(unknown, unknown, unknown, band, ends, 0.0, None)
+    total = float(counts @ weights)
+    used = np.flatnonzero(counts).tolist()
+    sums = {row: haar_sums(tree.levels[row], table[row]) for row in used}
+    pooled: Tree = [
+        sum((weights[row] * sums[row][i] for row in used), np.zeros(1 << i)) / total
+        for i in range(height)
+    ]
+    estimate = cumulated(masses(pooled)[-1])
+    estimate[bins:] = 1.0
+    clipped = clipped_masses(pooled, bins)
+    scores = Scores.of(tree.tables, counts, weights, estimate, bins, question)
+    band, one = _band(scores, clipped, question, asked.size == 1)
+    within = Band(band.lower[inner], band.upper[inner], band.crossed)
+    shown = _within(cumulated(clipped[-1])[inner], within)
+    noise = _noise(tree.levels, counts, weights, clipped)
+    shrunk = clipped_masses(smoothed(pooled, noise), bins)
+    smooth = _within(cumulated(shrunk[-1])[inner], within)
+    quantiles = np.array(
+        [_quantile(q, shown, within, one) for q in asked.tolist()], dtype=np.float64
+    ).reshape(-1, 4)
+    effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
+    apart = heterogeneity(tree.levels, counts, sums, clipped)
+    return Found(estimate[inner], shown, smooth, within, quantiles, effective, apart)
+
+
+def _band(
+    scores: Scores, clipped: Tree, question: Question, is_one: bool
+) -> tuple[Band, OneNumber | None]:
+    """Return the band of a question, and the bounds of a quantile that is asked for alone."""
+    if question.bound == "normal":
+        return normal_band(scores, clipped, question.log_p(scores.bins - 1)), None
+    if not question.simultaneous:
+        one = OneNumber(scores, question, question.beta)
+        return one.pointwise(), one
+    band = simultaneous_band(scores, question, question.beta)[0]
+    return band, OneNumber(scores, question, question.beta) if is_one else None
+
+
+def _within(values: Floats, band: Band) -> Floats:
+    """Return an ascending distribution function, clipped into a band."""
+    found: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
+    return np.maximum.accumulate(found)
+
+
+def _quantile(q: float, shown: Floats, band: Band, one: OneNumber | None) -> list[float]:
+    """Return q, the quantile of what is shown, and its limits, in bins."""
+    lower, upper = quantile_edges(band, q) if one is None else one.quantile(q)
+    edge = int(np.searchsorted(shown, q, side="left"))
+    edge = min(max(edge, 1), shown.size - 1)
+    step = shown[edge] - shown[edge - 1]
+    value = edge - 1 + (q - shown[edge - 1]) / step if step > 0 else float(edge)
+    return [q, float(np.clip(value, lower, upper)), float(lower), float(upper)]
+
+
+def _noise(
+    levels: tuple[LevelConstants, ...], counts: Counts, weights: Floats, clipped: Tree
+) -> Tree:
+    """Return the plug-in variances of the pooled Haar sums."""
+    total, halves = float(counts @ weights), _halves(clipped)
+    found = [np.zeros_like(half) for half in halves]
+    for row in np.flatnonzero(counts).tolist():
+        moments = haar_moments(levels[row], clipped, len(halves))
+        part = counts[row] * (weights[row] / total) ** 2
+        for variance, moment, half in zip(found, moments, halves, strict=True):
+            variance += part * np.maximum(moment - half**2, 0.0)
+    return found
+
+
+def _halves(clipped: Tree) -> Tree:
+    """Return the Haar sums of given masses."""
+    return [node[0::2] - node[1::2] for node in clipped[1:]]
+
+
+def heterogeneity(
+    levels: tuple[LevelConstants, ...], counts: Counts, sums: dict[int, Tree], clipped: Tree
+) -> float | None:
+    """Return the p-value of the hypothesis that all levels have the same distribution.
+
+    Cochran's Q over the Haar sums of the first three depths, with plug-in variances: chi-square
+    with 7 degrees of freedom for each level but one.
+
+    Parameters
+    ----------
+    levels : tuple of LevelConstants
+    counts : ndarray of int64, shape (levels,)
+    sums : dict of int to list of ndarray
+        The Haar sums of each level with reports, times its number of reports.
+    clipped : list of ndarray of float64
+        Estimated masses of the nodes.
+    """
+    from scipy.special import chdtrc
+
+    used = np.flatnonzero(counts >= LEAST_REPORTS).tolist()
+    if len(used) < 2:
+        return None
+    splits = min(COMPARED, len(clipped) - 1)
+    halves = np.concatenate(_halves(clipped)[:splits])
+    means, precision = [], []
+    for row in used:
+        moments = np.concatenate(haar_moments(levels[row], clipped, splits))
+        variance = np.maximum(moments - halves**2, 1e-12) / counts[row]
+        means.append(np.concatenate(sums[row][:splits]) / counts[row])
+        precision.append(1 / variance)
+    weight, values = np.array(precision), np.array(means)
+    pooled = (weight * values).sum(axis=0) / weight.sum(axis=0)
+    statistic = float((weight * (values - pooled) ** 2).sum())
+    return float(chdtrc(halves.size * (len(used) - 1), statistic))

@@ -1,0 +1,303 @@
+"""Confidence bands of a cumulative distribution, valid for every number of reports.
+
+A band holds at all edges at once. Its width depends on the variance at each edge, which depends on
+the unknown masses; but the masses are bounded by the band itself. All steps follow from one event,
+so repeating them costs no confidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
+from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
+from estimators.question import Question
+
+ROUNDS = 4
+COARSE, COARSE_SHARE = 64, 0.8
+"""The multiples of B / 64 share so much of beta: the edges between are also bounded by these."""
+ONE_SHARE = 0.1
+"""Of beta, for the band within which the bounds of one number are searched for."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Band:
+    """Limits of F at the B + 1 edges.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of float64, shape (B + 1,)
+        Ascending.
+    crossed : bool
+        Whether they crossed somewhere: then the event that the bounds rest on failed for certain.
+    """
+
+    lower: Floats
+    upper: Floats
+    crossed: bool = False
+
+
+@functools.lru_cache(maxsize=16)
+def _shells(height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first and the last edge of each shell of each inner edge, (B - 1, h + 1)."""
+    edges = np.arange(1, 1 << height)[:, None]
+    width = 1 << np.maximum(height - np.arange(height + 1) - 1, 0)
+    node = edges // width
+    node[:, :-1] ^= 1  # the sibling; the last shell is the bin itself
+    first = node * width
+    return first, first + width
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The sum of the reports' weighted scores, at the inner edges of a tree.
+
+    Attributes
+    ----------
+    height, bins : int
+        h, and how many of the 2^h bins a value can be in.
+    estimate : ndarray of float64, shape (B + 1,)
+        F, unbiased.
+    second : ndarray of float64, shape (B - 1, h + 1)
+        An upper bound on what the variance is, if all users are in one shell: Q.
+    free : bool
+        Whether the levels may have different distributions; then the worst shell counts.
+    largest : ndarray of float64, shape (B - 1,)
+        A bound on one centred and weighted score: b.
+    total : float
+        The sum of the weights.
+    """
+
+    height: int
+    bins: int
+    estimate: Floats
+    second: Floats
+    free: bool
+    largest: Floats
+    total: float
+
+    @classmethod
+    def of(
+        cls,
+        tables: list[ScoreTables],
+        counts: Counts,
+        weights: Floats,
+        estimate: Floats,
+        bins: int,
+        question: Question,
+    ) -> Scores:
+        """Return the scores of some reports.
+
+        Parameters
+        ----------
+        tables : list of ScoreTables
+            Of all levels of the metric.
+        counts : ndarray of int64, shape (levels,)
+        weights : ndarray of float64, shape (levels,)
+            The weight of one report.
+        estimate : ndarray of float64, shape (B + 1,)
+        bins : int
+        question : Question
+        """
+        used = int((counts > 0).sum())
+        free = used > 1 and not question.one_mean(used)
+        size = estimate.size - 1
+        centre = np.clip(estimate, 0, 1)[1:-1] - np.arange(1, size) / size
+        second, largest = np.zeros_like(tables[0].second), np.zeros(size - 1)
+        for table, count, weight in zip(tables, counts.tolist(), weights.tolist(), strict=True):
+            # bounds for all times need one b for all levels, in use or not yet
+            if count or question.bound == "anytime":
+                largest = np.maximum(largest, weight * table.centred)
+            moment = table.second - 2 * centre[:, None] * table.mean + centre[:, None] ** 2
+            if free:
+                moment = moment.max(axis=1, keepdims=True)
+            second += count * weight**2 * moment
+        total = float(counts @ weights)
+        return cls(size.bit_length() - 1, bins, estimate, second, free, largest, total)
+
+    @property
+    def worst(self) -> Floats:
+        """The variance of F at the inner edges, if all users are in the worst shell."""
+        worst: Floats = self.second.max(axis=1) / self.total**2
+        return worst
+
+    def variance(self, band: Band) -> Floats:
+        """Return the largest possible variance of the sum, for distributions within a band."""
+        if self.free:
+            return self.second[:, 0].copy()
+        first, last = _shells(self.height)
+        limit = np.clip(band.upper[last] - band.lower[first], 0.0, 1.0)
+        order, falling = self._falling
+        filled = np.minimum(np.cumsum(np.take_along_axis(limit, order, axis=1), axis=1), 1.0)
+        mass = np.diff(filled, axis=1, prepend=0.0)
+        mass[:, 0] += 1 - filled[:, -1]  # crossed limits may leave room
+        found: Floats = (falling * mass).sum(axis=1)
+        return found
+
+    @functools.cached_property
+    def _falling(self) -> tuple[NDArray[np.intp], Floats]:
+        """The shells of each edge by falling variance, and these variances."""
+        order = np.argsort(-self.second, axis=1, kind="stable")
+        return order, np.take_along_axis(self.second, order, axis=1)
+
+    def at(self, masses: list[Floats]) -> Floats:
+        """Return the variance of F at the inner edges for given masses of the nodes."""
+        if self.free:
+            return self.worst
+        edges = np.concatenate([[0.0], np.cumsum(masses[-1])])
+        first, last = _shells(self.height)
+        mass = np.maximum(edges[last] - edges[first], 0.0)
+        found: Floats = (self.second * mass).sum(axis=1) / self.total**2
+        return found
+
+    def trivial(self) -> Band:
+        """Return what is known without a report: F is 0 at the first edge and 1 at the last."""
+        edges = np.arange(self.estimate.size)
+        return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
+
+    def around(self, width: Floats, within: Band) -> Band:
+        """Return the band F +- `width` at the inner edges, ascending, and within another one."""
+        lower, upper = within.lower.copy(), within.upper.copy()
+        inner = self.estimate[1:-1]
+        lower[1:-1] = np.maximum(lower[1:-1], inner - width)
+        upper[1:-1] = np.minimum(upper[1:-1], inner + width)
+        lower = np.maximum.accumulate(lower)
+        upper = np.minimum.accumulate(upper[::-1])[::-1]
+        if (lower > upper).any():
+            return Band(np.minimum(lower, upper), np.maximum(lower, upper), crossed=True)
+        return Band(lower, upper)
+
+
+def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
+    """Return a band that holds at all edges at once, and the variances that it rests on.
+
+    Parameters
+    ----------
+    scores : Scores
+    question : Question
+    beta : float
+        The probability that the band fails, on either side.
+
+    Returns
+    -------
+    band : Band
+    variance : ndarray of float64, shape (B - 1,)
+        Of the sum, at most; on the event that the band holds.
+    """
+    tails = _tails(scores, beta)
+    band, variance = scores.trivial(), scores.variance(scores.trivial())
+    for _ in range(1 if scores.free else ROUNDS):
+        band = scores.around(deviations(scores, question, variance, tails), band)
+        if band.crossed:
+            break
+        variance = np.minimum(variance, scores.variance(band))
+    return band, variance
+
+
+def _tails(scores: Scores, beta: float) -> dict[float, NDArray[np.intp]]:
+    """Return the tails of one side, with the inner edges that have them."""
+    edges = np.arange(1, scores.bins)
+    every = (edges * COARSE) % (1 << scores.height) == 0
+    if scores.bins <= COARSE or every.all():
+        return {beta / (2 * max(1, edges.size)): edges - 1}
+    coarse, fine = edges[every] - 1, edges[~every] - 1
+    return {
+        COARSE_SHARE * beta / (2 * coarse.size): coarse,
+        (1 - COARSE_SHARE) * beta / (2 * fine.size): fine,
+    }
+
+
+def deviations(
+    scores: Scores, question: Question, variance: Floats, tails: dict[float, NDArray[np.intp]]
+) -> Floats:
+    """Return the half-widths at the inner edges; infinite where there is no tail.
+
+    Parameters
+    ----------
+    scores : Scores
+    question : Question
+    variance : ndarray of float64, shape (B - 1,)
+        Of the sum, at most.
+    tails : dict of float to ndarray of int
+        The failure probabilities of one side, and the places they are for.
+    """
+    deviation: Callable[[Floats, float], Floats] = (
+        anytime_deviation if question.bound == "anytime" else fixed_deviation
+    )
+    found = np.full(variance.size, np.inf)
+    for tail, places in tails.items():
+        b = scores.largest[places]
+        found[places] = b * deviation(variance[places] / b**2, tail) / scores.total
+    return found
+
+
+def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
+    """Return the asymptotic band, for comparison: normal quantiles of plug-in variances.
+
+    Parameters
+    ----------
+    scores : Scores
+    masses : list of ndarray of float64
+        Of the nodes, at each depth.
+    log_p : float
+        ln p, the failure probability of one side of one limit.
+    """
+    from scipy.special import ndtri_exp
+
+    z = -float(ndtri_exp(log_p))
+    width = z * np.sqrt(scores.at(masses))
+    width[scores.bins - 1 :] = np.inf  # F is 1 there
+    return scores.around(width, scores.trivial())
+
+
+class OneNumber:
+    """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
+
+    A band at a tenth of beta limits where they can be. Inside it, single edges are tested without a
+    union, at nine tenths of beta.
+
+    Parameters
+    ----------
+    scores : Scores
+    question : Question
+    beta : float
+    """
+
+    def __init__(self, scores: Scores, question: Question, beta: float) -> None:
+        self.outer, variance = simultaneous_band(scores, question, ONE_SHARE * beta)
+        tails = {(1 - ONE_SHARE) * beta / 2: np.arange(scores.bins - 1)}
+        width = np.concatenate([[np.inf], deviations(scores, question, variance, tails), [np.inf]])
+        self.low, self.high = scores.estimate - width, scores.estimate + width
+
+    def pointwise(self) -> Band:
+        """Return limits that hold at each edge by itself."""
+        lower = np.maximum(self.outer.lower, self.low)
+        upper = np.minimum(self.outer.upper, self.high)
+        crossed = self.outer.crossed or bool((lower > upper).any())
+        return Band(np.minimum(lower, upper), np.maximum(lower, upper), crossed)
+
+    def quantile(self, q: float) -> tuple[int, int]:
+        """Return two edges between which a quantile is."""
+        first, last = quantile_edges(self.outer, q)
+        inside = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
+        left = first + int(inside[0]) if inside.size else last - 1
+        beyond = np.flatnonzero(self.low[first:last] < q)
+        right = first + int(beyond[-1] if beyond.size else 0) + 1
+        return left, right
+
+
+def quantile_edges(band: Band, q: float) -> tuple[int, int]:
+    """Return the edges between which a quantile is, for all quantiles at once.
+
+    The largest edge whose upper limit is below q, and the smallest one whose lower limit is at
+    least q.
+    """
+    first = int(np.searchsorted(band.upper, q, side="left")) - 1
+    last = int(np.searchsorted(band.lower, q, side="left"))
+    return max(first, 0), min(last, band.lower.size - 1)

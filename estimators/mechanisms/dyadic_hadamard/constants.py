@@ -1,0 +1,259 @@
+"""The public constants of a level: depths and their probabilities, block bits and hash bits.
+
+They follow from epsilon and the number of bins alone. All floating-point operations here are those
+that IEEE 754 rounds correctly, and sums are exact (`math.fsum`), so every machine finds the same
+integers. They are part of the metric's revision: a device and a reader whose probabilities differed
+would be biased without any sign of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from estimators.estimate import Floats
+from estimators.exact.thresholds import WORD, at_exp
+
+GRAIN = 2**16
+"""Probabilities of depths are multiples of 1 / GRAIN."""
+MOST_BLOCK_BITS, MOST_HASH_BITS = 7, 2
+CLOSE = 1e-9
+"""Pairs (c, m) whose variances differ by less, relatively, are equal: the first one is taken."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LevelConstants:
+    """The public constants of one privacy level, over a tree with 2^height bins.
+
+    Attributes
+    ----------
+    height : int
+        h.
+    threshold : int
+        T: the true symbol is kept if a uniform 64-bit word is below it.
+    block_bits, hash_bits : int
+        c and m. A symbol is the c leading bits of the node, and m bits of a hash of the others.
+    chances : tuple of int
+        The probability of each depth 0 to h, times 2^16.
+    variance : float
+        v, the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
+    """
+
+    height: int
+    threshold: int
+    block_bits: int
+    hash_bits: int
+    chances: tuple[int, ...]
+    variance: float
+
+    @property
+    def symbols(self) -> int:
+        """The number of symbols, q."""
+        return 1 << (self.block_bits + self.hash_bits)
+
+    @property
+    def honest(self) -> float:
+        """The chance that a report is kept as it is, a."""
+        return float(Fraction(self.threshold, WORD))
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depths that reports can have, ascending."""
+        return tuple(depth for depth, chance in enumerate(self.chances) if chance)
+
+    @property
+    def ratio(self) -> Fraction:
+        """The largest ratio of the probabilities of a report: 1 + q T / (2^64 - T)."""
+        return 1 + Fraction(self.symbols * self.threshold, WORD - self.threshold)
+
+    def probability(self, depth: int) -> float:
+        """Return the probability of a depth, p_j."""
+        return self.chances[depth] / GRAIN
+
+    def collisions(self, depth: int) -> tuple[float, float]:
+        """Return nu and nu2 at a depth.
+
+        The chance that a random hash maps a given nonzero difference to 0, and that it maps two
+        different ones to 0.
+        """
+        return collisions(depth, self.block_bits, self.hash_bits)
+
+    def omega(self, depth: int, split: int) -> float:
+        """Return the precision of a report of this depth for one Haar sum of a split."""
+        own = omega(depth, split, self.block_bits, self.hash_bits)
+        return self.honest**2 * own
+
+    @functools.cached_property
+    def precision(self) -> Floats:
+        """The precision of a report for one Haar sum of each split, shape (h,): Lam_i."""
+        return np.array(
+            [
+                math.fsum(self.probability(j) * self.omega(j, i) for j in self.depths if j > i)
+                for i in range(self.height)
+            ]
+        )
+
+
+def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, float]:
+    """Return nu and nu2, as :meth:`LevelConstants.collisions`.
+
+    Parameters
+    ----------
+    depth, block_bits, hash_bits : int
+    """
+    free = depth - block_bits
+    rows, missed = 2**free - 1, 2 ** (free - hash_bits) - 1
+    both = missed * (missed - 1) / (rows * (rows - 1)) if rows > 1 else 0.0
+    return missed / rows, both
+
+
+def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
+    """Return the precision of one report without noise, as :meth:`LevelConstants.omega`.
+
+    Parameters
+    ----------
+    depth, split, block_bits, hash_bits : int
+    """
+    if split >= depth:
+        return 0.0
+    if split < block_bits:
+        return 1.0
+    nu = collisions(depth, block_bits, hash_bits)[0]
+    return (1 - nu) * 2.0 ** (block_bits + hash_bits - depth)
+
+
+@functools.lru_cache(maxsize=64)
+def split_costs(height: int) -> tuple[float, ...]:
+    """Return what the variance of a Haar sum of each split adds to the average variance of F.
+
+    2^-i times the mean over the inner edges t of w_i(t)^2, with w_i(t) = min(o, s - o) / s, s = B /
+    2^i and o = t mod s.
+    """
+    bins = 1 << height
+    costs = []
+    for split in range(height):
+        size = bins >> split
+        squares = sum(min(o, size - o) ** 2 for o in range(size)) << split
+        costs.append(squares / (size * size * (bins - 1) * 2**split))
+    return tuple(costs)
+
+
+def depth_chances(height: int, block_bits: int, hash_bits: int) -> tuple[int, ...]:
+    """Return the probabilities of the depths, times 2^16, with the least average variance of F.
+
+    By Lagrange: p_j is in proportion to (2^j - 2^c) (lam_(j-1) - lam_j).
+
+    Parameters
+    ----------
+    height, block_bits, hash_bits : int
+
+    Examples
+    --------
+    >>> depth_chances(8, 0, 1)
+    (0, 3945, 5917, 6900, 7383, 7585, 7537, 7019, 19250)
+    """
+    costs, first = split_costs(height), block_bits + hash_bits
+    shared = math.fsum(costs[block_bits:first]) / (2**first - 2**block_bits)
+    steps = [math.sqrt(shared)]
+    steps += [math.sqrt(costs[split] / 2**split) for split in range(first, height)] + [0.0]
+    raw = [
+        (2**depth - 2**block_bits) * max(0.0, steps[depth - first] - steps[depth - first + 1])
+        for depth in range(first, height + 1)
+    ]
+    total = math.fsum(raw)
+    found = [math.floor(GRAIN * x / total + 0.5) for x in raw]
+    found[found.index(max(found))] += GRAIN - sum(found)
+    return (*[0] * first, *found)
+
+
+def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, ...]) -> float:
+    """Return a^2 v."""
+    costs = split_costs(height)
+    used = [(depth, chance / GRAIN) for depth, chance in enumerate(chances) if chance]
+    return math.fsum(
+        costs[split] / math.fsum(p * omega(j, split, block_bits, hash_bits) for j, p in used)
+        for split in range(height)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
+    """Return the constants of a level with the least average variance.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Above 0.
+    height : int
+        h, 1 to 12: the tree has 2^h bins.
+
+    Raises
+    ------
+    ValueError
+        If the tree has no depth.
+
+    Examples
+    --------
+    >>> found = level_constants(Fraction(2), 8)
+    >>> found.block_bits, found.hash_bits, found.chances
+    (1, 2, (0, 0, 0, 12096, 7706, 8208, 8294, 7787, 21445))
+    >>> round(found.variance, 2)
+    4.33
+    """
+    best: LevelConstants | None = None
+    for block_bits in range(MOST_BLOCK_BITS + 1):
+        for hash_bits in range(1, MOST_HASH_BITS + 1):
+            if block_bits + hash_bits > height:
+                continue
+            threshold = keep_threshold(epsilon, 1 << (block_bits + hash_bits))
+            chances = depth_chances(height, block_bits, hash_bits)
+            honest = float(Fraction(threshold, WORD))
+            variance = _variance(height, block_bits, hash_bits, chances) / honest**2
+            if best is None or variance < best.variance * (1 - CLOSE):
+                found = (height, threshold, block_bits, hash_bits, chances, variance)
+                best = LevelConstants(*found)
+    if best is None:
+        raise ValueError(f"height = {height}: expected 1 or more")
+    return best
+
+
+@functools.lru_cache(maxsize=4096)
+def keep_threshold(epsilon: Fraction, symbols: int) -> int:
+    """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)): keep if a word is below T.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Above 0.
+    symbols : int
+        q.
+
+    Returns
+    -------
+    int
+        At least 1.
+
+    Raises
+    ------
+    ValueError
+        If epsilon is so small that no report would be kept.
+
+    Notes
+    -----
+    A report that is not kept is uniform over all q symbols, the true one included. So a symbol has
+    probability (T + (2^64 - T) / q) / 2^64 or (2^64 - T) / (q 2^64). Their ratio grows with T, and
+    is e^epsilon at the real number that T is rounded down from.
+
+    Examples
+    --------
+    >>> keep_threshold(Fraction(1), 4) / 2**64  # (e - 1) / (e + 3)
+    0.3004682647639651
+    """
+    found = at_exp(epsilon, lambda e: math.floor(WORD * (e - 1) / (e + symbols - 1)))
+    if found < 1:
+        raise ValueError(f"epsilon = {float(epsilon)}: expected one above {symbols} 2^-64")
+    return found

@@ -1,0 +1,182 @@
+"""The domain of a distribution: a bounded value, cut into bins."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.distribution import DistributionEstimate
+from estimators.errors import nearest
+from estimators.estimate import Estimate, Floats
+from estimators.metrics.domains import Domain, Keys
+
+LARGEST_BINS = 4096
+DEFAULT_BINS = 256
+SCALES = ("linear", "log")
+_ENDS = "two finite numbers, the lower one first"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Bins(Domain):
+    """Numbers in `range`, of which only the bin is reported; others are clipped to it.
+
+    Parameters
+    ----------
+    range : sequence of two floats, optional
+        The least and the largest value.
+    bins : int, optional
+        The number of bins, 2 to 4096; 256 by default.
+    scale : str
+        ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the same
+        factor, as suits durations; the range must begin above 0.
+    edges : sequence of float, optional
+        Instead of these three: the edges of all bins, ascending.
+    quantiles : sequence of float
+        The quantiles that an answer has by default. They do not affect reports.
+    """
+
+    names: ClassVar[str] = "quantiles"
+    of_numbers: ClassVar[bool] = True
+
+    range: Sequence[float] | None = None
+    bins: int | None = None
+    scale: str = "linear"
+    edges: Sequence[float] | None = None
+    quantiles: Sequence[float] = (0.5, 0.9, 0.99)
+
+    def __post_init__(self) -> None:
+        """Check the bins and the quantiles."""
+        if self.edges is None:
+            self._check_range()
+        else:
+            for key in ("range", "bins"):
+                if getattr(self, key) is not None:
+                    self.refuse(key, f"no {key} beside edges")
+            if self.scale != "linear":
+                self.refuse("scale", "no scale beside edges")
+            own = [float(edge) for edge in self.edges]
+            count = len(own) - 1
+            if not 2 <= count <= LARGEST_BINS or any(a >= b for a, b in pairwise(own)):
+                self.refuse("edges", f"3 to {LARGEST_BINS + 1} ascending numbers, each once")
+            if not math.isfinite(own[-1] - own[0]):
+                self.refuse("edges", "finite numbers")
+        if not self.quantiles or len(set(self.quantiles)) != len(self.quantiles):
+            self.refuse("quantiles", "one or more quantiles, each once")
+        if any(not 0 < q < 1 for q in self.quantiles):
+            self.refuse("quantiles", "numbers between 0 and 1, as in [0.5, 0.9, 0.99]")
+        self.set_labels([f"{q:.12g}" for q in self.quantiles])
+
+    def _check_range(self) -> None:
+        if self.range is None or len(self.range) != 2:
+            self.refuse("range", f"{_ENDS}; or edges of bins")
+        low, high = self.range
+        if not (math.isfinite(high - low) and low < high):
+            self.refuse("range", _ENDS)
+        if self.bins is not None and not 2 <= self.bins <= LARGEST_BINS:
+            self.refuse("bins", f"a number of bins, 2 to {LARGEST_BINS}")
+        if self.scale not in SCALES:
+            self.refuse("scale", nearest(self.scale, SCALES))
+        if self.scale == "log" and low <= 0:
+            self.refuse("range", "a range that begins above 0, for scale = 'log'")
+        if (np.diff(self.limits) <= 0).any():
+            self.refuse("bins", "bins that are wider than the rounding of their edges")
+
+    @functools.cached_property
+    def limits(self) -> Floats:
+        """The edges of the bins, shape (bins + 1,)."""
+        if self.edges is not None or self.range is None:
+            return np.array(self.edges, dtype=np.float64)
+        low, high = (float(end) for end in self.range)
+        count = DEFAULT_BINS if self.bins is None else self.bins
+        share = np.arange(count + 1) / count
+        found = (
+            low + (high - low) * share if self.scale == "linear" else low * (high / low) ** share
+        )
+        found[0], found[-1] = low, high
+        return found
+
+    @property
+    def parameters(self) -> dict[str, int]:
+        """The number of bins."""
+        return {"bins": self.limits.size - 1}
+
+    @property
+    def unit(self) -> tuple[float, float]:
+        """Nothing is rescaled: F has no unit."""
+        return 0.0, 1.0
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The least and the largest share below an edge."""
+        return 0.0, 1.0
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The bins: a report has no more than the number of one."""
+        if self.edges is not None:
+            return {"edges": self.limits.tolist()}
+        steps = {} if self.scale == "linear" else {"scale": self.scale}
+        ends = [float(self.limits[0]), float(self.limits[-1])]
+        return {"range": ends, "bins": self.limits.size - 1, **steps}
+
+    @property
+    def opposite(self) -> tuple[float, float]:
+        """The two ends, the higher one first."""
+        return float(self.limits[-1]), float(self.limits[0])
+
+    def to_unit(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the bin of each number."""
+        numbers = values.astype(np.float64)
+        if np.isnan(numbers).any():
+            raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
+        return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
+
+    def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers within the range."""
+        inside: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
+        return inside
+
+    def from_unit(self, estimate: Estimate) -> Estimate:
+        """Return a mechanism's estimate with the edges of the bins in the metric's unit."""
+        if not isinstance(estimate, DistributionEstimate):
+            return estimate
+        return estimate.moved(self.limits)
+
+    @property
+    def _of_all(self) -> Keys:
+        return np.array(self.quantiles, dtype=np.float64)
+
+    def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
+        """Return the names of quantiles, and the quantiles; those of the definition by default.
+
+        Raises
+        ------
+        ValueError
+            If one is no number between 0 and 1, or is there twice.
+        """
+        if labels is None:
+            return self.labels, self._of_all
+        if isinstance(labels, str):
+            raise ValueError(f"quantiles = {labels!r} of {self.metric!r}: expected a list")
+        found = np.array([_quantile(label) for label in labels], dtype=np.float64)
+        if not ((found > 0) & (found < 1)).all() or np.unique(found).size != found.size:
+            raise ValueError(
+                f"quantiles = {list(labels)} of {self.metric!r}: expected numbers between 0 and 1, "
+                "each once"
+            )
+        return tuple(f"{q:.12g}" for q in found.tolist()), found
+
+
+def _quantile(label: str | float) -> float:
+    """Return a quantile as a number; NaN if it is none."""
+    try:
+        return float(label)
+    except ValueError:
+        return math.nan

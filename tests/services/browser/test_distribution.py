@@ -1,0 +1,65 @@
+"""A distribution over HTTP, in Prometheus and on the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.services.browser.conftest import Site, Visitor
+
+METRICS = """
+[metrics.latency]
+description = "Time to first byte"
+kind = "distribution"
+range = [0, 100]
+bins = 20
+unit = "ms"
+levels = [2, 4]
+pane = "1h"
+lateness = "1h"
+"""
+PEOPLE = 20_000
+
+
+def test_a_distribution_is_shown_by_its_quantiles(
+    site_of_metrics: Callable[..., AbstractContextManager[Site]], visitor: Visitor
+) -> None:
+    values = np.linspace(0, 80, PEOPLE)
+    epsilons = np.where(np.arange(PEOPLE) % 2, 4.0, 2.0)
+    with site_of_metrics(METRICS) as site:
+        site.report("latency", values, epsilons, "2013-01-01T10:00", 1)
+
+        definition = httpx.get(f"{site.url}/v1/metrics/latency").json()
+        assert (definition["shape"], definition["bins"]) == ("distribution", 20)
+        assert definition["quantiles"] == [0.5, 0.9, 0.99]
+        assert len(definition["constants"]["depths"]) == 2
+        path = f"{site.url}/v1/metrics/latency/estimate"
+        answer = httpx.get(path).json()
+        assert answer["quantiles"] == ["0.5", "0.9", "0.99"]
+        assert answer["lower"][0] < 40 <= answer["upper"][0]
+        assert len(answer["distribution"]["edges"]) == 21
+        assert answer["distribution"]["value"][8] == pytest.approx(0.5, abs=0.1)
+        (one,) = httpx.get(path, params={"quantile": 0.25}).json()["lower"]
+        assert one < 20
+        assert httpx.get(path, params={"quantile": 2}).status_code == 400
+        points = httpx.get(f"{site.url}/v1/metrics/latency/series?step=1h").json()
+        assert points["quantiles"] == answer["quantiles"]
+        assert [point["value"] for point in points["points"]] == [answer["value"]]
+
+        scraped = httpx.get(f"{site.url}/metrics").text
+        for name, numbers in (("", "value"), ("_lower", "lower"), ("_upper", "upper")):
+            line = f'dither_quantile{name}{{metric="latency",quantile="0.9"}} {answer[numbers][1]}'
+            assert line in scraped
+
+        page = visitor.open(site.url)
+        card = page.get_by_role("article", name="latency")
+        card.get_by_role("radio", name="0.99").wait_for()
+        named = [each.get_attribute("aria-label") for each in card.get_by_role("radio").all()]
+        assert [str(name).split(":")[0] for name in named] == ["0.5", "0.9", "0.99"]
+        card.get_by_role("link", name="latency").click()
+        page.get_by_role("heading", name="Quantiles").wait_for()
+        page.get_by_text("20", exact=True).first.wait_for()

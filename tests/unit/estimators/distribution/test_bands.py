@@ -1,0 +1,254 @@
+"""Distributions from reports: coverage of bands and quantiles, inequalities, agreement of levels.
+
+Truths are those of the bins' exact masses. Bounds at beta = 0.05 fail in at most 5% of runs; a
+test that allows `LIMIT` failures of `RUNS` fails by chance with a probability below 10^-4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm, poisson
+
+from estimators import DistributionEstimate, LocalMetric, define
+from estimators.exact.randomness import SeededBits
+from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
+from tests.support.paths import ROOT
+
+LEVELS = (0.5, 1.0, 2.0, 4.0)
+MIX = (0.4, 0.3, 0.2, 0.1)
+BETA, RUNS = 0.05, 150
+LIMIT = int(binom.isf(1e-4, RUNS, BETA))
+
+
+def metric_of(bins: int = 64, **changes: Any) -> LocalMetric:
+    definition = {"name": "m", "kind": "distribution", "range": (0, 1), "bins": bins}
+    found: LocalMetric = define(**{**definition, "levels": LEVELS, **changes})
+    return found
+
+
+def laws(bins: int) -> dict[str, Any]:
+    """Return masses of bins that are hard for different reasons."""
+    middle = np.arange(bins) + 0.5
+    spike, ends = np.full(bins, 0.02 / bins), np.zeros(bins)
+    spike[bins // 3] += 0.98
+    ends[0] = ends[-1] = 0.5
+    bell = np.exp(-((middle / bins - 0.3) ** 2) / 0.02)
+    return {
+        "uniform": np.ones(bins) / bins,
+        "spike": spike,
+        "ends": ends,
+        "bell": bell / bell.sum(),
+    }
+
+
+def statistic(metric: LocalMetric, masses: Any, counts: Any, seed: int, other: Any = None) -> Any:
+    """Return the sums of reports of a population; `other` are the masses at the last level."""
+    generator, total, bins = np.random.default_rng(seed), metric.zero(), masses.size
+    level = np.repeat(np.arange(len(counts)), counts).astype(np.uint8)
+    values = generator.choice(bins, level.size, p=masses)
+    if other is not None:
+        last = level == level.max()
+        values[last] = generator.choice(bins, last.sum(), p=other)
+    reports = metric.randomizer.randomize(values, level, SeededBits(seed))
+    metric.accumulate_checked(total, level, reports)
+    return total
+
+
+def true_cdf(masses: Any) -> Any:
+    return np.concatenate([[0.0], np.cumsum(masses)])
+
+
+def distribution(metric: LocalMetric, sums: Any, **question: Any) -> DistributionEstimate:
+    found = metric.estimate(sums, **question)
+    assert isinstance(found, DistributionEstimate)
+    return found
+
+
+def covers(found: DistributionEstimate, truth: Any) -> bool:
+    return bool(((found.cdf_lower <= truth + 1e-9) & (truth - 1e-9 <= found.cdf_upper)).all())
+
+
+@pytest.mark.parametrize("law", ["uniform", "spike", "ends", "bell"])
+@pytest.mark.parametrize("bins", [16, 100])
+def test_bands_and_quantiles_cover_the_truth(law: str, bins: int) -> None:
+    metric = metric_of(bins)
+    masses = laws(bins)[law]
+    truth, missed = true_cdf(masses), {"band": 0, "all": 0, "one": 0}
+    asked, widths = [0.1, 0.5, 0.9], np.zeros(2)
+    for seed in range(RUNS):
+        sums = statistic(metric, masses, (800, 600, 400, 200), seed)
+        found = distribution(metric, sums, quantiles=asked)
+        missed["band"] += not covers(found, truth)
+        own = found.edges[np.searchsorted(truth, np.array(asked) - 1e-12)]
+        low, high = found.quantiles[:, 2], found.quantiles[:, 3]
+        missed["all"] += not ((low < own) & (own <= high)).all()
+        alone = distribution(metric, sums, quantiles=[0.5]).quantiles[0]
+        missed["one"] += not alone[2] < own[1] <= alone[3]
+        widths += [alone[3] - alone[2], high[1] - low[1]]
+    assert law == "ends" or widths[0] <= widths[1]  # there every edge inside is a median
+    assert max(missed.values()) <= LIMIT, missed
+
+
+def test_a_band_for_all_times_covers_the_truth_whenever_it_is_looked_at() -> None:
+    metric, masses = metric_of(32), laws(32)["bell"]
+    truth, missed = true_cdf(masses), 0
+    for seed in range(60):
+        total = metric.zero()
+        for look in range(12):
+            counts = (40, 30, 20, 10) if look % 2 else (300, 0, 0, 0)
+            total += statistic(metric, masses, counts, 100 * seed + look)
+            if not covers(distribution(metric, total, bound="anytime"), truth):
+                missed += 1
+                break
+    assert missed <= int(binom.isf(1e-4, 60, BETA))
+
+
+def test_levels_with_other_distributions_are_covered_by_uniform_weights() -> None:
+    """The users of one level differ: the mean of all reporting users, and their own values."""
+    metric, masses, missed = metric_of(32), laws(32), 0
+    counts = (500, 500, 500, 500)
+    truth = 0.75 * true_cdf(masses["bell"]) + 0.25 * true_cdf(masses["ends"])
+    for seed in range(RUNS):
+        sums = statistic(metric, masses["bell"], counts, seed, masses["ends"])
+        missed += not covers(distribution(metric, sums, weights="uniform"), truth)
+    assert missed <= LIMIT
+    assert distribution(metric, sums).heterogeneity < 1e-3  # type: ignore[operator]
+
+
+def test_the_users_own_values_are_covered() -> None:
+    metric, missed, bins = metric_of(32), 0, 32
+    for seed in range(RUNS):
+        generator = np.random.default_rng(seed)
+        values = generator.choice(bins, 1000, p=laws(bins)["bell"])
+        level = generator.integers(0, 4, 1000).astype(np.uint8)
+        sums = metric.zero()
+        reports = metric.randomizer.randomize(values, level, SeededBits(seed))
+        metric.accumulate_checked(sums, level, reports)
+        truth = np.searchsorted(np.sort(values), np.arange(bins + 1)) / 1000
+        found = distribution(metric, sums, weights="uniform", target="sample")
+        missed += not covers(found, truth)
+    assert missed <= LIMIT
+
+
+def test_estimates_are_unbiased_where_levels_are_mixed() -> None:
+    """The mean of 200 runs at each edge, within 5 standard errors: once in 10^4 seeds."""
+    metric, masses = metric_of(16), laws(16)["bell"]
+    found = np.array(
+        [
+            distribution(metric, statistic(metric, masses, (300, 200, 100, 50), seed)).cdf
+            for seed in range(200)
+        ]
+    )
+    error = found.std(axis=0) / np.sqrt(len(found))
+    assert (np.abs(found.mean(axis=0) - true_cdf(masses)) <= 5 * error + 1e-12).all()
+
+
+@pytest.mark.parametrize("law", ["uniform", "spike", "ends"])
+def test_levels_of_one_distribution_seldom_look_different(law: str) -> None:
+    """Measured, not proved: the share of p-values below 0.01 in 400 runs, at most 3%."""
+    metric, masses = metric_of(32), laws(32)[law]
+    p = [
+        distribution(metric, statistic(metric, masses, (600, 500, 400, 300), seed)).heterogeneity
+        for seed in range(400)
+    ]
+    assert np.mean(np.array(p) < 0.01) <= 0.03
+
+
+def test_levels_with_few_reports_are_not_compared() -> None:
+    metric, masses = metric_of(16), laws(16)["uniform"]
+    sums = statistic(metric, masses, (99, 99, 0, 500), 1)
+    assert distribution(metric, sums).heterogeneity is None
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+@pytest.mark.parametrize("pointwise", [False, True])
+def test_what_is_shown_ascends_within_its_limits(bound: str, pointwise: bool) -> None:
+    metric = metric_of(100)
+    for seed, law in enumerate(laws(100).values()):
+        for n in (1, 30, 3000):
+            sums = statistic(metric, law, (n, n, n, n), seed)
+            found = distribution(metric, sums, bound=bound, simultaneous=not pointwise)
+            for numbers in (found.shown, found.smooth):
+                assert (np.diff(numbers) >= 0).all()
+                assert (numbers[0], numbers[-1]) == (0, 1)
+                assert ((found.cdf_lower <= numbers) & (numbers <= found.cdf_upper)).all()
+            assert found.histogram.min() >= 0
+            assert found.histogram.sum() == pytest.approx(1)
+            low, value, high = found.quantiles[:, 2], found.quantiles[:, 1], found.quantiles[:, 3]
+            assert ((low <= value) & (value <= high)).all()
+
+
+def test_smoothing_helps_smooth_data() -> None:
+    metric, masses = metric_of(256), laws(256)["bell"]
+    truth, wins = true_cdf(masses), 0
+    for seed in range(20):
+        found = distribution(metric, statistic(metric, masses, (4000, 3000, 2000, 1000), seed))
+        errors = [np.abs(each - truth).max() for each in (found.smooth, found.shown)]
+        wins += errors[0] < errors[1]
+    assert wins >= 14
+
+
+def test_one_edge_or_quantile_alone_has_narrower_limits() -> None:
+    metric, masses = metric_of(64), laws(64)["bell"]
+    sums = statistic(metric, masses, (4000, 3000, 2000, 1000), 1)
+    together = distribution(metric, sums)
+    alone = distribution(metric, sums, simultaneous=False)
+    widths = [each.cdf_upper - each.cdf_lower for each in (together, alone)]
+    assert (widths[1][1:-1] <= widths[0][1:-1] + 1e-12).mean() > 0.9
+    assert widths[1].sum() < 0.9 * widths[0].sum()
+
+
+def test_the_share_below_a_value_is_that_of_its_edge_or_between_two() -> None:
+    metric = metric_of(10, range=(0, 100), levels=[8])
+    found = distribution(metric, statistic(metric, laws(10)["uniform"], (20_000,), 1))
+    assert found.below(30)[0] == found.shown[3]
+    assert found.below(30)[1:] == (found.cdf_lower[3], found.cdf_upper[3])
+    assert found.shown[3] < found.below(35)[0] < found.shown[4]
+    assert found.below(35)[1:] == (found.cdf_lower[3], found.cdf_upper[4])
+    assert found.below(-1) == found.below(0) == (0, 0, 0)
+    assert found.below(100) == found.below(1e9) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("tail", [0.025, 1e-3, 1e-8])
+@pytest.mark.parametrize("r", [0.6, 3.0, 40.0, 5000.0])
+def test_no_poisson_sum_exceeds_its_bound_more_often(r: float, tail: float) -> None:
+    """The law of the sharpest case of Bentkus' inequality, and one of bounded scores."""
+    x = float(fixed_deviation(np.array([r]), tail)[0])
+    assert poisson.sf(np.ceil(r + x) - 1, r) <= tail
+    assert x >= norm.isf(tail) * np.sqrt(r) * 0.999
+    coins = 10_000  # centred coins of variance r in all, each at most 1
+    p = r / coins
+    assert binom.sf(np.ceil(coins * p + x) - 1, coins, p) <= tail
+
+
+def test_deviations_grow_with_the_variance_and_are_finite() -> None:
+    ratios = np.exp(np.linspace(-12, 25, 400))
+    for tail in (0.02, 1e-9):
+        anytime, fixed = anytime_deviation(ratios, tail), fixed_deviation(ratios, tail)
+        assert (np.diff(anytime) >= -1e-9 * anytime[1:]).all()
+        assert np.isfinite(fixed).all()
+        assert (fixed[ratios > 1] < anytime[ratios > 1]).all()
+        middle = (ratios > 100) & (ratios < 1e8)
+        assert (anytime[middle] < 1.6 * fixed[middle]).all()
+
+
+def test_a_mixture_for_all_times_reaches_its_goal_where_it_is_solved() -> None:
+    from estimators.mechanisms.dyadic_hadamard.tails import RATES, TIME_STEP
+
+    cells = np.array([-300.0, 0.0, 250.0, 900.0])
+    r, tail = np.exp(TIME_STEP * cells) * (1 - 1e-12), 1e-4
+    x = anytime_deviation(r, tail)[:, None]
+    mixture = np.exp(RATES * x - (np.expm1(RATES) - RATES) * r[:, None]).mean(axis=1)
+    assert (mixture >= 1 / tail).all()
+    assert (mixture <= 1.001 / tail).all()
+
+
+def test_the_example_of_the_page_prints_what_the_page_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = (ROOT / "docs" / "distribution.md").read_text(encoding="utf-8")
+    exec(page.split("```python\n")[1].split("```")[0], {})  # noqa: S102
+    assert capsys.readouterr().out == page.split("```text\n")[1].split("```")[0]

@@ -1,0 +1,299 @@
+"""Reports of dyadic_hadamard: constants, the law of a report, its moments, and sums."""
+
+from __future__ import annotations
+
+import functools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import ReportError, define
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, exp_bounds
+from estimators.mechanisms import DyadicHadamard
+from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
+from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses
+from estimators.mechanisms.dyadic_hadamard.scores import haar_moments, score_tables
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+
+#: Published: c, m and 2^16 times the probabilities of the depths, for 256 bins.
+CONSTANTS = {
+    0.5: (0, 1, [0, 3945, 5917, 6900, 7383, 7585, 7537, 7019, 19250]),
+    1.0: (0, 2, [0, 0, 10663, 6801, 7276, 7475, 7428, 6918, 18975]),
+    2.0: (1, 2, [0, 0, 0, 12096, 7706, 8208, 8294, 7787, 21445]),
+    4.0: (3, 2, [0, 0, 0, 0, 0, 16471, 10254, 10151, 28660]),
+}
+#: Published: v, at epsilon 0.5, 1, 2 and 4.
+VARIANCES = {
+    64: (56.1, 12.9, 2.54, 0.44),
+    256: (96.2, 21.9, 4.33, 0.64),
+    1024: (147.7, 33.5, 6.69, 0.86),
+    4096: (210.4, 47.5, 9.62, 1.16),
+}
+
+
+@pytest.mark.parametrize("epsilon", CONSTANTS)
+def test_the_constants_are_those_that_were_published(epsilon: float) -> None:
+    found, (blocks, hashes, chances) = level_constants(exact(epsilon), 8), CONSTANTS[epsilon]
+    assert (found.block_bits, found.hash_bits, list(found.chances)) == (blocks, hashes, chances)
+
+
+@pytest.mark.parametrize("bins", VARIANCES)
+def test_the_variances_are_those_that_were_published(bins: int) -> None:
+    height = bins.bit_length() - 1
+    for epsilon, published in zip((0.5, 1, 2, 4), VARIANCES[bins], strict=True):
+        found = level_constants(exact(epsilon), height).variance
+        assert abs(found - published) < (0.051 if published > 10 else 0.0051)
+
+
+def test_few_bins_have_the_variances_that_were_published() -> None:
+    found = [level_constants(Fraction(1), height).variance for height in range(1, 6)]
+    assert np.round(found, 2).tolist() == [1.17, 2.31, 3.84, 6.36, 9.35]
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 8, 12])
+@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+def test_probabilities_of_depths_sum_to_one(height: int, epsilon: float) -> None:
+    found = level_constants(exact(epsilon), height)
+    assert sum(found.chances) == 2**16
+    assert min(found.chances) >= 0
+    assert not any(found.chances[: found.block_bits + found.hash_bits])
+    assert found.chances[height] > 0  # otherwise the last splits would be unknown
+    assert found.symbols <= 512
+
+
+@pytest.mark.parametrize("symbols", [2, 4, 8, 32, 512])
+@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+def test_the_threshold_is_the_largest_that_is_private(epsilon: float, symbols: int) -> None:
+    """Floor, in exact arithmetic: one more would exceed e^epsilon, or leave no noise."""
+    threshold = keep_threshold(exact(epsilon), symbols)
+
+    def ratio(t: int) -> Fraction:
+        return 1 + Fraction(symbols * t, WORD - t)
+
+    low, high = exp_bounds(exact(epsilon))
+    assert ratio(threshold) <= low
+    assert threshold + 1 == WORD or ratio(threshold + 1) > high
+
+
+def reports_of(mechanism: DyadicHadamard, row: int = 0) -> np.ndarray[Any, Any]:
+    """Return every report of a level, packed."""
+    level, found = mechanism.levels[row], []
+    for depth in level.depths:
+        rows = range(1, 1 << (depth - level.block_bits))
+        pairs = [(first, 0) for first in rows]
+        if level.hash_bits == 2:
+            pairs = [(first, second) for first in rows for second in rows if first != second]
+        found += [
+            depth | first << 4 | second << 16 | symbol << 28
+            for first, second in pairs
+            for symbol in range(level.symbols)
+        ]
+    words = np.array(found, dtype="<u8")
+    return words.view(np.uint8).reshape(-1, 8)[:, :5].copy()
+
+
+@functools.cache
+def enumerated(
+    bins: int, epsilon: float
+) -> tuple[DyadicHadamard, list[Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return every report's Haar sums and scores, and its probability for each bin."""
+    mechanism = DyadicHadamard([exact(epsilon)], bins=bins)
+    level, reports = mechanism.levels[0], reports_of(mechanism)
+    depth = reports[:, 0] & 15
+    rows = (1 << (depth.astype(int) - level.block_bits)) - 1
+    pairs = rows * (rows - 1 if level.hash_bits == 2 else 1)
+    missed = (1 - level.honest) / level.symbols
+    base = np.array(level.chances)[depth] / 2**16 / pairs * missed
+    law = np.stack(
+        [base * np.exp(mechanism.log_likelihood(reports, 0, x)) for x in range(bins)], axis=1
+    )
+    sums, scores = [], []
+    for report in reports:
+        table = np.zeros((1, mechanism.columns), dtype=np.int64)
+        mechanism.accumulate(table, np.zeros(1, dtype=np.uint8), report[None])
+        assert mechanism.find_error(table) is None
+        sums.append(haar_sums(level, table[0]))
+        scores.append(cumulated(masses(sums[-1])[-1]) - np.arange(bins + 1) / bins)
+    return mechanism, sums, np.array(scores), law
+
+
+ENUMERATED = [(4, 1.0), (8, 0.5), (8, 1.0), (16, 1.0), (16, 2.0), (16, 4.0), (32, 2.0), (32, 4.0)]
+each_enumerated = pytest.mark.parametrize(("bins", "epsilon"), ENUMERATED)
+
+
+@each_enumerated
+def test_every_report_of_a_level_has_the_stated_law(bins: int, epsilon: float) -> None:
+    mechanism, _, _, law = enumerated(bins, epsilon)
+    assert np.allclose(law.sum(axis=0), 1, rtol=0, atol=1e-12)
+    ratio = float((law.max(axis=1) / law.min(axis=1)).max())
+    assert ratio == pytest.approx(float(mechanism.privacy_ratio(0)), rel=1e-12)
+
+
+@each_enumerated
+def test_scores_are_unbiased_for_every_value(bins: int, epsilon: float) -> None:
+    _, _, scores, law = enumerated(bins, epsilon)
+    edges = np.arange(bins + 1)
+    truth = (np.arange(bins)[:, None] < edges).astype(float) - edges / bins
+    assert np.allclose(law.T @ scores, truth, rtol=0, atol=1e-11)
+
+
+def shell(bins: int, edge: int, value: int) -> int:
+    """Return the shell of a value as seen from an edge: the depth at which their paths part."""
+    return bins.bit_length() - 1 - (edge ^ value).bit_length()
+
+
+@each_enumerated
+def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilon: float) -> None:
+    """The closed forms of the second moment, the mean and the largest score."""
+    mechanism, _, scores, law = enumerated(bins, epsilon)
+    tables = score_tables(mechanism.levels[0])
+    second, mean = law.T @ scores**2, law.T @ scores
+    largest = np.abs(scores).max(axis=0)
+    for edge in range(1, bins):
+        for value in range(bins):
+            where = edge - 1, shell(bins, edge, value)
+            assert tables.second[where] == pytest.approx(second[value, edge], rel=1e-11)
+            assert tables.mean[where] == pytest.approx(mean[value, edge], abs=1e-11)
+        assert largest[edge] <= tables.largest[edge - 1] * (1 + 1e-12)
+        centred = np.abs(scores[:, edge, None] - mean[:, edge]).max()
+        assert centred <= tables.centred[edge - 1] * (1 + 1e-12)
+
+
+@each_enumerated
+def test_moments_of_haar_sums_are_those_of_all_reports(bins: int, epsilon: float) -> None:
+    mechanism, sums, _, law = enumerated(bins, epsilon)
+    height = mechanism.height
+    users = np.random.default_rng(bins).dirichlet(np.full(bins, 0.3))
+    nodes = [users.reshape(1 << depth, -1).sum(axis=1) for depth in range(height + 1)]
+    moments = haar_moments(mechanism.levels[0], nodes, height)
+    chance = law @ users
+    for split in range(height):
+        found = np.array([each[split] for each in sums])
+        assert np.allclose(chance @ found**2, moments[split], rtol=1e-11)
+        assert np.allclose(chance @ found, nodes[split + 1][0::2] - nodes[split + 1][1::2])
+
+
+@each_enumerated
+def test_the_stated_variance_is_that_of_uniform_data(bins: int, epsilon: float) -> None:
+    mechanism, _, scores, law = enumerated(bins, epsilon)
+    chance = law.mean(axis=1)
+    variance = (chance @ scores**2)[1:-1].mean()
+    assert mechanism.levels[0].variance == pytest.approx(variance, rel=1e-11)
+
+
+@each_enumerated
+def test_the_whole_law_is_drawn(bins: int, epsilon: float) -> None:
+    """Pearson's statistic of 200,000 reports of one bin: above its limit once in 10^6 seeds."""
+    from scipy.stats import chi2
+
+    mechanism, _, _, law = enumerated(bins, epsilon)
+    value, n = bins - 2, 200_000
+    seed = SeededBits(int(100 * epsilon) + bins)
+    drawn = mechanism.randomize(np.full(n, value), np.zeros(n, dtype=np.uint8), seed)
+
+    def words(reports: Any) -> Any:
+        wide = np.zeros((len(reports), 8), dtype=np.uint8)
+        wide[:, :5] = reports
+        return wide.view("<u8").reshape(-1)
+
+    known = words(reports_of(mechanism))
+    order = np.argsort(known)
+    place = np.searchsorted(known[order], words(drawn))
+    counts = np.bincount(place, minlength=known.size)
+    expected = n * law[order, value]
+    often = expected > 5
+    statistic = ((counts - expected)[often] ** 2 / expected[often]).sum()
+    assert (known[order][place] == words(drawn)).all()
+    assert statistic < chi2.isf(1e-6, often.sum())
+
+
+@pytest.mark.parametrize("level", range(len(MANY_LEVELS)))
+def test_the_symbol_is_kept_below_the_threshold_and_only_there(level: int) -> None:
+    epsilons = [exact(epsilon) for epsilon in MANY_LEVELS]
+    mechanism = DyadicHadamard(epsilons, bins=256)
+    constants = mechanism.levels[level]
+    first, rest = divmod(constants.threshold, 2**56)
+    two = [0] if constants.hash_bits == 2 else []
+
+    def symbol(byte: int, tie: int, other: int) -> int:
+        ties = [tie << 8] if byte == first else []
+        script = ScriptedBits([0xFFFF], [0], two, [byte], ties, [other])
+        report = mechanism.randomize(np.array([200]), np.array([level]), script)
+        assert not script.words
+        return int.from_bytes(report[0].tobytes(), "little") >> 28
+
+    own = {symbol(byte, rest - 1, other) for byte in (0, first) if byte <= first
+           for other in range(constants.symbols) if rest or byte < first}  # fmt: skip
+    assert len(own) == 1
+    others = [symbol(first, rest, other) for other in range(constants.symbols)]
+    assert sorted(others) == list(range(constants.symbols))
+    if first < 255:
+        others = [symbol(255, 0, other) for other in range(constants.symbols)]
+        assert sorted(others) == list(range(constants.symbols))
+    assert mechanism.privacy_ratio(level) == constants.ratio
+    assert constants.ratio <= exp_bounds(epsilons[level])[0]
+
+
+def word(depth: int, first: int, second: int, symbol: int) -> bytes:
+    return (depth | first << 4 | second << 16 | symbol << 28).to_bytes(5, "little")
+
+
+@pytest.mark.parametrize(
+    ("level", "report"),
+    [
+        (0, word(0, 0, 0, 0)),  # a depth without a probability
+        (1, word(1, 1, 0, 0)),
+        (0, word(9, 1, 0, 0)),  # deeper than the tree
+        (0, word(15, 1, 0, 0)),
+        (0, word(8, 0, 0, 0)),  # no row
+        (0, word(3, 8, 0, 0)),  # a row that is too long
+        (0, word(8, 1, 1, 0)),  # a second row, of a level with one
+        (1, word(8, 1, 0, 0)),  # no second row
+        (1, word(8, 7, 7, 0)),  # the same row twice
+        (1, word(3, 1, 8, 0)),  # a second row that is too long
+        (0, word(8, 1, 0, 2)),  # symbols that the levels do not have
+        (1, word(8, 1, 2, 4)),
+    ],
+)
+def test_a_report_that_no_value_can_have_is_refused(level: int, report: bytes) -> None:
+    mechanism = DyadicHadamard([Fraction(1, 2), Fraction(1)], bins=256)
+    mechanism.check(bytes([0, 1]), word(8, 255, 0, 1) + word(8, 255, 254, 3))
+    with pytest.raises(ReportError, match="bad_value"):
+        mechanism.check(bytes([0, level]), word(8, 255, 0, 1) + report)
+
+
+def test_sums_that_no_reports_can_have_are_named() -> None:
+    metric = define(name="m", kind="distribution", range=(0, 1), bins=16, levels=[0.5, 2])
+    mechanism: Any = metric.randomizer
+    n = 1000
+    level = np.arange(n).astype(np.uint8) % 2
+    statistic = metric.zero()
+    reports = metric.randomize(np.linspace(0, 1, n), level, SeededBits(1))
+    metric.accumulate(statistic, level, reports)
+    table = metric.table(statistic)
+    assert mechanism.find_error(table) is None
+    for change, why in (
+        ((0, 0, 1), "over all depths"),
+        ((0, 16 + 3, 10_000), "larger than its number"),
+        ((1, 1, 1), "larger than its number"),
+        ((1, 0, 1), "over all depths"),
+        ((0, 0, -(10**6)), "negative number"),
+    ):
+        broken = table.copy()
+        broken[change[0], change[1]] += change[2]
+        assert why in str(mechanism.find_error(broken))
+
+
+def test_values_at_edges_and_beyond_fall_into_the_right_bins() -> None:
+    metric = define(name="m", kind="distribution", range=(0, 4), bins=4, levels=[1])
+    values = np.array([-9.0, 0.0, 0.99, 1.0, 3.0, 3.99, 4.0, 9.0, math.inf, -math.inf])
+    assert metric.domain.to_unit(values).tolist() == [0, 0, 0, 1, 3, 3, 3, 3, 3, 0]
+    with pytest.raises(ValueError, match="not a number"):
+        metric.domain.to_unit(np.array([math.nan]))
+    logs = define(name="m", kind="distribution", range=(1, 1000), bins=3, scale="log", levels=[1])
+    assert np.allclose(logs.domain.limits, [1, 10, 100, 1000])  # type: ignore[attr-defined]
+    assert logs.domain.to_unit(np.array([0.5, 5, 50, 500, 5000])).tolist() == [0, 0, 1, 2, 2]
