@@ -43,8 +43,8 @@ export function checkLevels({ name, levels }) {
  * Returns all that a report and its pane mean, as one line of JSON in ASCII: keys sorted, no
  * spaces, numbers as Python writes them. It is `Metric.canonical` of the Python package.
  *
- * @param {Definition} definition As `GET /v1/metrics/NAME` answers, of a mean, a frequency, a minimum
- *   or a maximum; not of the mechanism `auto`, which has more to say.
+ * @param {Definition} definition As `GET /v1/metrics/NAME` answers, of a mean, a frequency, a
+ *   distribution, a minimum or a maximum; not of the mechanism `auto`, which has more to say.
  * @returns {string}
  * @throws {TypeError} If something is missing.
  */
@@ -64,6 +64,10 @@ export function canonicalForm(definition) {
     pane: String(pane),
     range: range === undefined ? "null" : listOf(range, float),
   };
+  if (definition.edges !== undefined) meaning.edges = listOf(definition.edges, float);
+  if (definition.bins !== undefined) meaning.bins = whole(definition.bins);
+  if (definition.scale !== undefined) meaning.scale = quoted(definition.scale);
+  if (definition.constants !== undefined) meaning.constants = integers(definition.constants);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);
   }
@@ -112,6 +116,13 @@ function quoted(text) {
 function whole(number) {
   if (!Number.isSafeInteger(number)) throw new TypeError(`${String(number)}: expected an integer`);
   return String(number);
+}
+
+/** Integers in lists and objects. @param {unknown} value @returns {string} */
+function integers(value) {
+  if (Array.isArray(value)) return listOf(value, integers);
+  if (typeof value !== "object" || value === null) return whole(value);
+  return object(Object.fromEntries(Object.entries(value).map(([k, v]) => [k, integers(v)])));
 }
 
 /** @param {unknown} value */

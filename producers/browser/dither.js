@@ -6,12 +6,13 @@
  *     const definition = await (await fetch("/v1/metrics/late")).json();
  *     await report("/v1/reports", definition, 1, 0.5);
  *
- * The mechanisms are `randomized_response`, `rappor` and `hadamard_response`. Randomness is the
- * browser's cryptographic generator, compared with integer thresholds that are computed here, in
- * exact arithmetic, from epsilon alone: a server's definition names levels and categories, and
- * cannot make a report less private than the level that it says. The arithmetic, and the order in
- * which random words are used, are those of the Python package `estimators`. What a definition allows
- * to be asked is found out in `definition.js`, which this module needs beside it.
+ * The mechanisms are `randomized_response`, `rappor`, `hadamard_response` and `dyadic_hadamard`.
+ * Randomness is the browser's cryptographic generator, compared with integer thresholds that are
+ * computed here, in exact arithmetic, from epsilon and the number of symbols alone: a server's
+ * definition names levels, categories and bins, and cannot make a report less private than the
+ * level that it says. The arithmetic, and the order in which random words are used, are those of
+ * the Python package `estimators`. What a definition allows to be asked is found out in
+ * `definition.js`, which this module needs beside it.
  *
  * @module dither
  */
@@ -29,7 +30,13 @@ export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
  * @property {number[]} levels The epsilons on offer, ascending.
  * @property {number} revision
  * @property {string} [kind]
- * @property {[number, number]} [range] Of a mean, minimum or maximum.
+ * @property {[number, number]} [range] Of a mean, distribution, minimum or maximum.
+ * @property {number} [bins] Of a distribution, with `range`.
+ * @property {string} [scale] Of a distribution: "log", or left out.
+ * @property {number[]} [edges] Of a distribution, instead of `range`.
+ * @property {{block_bits: number[], hash_bits: number[], depths: number[][]}} [constants] Of
+ *   `dyadic_hadamard`, by level: how many bits of a node travel as they are, how many as parities, and
+ *   the probability of each depth, times 2^16.
  * @property {number} [rounds] Of a minimum or maximum: see `answer`.
  * @property {string} [split]
  * @property {number} [beta]
@@ -73,6 +80,9 @@ const LOW_56 = (1n << 56n) - 1n;
 const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
 const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
 const BATCH_ID_BYTES = 16;
+const GRAIN = 2 ** 16; // probabilities of depths are multiples of its inverse
+const MOST_BINS = 4096;
+const MOST_BLOCK_BITS = 7;
 
 /** @type {Bits} The browser's cryptographic generator. */
 export const systemBits = {
@@ -325,6 +335,112 @@ function hadamardResponse(definition) {
   };
 }
 
+/** @param {Definition} definition @returns {Mechanism} */
+function dyadicHadamard(definition) {
+  const edges = binEdges(definition);
+  const height = bitLength(BigInt(edges.length - 2));
+  const levels = definition.levels.map((epsilon, level) => {
+    const constants = treeConstants(definition, level, height);
+    const symbols = 1n << BigInt(constants.blockBits + constants.hashBits);
+    return { ...constants, symbols, threshold: keepThreshold(epsilon, symbols) };
+  });
+  return {
+    width: 5,
+    randomize(value, level, bits) {
+      if (typeof value !== "number" || Number.isNaN(value)) {
+        throw new TypeError(`value ${String(value)} of ${definition.name}: expected a number`);
+      }
+      const bin = BigInt(edges.slice(1, -1).filter((edge) => edge <= value).length);
+      const { blockBits, hashBits, depths, symbols, threshold } = levels[level];
+      let drawn = Number(uniformBelow(bits, BigInt(GRAIN)));
+      const depth = depths.findIndex((chance) => (drawn -= chance) < 0);
+      const free = BigInt(depth - blockBits);
+      const rows = (1n << free) - 1n;
+      const first = 1n + uniformBelow(bits, rows);
+      let second = 0n;
+      if (hashBits === 2) {
+        second = 1n + uniformBelow(bits, rows - 1n);
+        if (second >= first) second += 1n;
+      }
+      const node = bin >> BigInt(height - depth);
+      const own = node & rows;
+      const parities = (isOdd(first & own) ? 1n : 0n) | (isOdd(second & own) ? 2n : 0n);
+      const [kept] = bernoulli(bits, threshold, 1);
+      const other = uniformBelow(bits, symbols);
+      const symbol = kept ? ((node >> free) << BigInt(hashBits)) | parities : other;
+      return littleEndian(BigInt(depth) | (first << 4n) | (second << 16n) | (symbol << 28n), 5);
+    },
+  };
+}
+
+/**
+ * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word is
+ * below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
+ * e^epsilon whatever else the definition says.
+ *
+ * @param {number} epsilon
+ * @param {bigint} symbols
+ * @returns {bigint}
+ */
+function keepThreshold(epsilon, symbols) {
+  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
+  return atExp(
+    units,
+    BigInt(LEVEL_UNITS),
+    (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one),
+  );
+}
+
+/**
+ * The edges of a distribution's bins.
+ *
+ * @param {Definition} definition
+ * @returns {number[]}
+ */
+function binEdges({ name, range, bins, scale, edges }) {
+  let found = edges ?? [];
+  if (edges === undefined && range !== undefined) {
+    const [[low, high], count] = [range, bins ?? 0];
+    const between = (/** @type {number} */ share) =>
+      scale === "log" ? low * (high / low) ** share : low + (high - low) * share;
+    found = Array.from({ length: count + 1 }, (_, i) => between(i / count));
+  }
+  const isAscending = found.every(
+    (edge, i) => Number.isFinite(edge) && (i === 0 || edge > found[i - 1]),
+  );
+  if (found.length < 3 || found.length > MOST_BINS + 1 || !isAscending) {
+    throw new TypeError(`${name}: a definition without 2 to ${MOST_BINS} bins`);
+  }
+  return found;
+}
+
+/**
+ * How reports of a level are drawn, as the definition says; whatever it says, epsilon holds.
+ *
+ * @param {Definition} definition
+ * @param {number} level
+ * @param {number} height The tree has 2^height bins.
+ */
+function treeConstants({ name, constants }, level, height) {
+  const [blockBits, hashBits] = [constants?.block_bits?.[level], constants?.hash_bits?.[level]];
+  const depths = constants?.depths?.[level];
+  const least = Number(blockBits) + Number(hashBits);
+  const isChance = (/** @type {number} */ chance, /** @type {number} */ depth) =>
+    Number.isInteger(chance) && chance >= 0 && (depth >= least || chance === 0);
+  if (
+    !Number.isInteger(blockBits) ||
+    !(Number(blockBits) >= 0 && Number(blockBits) <= MOST_BLOCK_BITS) ||
+    (hashBits !== 1 && hashBits !== 2) ||
+    !Array.isArray(depths) ||
+    depths.length !== height + 1 ||
+    !depths.every(isChance) ||
+    depths.reduce((sum, chance) => sum + chance, 0) !== GRAIN
+  ) {
+    throw new TypeError(`${name}: a definition whose constants fit no reports of level ${level}`);
+  }
+  return { blockBits: Number(blockBits), hashBits, depths };
+}
+
 /** Whether a number has an odd number of ones. @param {bigint} x */
 function isOdd(x) {
   let odd = false;
@@ -381,6 +497,7 @@ const MECHANISMS = {
   randomized_response: randomizedResponse,
   rappor,
   hadamard_response: hadamardResponse,
+  dyadic_hadamard: dyadicHadamard,
 };
 
 /** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */

@@ -58,8 +58,24 @@ def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -
     )
 
 
+def binned(**bins: Any) -> LocalMetric:
+    levels = [level for level in LEVELS if level <= 16]
+    return define(name="latency", kind="distribution", levels=levels, **bins)
+
+
+BINNED = [
+    binned(range=(0, 1), bins=2),
+    binned(range=(-60.5, 180.25), bins=100),
+    binned(range=(1, 1e6), bins=256, scale="log"),
+    binned(edges=[0, 0.1, 5, 250.5, 1e4, 1e5, 1e6]),
+    binned(range=(0, 1), bins=4096),
+]
+
+
 def definition(metric: LocalMetric) -> dict[str, Any]:
     """What a device gets from `GET /v1/metrics/NAME`, as far as it needs it."""
+    if metric.kind == "distribution":
+        return served.definition(metric)
     found: dict[str, Any] = {
         "name": metric.name,
         "kind": metric.kind,
@@ -121,6 +137,8 @@ def thresholds_of(metric: LocalMetric) -> list[int]:
     mechanism: Any = metric.randomizer
     if metric.mechanism == "hadamard_response":
         return list(mechanism.misses)
+    if metric.mechanism == "dyadic_hadamard":
+        return [level.threshold for level in mechanism.levels]
     return list(mechanism._flipped.flips)
 
 
@@ -131,8 +149,9 @@ def thresholds_of(metric: LocalMetric) -> list[int]:
         binary(-60.5, 180.25),
         *(categorical("rappor", k) for k in (2, 7, 8, 9, 100, 1000)),
         *(categorical("hadamard_response", k) for k in (2, 3, 31, 32, 33, 1000, 100_000)),
+        *BINNED,
     ],
-    ids=lambda metric: f"{metric.mechanism}-{len(metric.labels) or metric.range}",
+    ids=lambda metric: f"{metric.mechanism}-{metric.domain.parameters or metric.range}",
 )
 def test_the_same_random_words_give_the_same_bytes(device: Page, metric: LocalMetric) -> None:
     generator = np.random.default_rng(SEED)
@@ -142,8 +161,8 @@ def test_the_same_random_words_give_the_same_bytes(device: Page, metric: LocalMe
     cases, expected, consumed = [], [], []
     for _ in range(count):
         epsilon = float(generator.choice(LEVELS)) * float(generator.choice([1, 1.01]))
-        if metric.kind == "mean":
-            low, high = metric.range or (0, 1)
+        if metric.kind != "frequency":
+            low, high = sorted(metric.domain.opposite)
             value = generator.choice([low, high, generator.uniform(low - 50, high + 50)]).item()
         else:
             value = generator.choice([0, size - 1, int(generator.integers(size))]).item()
@@ -372,3 +391,62 @@ def test_a_batch_carries_no_number_that_marks_a_browser(
         [{**served.definition(metric), "revision": revision}, metric.randomizer.width],
     )
     assert f"expected {metric.revision}, by what it says" in found
+
+
+def test_a_browsers_distributions_have_the_law_of_python(device: Page) -> None:
+    """The depths, and how often the true symbol is sent, are binomial at each of three levels.
+
+    |z| > 4.9 has probability 1e-6; at most 3 x 9 numbers: below 3e-5 for a false alarm.
+    """
+    metric, devices, value = binned(range=(0, 1), bins=200), 6000, 0.61803
+    mechanism: Any = metric.randomizer
+    for epsilon in (0.5, 2, 4.25):
+        found = device.evaluate(
+            """([definition, value, epsilon, n]) => Array.from({ length: n }, () =>
+              dither.randomize(definition, value, epsilon).report.toHex()).join("")""",
+            [definition(metric), value, epsilon, devices],
+        )
+        values, index = bytes.fromhex(found), int(metric.level_of(epsilon))
+        mechanism.check(bytes([index]) * devices, values)
+        reports, level = mechanism.decode(values), mechanism.levels[index]
+        own = mechanism.log_likelihood(reports, index, int(200 * value)) > 0
+        depths = np.bincount(reports[:, 0] & 15, minlength=9)
+        kept = level.threshold / 2**64
+        expected = [chance / 2**16 for chance in level.chances] + [
+            kept + (1 - kept) / level.symbols
+        ]
+        for observed, p in zip([*depths.tolist(), int(own.sum())], expected, strict=True):
+            spread = math.sqrt(devices * p * (1 - p))
+            assert abs(observed - devices * p) <= 4.9 * spread, (epsilon, observed, devices * p)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"constants": None},
+        {"block_bits": [-1] * 8},
+        {"block_bits": [8] * 8},
+        {"hash_bits": [3] * 8},
+        {"depths": [[0] * 9] * 8},
+        {"depths": [[65536] + [0] * 8] * 8},
+        {"depths": [[0] * 8 + [65536.5]] * 8},
+        {"depths": [[0] * 8 + [65536, 0]] * 8},
+        {"edges": [0, 1, 1], "bins": None},
+        {"bins": 1},
+        {"bins": 5000},
+    ],
+    ids=str,
+)
+def test_a_distribution_that_cannot_be_reported_is_an_error(
+    device: Page, changed: dict[str, Any]
+) -> None:
+    given = definition(binned(range=(1, 1e6), bins=256))
+    if changed.keys() & given["constants"].keys():
+        changed = {"constants": given["constants"] | changed}
+    given = {key: one for key, one in (given | changed).items() if one is not None}
+    found = device.evaluate(
+        """(definition) => { try { dither.randomize(definition, 1, 1); return ""; }
+          catch (error) { return `${error.name}: ${error.message}`; } }""",
+        given,
+    )
+    assert found.startswith("TypeError: latency: a definition w")
