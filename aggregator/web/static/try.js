@@ -27,7 +27,9 @@ function isSupported(definition) {
   }
 }
 
-const anyValue = ({range, categories}) => (range ? range[0] : Array.isArray(categories) ? categories[0] : 0);
+/** The least and the largest value of a metric of numbers. */
+const endsOf = ({range, edges}) => range ?? (edges && [edges[0], edges.at(-1)]);
+const anyValue = (definition) => endsOf(definition)?.[0] ?? (Array.isArray(definition.categories) ? definition.categories[0] : 0);
 
 /** The question, the value and the privacy that its owner demands. */
 class Question {
@@ -55,7 +57,7 @@ class Question {
   #choose() {
     const {definition} = this;
     setText(this.about, definition.description || definition.kind);
-    this.value.replaceChildren(...(definition.range ? this.#number(definition) : this.#categories(definition)));
+    this.value.replaceChildren(...(endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
     const middle = definition.levels[Math.floor((definition.levels.length - 1) / 2)];
     this.levels.replaceChildren(h("legend", {class: "hidden"}, "Epsilon"), ...definition.levels.flatMap((epsilon, index) => {
       const input = h("input", {type: "radio", name: "epsilon", id: `level-${index}`, value: String(epsilon), checked: epsilon === middle, onchange: () => this.#explain()});
@@ -65,7 +67,9 @@ class Question {
     this.result.hidden = true;
   }
 
-  #number({range: [low, high], unit}) {
+  #number(definition) {
+    const {unit} = definition;
+    const [low, high] = endsOf(definition);
     const step = high - low > 20 ? 1 : (high - low) / 100;
     const initial = String(Math.round((low + high) / 2 / step) * step);
     const box = h("input", {type: "number", id: "value", min: low, max: high, step: "any", value: initial, required: true, oninput: () => { slider.value = box.value; }});
@@ -95,7 +99,7 @@ class Question {
     try {
       const value = this.read();
       const {level, report} = randomize(definition, value, epsilon);
-      const sent = {definition, epsilon, report, own: definition.range ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
+      const sent = {definition, epsilon, report, own: endsOf(definition) ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
       const [before, time] = await Promise.all([estimateOf(definition), eventTime(definition)]);
       const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now()});
       const outcome = new Outcome(sent, time, before);
@@ -177,7 +181,7 @@ class Outcome {
     const {definition, before, sent} = this;
     const scale = new Scale(definition.kind, definition.unit);
     const pick = (answer) => {
-      const index = answer?.categories?.indexOf(definition.range ? "" : sent.own) ?? -1;
+      const index = answer?.quantiles ? 0 : answer?.categories?.indexOf(sent.own) ?? -1;
       const at = (list) => (Array.isArray(list) ? list[index] : list) ?? null;
       return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports, isShown: answer.status !== "too_few_reports"};
     };
@@ -188,7 +192,7 @@ class Outcome {
       h("p", {class: "note"}, one ? `${whole(one.reports)} reports` : "no reports"));
     this.move.hidden = false;
     this.move.replaceChildren(
-      h("h3", {}, definition.range ? `The estimate of ${definition.name}` : `The estimate of ${sent.own} in ${definition.name}`),
+      h("h3", {}, `The ${now.quantiles ? `quantile ${now.quantiles[0]}` : "estimate"} of ${endsOf(definition) ? "" : `${sent.own} in `}${definition.name}`),
       h("div", {class: "sides"}, column("Before", was), column("Now", is)),
       h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it covers the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));

@@ -60,7 +60,7 @@ def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -
 
 def binned(**bins: Any) -> LocalMetric:
     levels = [level for level in LEVELS if level <= 16]
-    return define(name="latency", kind="distribution", levels=levels, **bins)
+    return LocalMetric.require(define(name="latency", kind="distribution", levels=levels, **bins))
 
 
 BINNED = [
