@@ -251,7 +251,7 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     Examples
     --------
     >>> keep_threshold(Fraction(1), 4) / 2**64  # (e - 1) / (e + 3)
-    0.3004682647639651
+    0.30048918189156226
     """
     found = at_exp(epsilon, lambda e: math.floor(WORD * (e - 1) / (e + symbols - 1)))
     if found < 1:
