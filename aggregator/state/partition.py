@@ -159,7 +159,7 @@ class Partition:
                 error.reason,
                 error.detail,
                 metric.name,
-                batches.size(row),
+                max(1, batches.size(row)),
             )
             for row, error in admission.refused().items()
         ]
