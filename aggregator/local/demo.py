@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -46,7 +46,7 @@ ANSWERING_SHARE = 0.8
 """Of the replay, in which the flights answer rounds."""
 DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
-DRAIN_SECONDS = 60.0
+DRAIN_SECONDS = 180.0
 
 
 class Demonstration:
@@ -206,7 +206,7 @@ class Demonstration:
             respond(
                 metric,
                 self._population,
-                clients.reporting(self.settings),
+                self._reporting,
                 MIX,
                 topic=self.settings.topics.reports,
                 rounds_topic=self.settings.topics.rounds,
@@ -238,6 +238,15 @@ class Demonstration:
                 return False
         return True
 
+    @property
+    def _reporting(self) -> dict[str, Any]:
+        """Kafka's properties for devices: each batch goes to a partition by chance.
+
+        A burst is not sent to one partition, as Kafka's client does by default: every partition
+        has to get some batches after the end of a pane to close it.
+        """
+        return clients.reporting(self.settings) | {"sticky.partitioning.linger.ms": 0}
+
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:
             self._progress = now
@@ -248,7 +257,7 @@ class Demonstration:
             self._produced = produce(
                 self.metrics,
                 self._population,
-                clients.reporting(self.settings),
+                self._reporting,
                 MIX,
                 seconds=self.seconds,
                 seed=self.seed,

@@ -24,6 +24,7 @@ DOMAINS: dict[str, dict[str, Any]] = {
     "mean": {"range": (-1, 1)},
     "frequency": {"categories": K},
     "vector_mean": {"dimension": DIMENSION, "radius": 1},
+    "distribution": {"range": (0, 1), "bins": 8},
 }
 NAMES = np.array(list("abcdef"))
 VECTORS = np.array([[1.0, 0.0, 0.0], [0.0, -0.6, 0.0]])
@@ -45,6 +46,8 @@ def drawn(metric: LocalMetric, n: int, rng: np.random.Generator) -> tuple[np.nda
     if metric.kind == "frequency":
         values = rng.choice(K, n, p=SHARES)
         return (NAMES[values] if metric.categories == "open" else values), SHARES
+    if metric.kind == "distribution":  # a spike in the first bin, and a few values in the last
+        return np.where(rng.random(n) < 0.9, 0.0, 1.0), np.array([0.0, *[0.9] * 7, 1.0])
     return VECTORS[(rng.random(n) < 0.5).astype(int)], VECTORS.mean(axis=0)
 
 
