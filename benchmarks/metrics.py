@@ -32,6 +32,8 @@ def metric_of(mechanism: str, levels: tuple[float, ...] = LEVELS) -> LocalMetric
         if mechanism_class(mechanism, kind).closed_vocabulary
         else {"categories": "open"}
     )
+    if mechanism_class(mechanism, kind).discovers:
+        domain = domain | {"discover": True, "preset": "text"}
     return define(name=mechanism, kind=kind, mechanism=mechanism, levels=levels, **domain)
 
 

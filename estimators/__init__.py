@@ -2,6 +2,7 @@
 
 from estimators.comparison import Comparison, compare
 from estimators.distribution import DistributionEstimate
+from estimators.discovery.discoveries import Discovery
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
@@ -15,6 +16,7 @@ __all__ = [
     "Comparison",
     "DefinitionError",
     "DistributionEstimate",
+    "Discovery",
     "Estimate",
     "LocalMetric",
     "Metric",

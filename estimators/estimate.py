@@ -64,6 +64,8 @@ class Estimate:
         at them.
     weights_fixed : bool
         Whether the caller stated that weights and target were chosen before looking.
+    basis : ndarray of int64, shape (levels,), or None
+        The reports per level that the numbers are computed from, where these are not all.
     """
 
     value: float | Floats
@@ -87,6 +89,7 @@ class Estimate:
     covers: str = ""
     chosen_among: int = 1
     weights_fixed: bool = False
+    basis: Counts | None = None
 
     @property
     def shown(self) -> float | Floats:

@@ -26,6 +26,7 @@ GROUPS = {
         "compare": "Compare two slices, windows or metrics.",
         "comparisons": "Show how the comparisons of the definitions stand.",
         "alarms": "Show whether metrics have moved from their baselines.",
+        "discover": "Find the frequent strings of an open vocabulary.",
         "slices": "List which slices of a metric have reports.",
         "metrics": "List the metrics and how many reports are counted.",
         "weights": "Show or change how much each privacy level counts.",

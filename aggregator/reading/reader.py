@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 from aggregator.config.comparison_definitions import REST
@@ -10,6 +10,7 @@ from aggregator.config.live_metrics import watches
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.comparisons.arms import Compared, CompareQuery, compare_arms
 from aggregator.reading.comparisons.living import Living, definition_of, living
+from aggregator.reading.discovery.answers import Discovered, discover_strings
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, plan_for
@@ -22,7 +23,8 @@ from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
-from estimators import Estimate, Metric, SearchMetric
+from estimators import Estimate, LocalMetric, Metric, SearchMetric
+from estimators.durations import above_zero
 from estimators.errors import meant
 
 DEFAULT_TOPIC = "dither.reports"
@@ -196,6 +198,59 @@ class Reader:
         if query.other is not None:
             self.metric(query.other)
         return compare_arms(self.window, self.metric(name), query)
+
+    def discover(
+        self,
+        name: str,
+        start: Time = None,
+        end: Time = None,
+        *,
+        window: str | None = None,
+        beta: float = 0.05,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Discovered:
+        """Find the frequent strings of a metric with ``discover = true``.
+
+        Parameters
+        ----------
+        name : str
+        start, end : float (seconds since the epoch), datetime or None
+            The window [start, end), widened to whole panes. Without an end: up to the last pane
+            that every partition has closed, for good.
+        window : str, optional
+            Instead of start and end: a duration such as ``"1d"``, the last closed one.
+        beta : float
+            The probability, at most, that a string is shown which nobody holds, or that an interval
+            does not hold.
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the metric does not discover strings, or the window is empty.
+        """
+        metric = LocalMetric.require(self.metric(name))
+        metric.require_discovery()
+        overview = self.store.overview()
+        reading, closed = None, self.finality_watermarks(overview).get(name)
+        if window is not None and (start, end) != (None, None):
+            raise ValueError(f"window = {window!r} and a start or an end: expected one of the two")
+        if closed is not None:
+            closed = metric.pane_start(closed)
+        if closed is not None and window is not None:
+            end = closed / 1000
+            start = (closed - above_zero("window", window)) / 1000
+        elif closed is not None and end is None:
+            end = closed / 1000
+            key = metric_key(metric.name, metric.revision)
+            extent = self.store.panes.extent(key, [*overview.partitions])
+            first = closed if extent is None else extent[0]
+            reading = max(1, (closed - first) // metric.pane_ms)
+        found = self.read(self.describe(overview, name, Query(start, end)))
+        return discover_strings(found, beta, reading, progress)
 
     def comparison(self, name: str, *, each: bool = False) -> Living:
         """Return how a comparison of the definitions stands now.

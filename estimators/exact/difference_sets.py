@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Counts
 from estimators.exact.finite_fields import FiniteField, prime_power
+from estimators.exact.thresholds import WORD, miss_threshold
 
 FEW = 96
 """Members that are gone through one by one: below, that is faster than transforms; measured."""
@@ -165,6 +167,21 @@ def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:
 
 
 _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
+
+
+def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
+    """Return p and q: the chance that a report lies on its value's hyperplane, and on another one.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        Above 0.
+    geometry : DifferenceSet
+        A report is uniform on the hyperplane of its value, or uniform off it.
+    """
+    points, size, shared = geometry.points, geometry.size, geometry.shared
+    p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
+    return p, p * shared / size + (1 - p) * (size - shared) / (points - size)
 
 
 def geometric_sum(base: int, terms: int) -> int:

@@ -20,6 +20,7 @@ from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.prefix_tree import PrefixTree
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.randomized_response import RandomizedResponse
@@ -43,6 +44,7 @@ _BUILT_IN: tuple[type[Mechanism], ...] = (
     RecursiveHadamard,
     Projection,
     CountSketch,
+    PrefixTree,
     Hemisphere,
     DyadicHadamard,
     AutoMean,
@@ -112,6 +114,7 @@ __all__ = [
     "Laplace",
     "Mechanism",
     "Oue",
+    "PrefixTree",
     "Projection",
     "ProjectiveGeometryResponse",
     "RandomizedResponse",

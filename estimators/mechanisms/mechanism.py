@@ -55,6 +55,9 @@ class Mechanism(ABC):
         keys, and an estimate is for the requested keys.
     closed_vocabulary : bool
         Whether it works with a list of categories.
+    discovers : bool
+        Whether it also finds the frequent strings of an open vocabulary: values are then rows of a
+        key and 128 bits, and it has a method ``discover``.
     memoizable : bool
         Whether its reports may be drawn once and repeated. The estimate must then be a mean of
         signs that are independent within a pane, with bounds that need nothing else.
@@ -73,6 +76,7 @@ class Mechanism(ABC):
     kinds: ClassVar[frozenset[str]]
     open_vocabulary: ClassVar[bool] = False
     closed_vocabulary: ClassVar[bool] = True
+    discovers: ClassVar[bool] = False
     memoizable: ClassVar[bool] = False
     rows_are_alike: ClassVar[bool] = False
     facts: LevelFacts

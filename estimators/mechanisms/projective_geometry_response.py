@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Counts
-from estimators.exact.difference_sets import DifferenceSet, geometric_sum
+from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below
-from estimators.exact.thresholds import WORD, at_exp, miss_threshold
+from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.output_sets import OutputSets
@@ -112,13 +112,6 @@ class ProjectiveGeometryResponse(OutputSets, ReportedSymbols, SupportCounts):
         geometry = self.geometries[level]
         point = (reports.astype(np.int64) - category) % geometry.points
         return np.isin(point, geometry.members)
-
-
-def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
-    """Return p and q: the probability that a report supports the true category, and any other."""
-    points, size, shared = geometry.points, geometry.size, geometry.shared
-    p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)
-    return p, p * shared / size + (1 - p) * (size - shared) / (points - size)
 
 
 def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:

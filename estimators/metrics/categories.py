@@ -11,10 +11,18 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.discovery.learning import learn_code
+from estimators.discovery.presets import preset
+from estimators.discovery.string_code import StringCode, as_words, normal_form
 from estimators.errors import meant
 from estimators.estimate import Estimate
+from estimators.exact.randomness import Words
 from estimators.metrics.domains import Domain, Keys, numbered
 
+CODES = ("preset", "examples", "code")
+"""The keys that say how strings become bits, for discovery."""
+DISCOVERING = "prefix_tree"
+"""The mechanism that discovers strings."""
 OPEN = "open"
 """In place of categories: any string may be reported, and asked for."""
 
@@ -23,7 +31,8 @@ OPEN = "open"
 class Categories(Domain):
     """One of k categories, by name or by index.
 
-    `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`.
+    `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`,
+    with `discover` a :class:`CodedVocabulary`, which `preset`, `examples` and `code` are for.
     """
 
     names: ClassVar[str] = "categories"
@@ -32,19 +41,33 @@ class Categories(Domain):
         metadata={"expected": "two or more categories: names, or their number"}
     )
     watch: Sequence[str] | None = None
+    discover: bool | None = None
+    preset: str | None = None
+    examples: Sequence[str] | None = None
+    code: str | None = None
     unit = ends = (0.0, 1.0)
 
     @classmethod
     def of(cls, metric: str, keys: Mapping[str, Any]) -> Categories:
         """Return the domain of a definition: these categories, or an open vocabulary."""
-        domain = Vocabulary if keys.get("categories") == OPEN else Categories
+        domain: type[Categories] = Vocabulary if keys.get("categories") == OPEN else Categories
+        if domain is Vocabulary and keys.get("discover"):
+            domain = CodedVocabulary
         return domain(metric=metric, **keys)
+
+    @classmethod
+    def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the one mechanism that discovers strings, where they are to be discovered."""
+        return {"mechanism": DISCOVERING} if keys.get("discover") else {}
 
     def __post_init__(self) -> None:
         """Check the categories."""
         given = self.categories
         if self.watch is not None:
             self.refuse("watch", f"no watch unless categories = {OPEN!r}")
+        if self.discover:
+            self.refuse("discover", f"no discovery unless categories = {OPEN!r}")
+        self._need_no_code()
         if isinstance(given, str):
             self.refuse("categories", f"names, their number, or {OPEN!r}")
         names = numbered(given) if isinstance(given, int) else given
@@ -53,6 +76,11 @@ class Categories(Domain):
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)
+
+    def _need_no_code(self) -> None:
+        for key in CODES:
+            if getattr(self, key) is not None:
+                self.refuse(key, f"no {key} without discover = true")
 
     @property
     def meaning(self) -> dict[str, Any]:
@@ -115,6 +143,7 @@ class Vocabulary(Categories):
         """Reject a string that is on watch twice."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
+        self._need_no_code()
         self.set_labels(self.watch or ())
 
     @property
@@ -148,6 +177,77 @@ class Vocabulary(Categories):
     @functools.cached_property
     def _of_all(self) -> Keys:
         return self._named(self.labels)[1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CodedVocabulary(Vocabulary):
+    """Any string, in Unicode's normal form C, with the bits of a public code.
+
+    Exactly one of `preset`, `examples` and `code` says which code.
+    """
+
+    def _need_no_code(self) -> None:
+        """Accept the keys that plain vocabularies do not have."""
+
+    def __post_init__(self) -> None:
+        """Check the code; learn it from examples if there are some."""
+        super().__post_init__()
+        given = [key for key in CODES if getattr(self, key) is not None]
+        if len(given) != 1:
+            key = given[1] if given else "preset"
+            self.refuse(key, "one of `preset`, `examples` and `code`, and no other")
+        try:
+            if self.examples is not None:
+                object.__setattr__(self, "code", learn_code(self.examples).packed())
+                object.__setattr__(self, "examples", None)
+            self.string_code  # noqa: B018
+        except ValueError as error:
+            self.refuse(given[0], str(error))
+
+    @functools.cached_property
+    def string_code(self) -> StringCode:
+        """The code of strings."""
+        return (
+            preset(self.preset) if self.preset is not None else StringCode.unpacked(self.code or "")
+        )
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The open vocabulary and its code."""
+        return {"categories": OPEN, "discover": self.string_code.digest}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """No number of categories, and the code."""
+        return {"categories": None, "code": self.string_code}
+
+    def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return keys and bits, dtype uint64, shape (n, 3)."""
+        strings = [self._normal(text) for text in values.tolist()]
+        distinct = dict.fromkeys(strings)
+        rows = np.empty((len(distinct), 3), dtype=np.uint64)
+        rows[:, 0] = [string_key(text) for text in distinct]
+        rows[:, 1:] = as_words([self.string_code.encode(text)[0] for text in distinct])
+        place = {text: index for index, text in enumerate(distinct)}
+        return rows[[place[text] for text in strings]]
+
+    def _normal(self, text: Any) -> str:
+        if not isinstance(text, str):
+            raise ValueError(f"value {text!r} of {self.metric!r}: expected a string")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"value {text!r} of {self.metric!r}: expected Unicode text") from None
+        return normal_form(text)
+
+    def keys_of(self, strings: Sequence[str]) -> Words:
+        """Return the keys of strings, dtype uint64."""
+        keys = [string_key(self._normal(text)) for text in strings]
+        return np.array(keys, dtype=np.uint64)
+
+    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+        """Return strings and their keys."""
+        return tuple(map(str, labels)), self.keys_of(list(labels))  # type: ignore[arg-type]
 
 
 def string_key(text: str) -> int:

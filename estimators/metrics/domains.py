@@ -62,6 +62,11 @@ class Domain(ABC):
         """
         return cls(metric=metric, **keys)
 
+    @classmethod
+    def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
+        """Return keys of a definition that follow from others, unless it has them itself."""
+        return {}
+
     @property
     @abstractmethod
     def parameters(self) -> dict[str, Any]:

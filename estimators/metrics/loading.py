@@ -254,6 +254,7 @@ def _metric(name: str, table: Any) -> Metric:
         refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
     if kind.mechanism and build.way is Way.LOCAL:
         given = {"mechanism": kind.mechanism} | given
+    given = kind.domain.implied(given) | given
     fields = {field.name: field for field in dataclasses.fields(build)}
     for key, field in (fields | kind.keys).items():
         if key not in (*given, *_NO_KEYS) and _is_required(field):

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from estimators.bounds.manipulation import Influence, Reach, largest_shifts
+from estimators.discovery.discoveries import Discovery
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, nearest
 from estimators.estimate import Counts, Estimate
-from estimators.mechanisms import MECHANISMS, Mechanism, mechanism_class, mechanisms_for
+from estimators.mechanisms import (
+    MECHANISMS,
+    Mechanism,
+    PrefixTree,
+    mechanism_class,
+    mechanisms_for,
+)
 from estimators.metrics.attributes import MOST_ATTRIBUTES, Slicing, check_attribute
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
 from estimators.metrics.validation import check_duration
@@ -93,6 +100,9 @@ class LocalMetric(ReportedMetric):
         is_open = self.domain.parameters.get("categories", 0) is None
         if is_open and not mechanism.open_vocabulary:
             self.refuse("mechanism", f"one for an open vocabulary: {self._with('open_vocabulary')}")
+        if mechanism.discovers != isinstance(self.domain, CodedVocabulary):
+            expected = f"true, and only with mechanism {self._with('discovers')}"
+            raise DefinitionError(f"{self.name}.discover", not mechanism.discovers, expected)
         if not is_open and not mechanism.closed_vocabulary:
             self.refuse("categories", f"{OPEN!r} for {self.mechanism}, which needs no list")
         if self.memoized and self.kind not in KINDS.built_in:
@@ -235,6 +245,50 @@ class LocalMetric(ReportedMetric):
             estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
         return dataclasses.replace(self.domain.from_unit(estimate), labels=labels)
 
+    def discover(
+        self,
+        statistic: Counts,
+        beta: float = 0.05,
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Discovery:
+        """Return the frequent strings of an open vocabulary, which nobody has to list.
+
+        Parameters
+        ----------
+        statistic : ndarray of int64
+        beta : float
+            The probability, at most, that some string is returned that none of the users in
+            question holds, or that some interval does not hold. It is for a number of reports that
+            is fixed in advance, as in a closed window.
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
+
+        Returns
+        -------
+        Discovery
+            The most frequent string first; iterating gives rows of string, value, lower, upper.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no ``discover = true``.
+        """
+        mechanism = self.require_discovery()
+        assert isinstance(self.domain, CodedVocabulary)  # noqa: S101
+        return mechanism.discover(self.table(statistic), beta, self.domain.keys_of, progress)
+
+    def require_discovery(self) -> PrefixTree:
+        """Return the mechanism that discovers strings.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no ``discover = true``.
+        """
+        if not isinstance(self.randomizer, PrefixTree):
+            raise ValueError(f"metric {self.name!r}: expected discover = true in its definition")
+        return self.randomizer
+
     def manipulation_bound(
         self, estimate: Estimate, reports: int, *, among: bool = False, each: bool = True
     ) -> Influence:
@@ -272,12 +326,15 @@ class LocalMetric(ReportedMetric):
         extremes = values if each or not values.size else np.array([values.min(), values.max()])
         offset, scale = self.domain.unit
         low, high = self.randomizer.report_range()
-        weights, counts = self.randomizer.report_weights(estimate.policy), estimate.counts
+        weights = self.randomizer.report_weights(estimate.policy)
+        counts = estimate.counts if estimate.basis is None else estimate.basis
         reach = Reach(weights, offset + scale * low, offset + scale * high)
         shift = largest_shifts(extremes, counts, reach, reports, among=among)
         ends = np.array(self.domain.ends)
         true = Reach(np.ones(1), ends[:1], ends[1:])
         plain = largest_shifts(extremes, counts.sum(keepdims=True), true, reports, among=among)
+        if estimate.basis is not None and not estimate.basis.any():
+            shift = np.full_like(shift, np.inf if estimate.reports else np.nan)
         largest = float(shift.max(initial=0.0))
         norm, l2 = self.randomizer.report_norm(), None
         if norm is not None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import click
 
 from aggregator.cli.commands.options import cell_options
 from aggregator.errors import DitherError
+from estimators import define as make_metric
+from estimators.discovery.learning import learn_code
 from estimators.errors import DefinitionError
+from estimators.metrics.categories import OPEN
 from producers.populations.suggestion import KINDS, LEVELS, suggest
 
 OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
@@ -16,8 +21,15 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 
 
 @click.command()
-@click.argument("table", metavar="FILE", type=click.Path(exists=True, dir_okay=False))
-@click.option("--column", required=True, help="Column with the values.")
+@click.argument(
+    "table", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False)
+)
+@click.option("--column", help="Column with the values.")
+@click.option(
+    "--examples",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Instead of FILE: public strings, one a line, for a metric that discovers such strings.",
+)
 @cell_options
 @click.option("--name", help="Name of the metric [default: that of the column].")
 @click.option("--unit", default="", help="Unit of a mean, shown to people.")
@@ -54,7 +66,13 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )
-def define(table: str, column: str, levels: tuple[float, ...], **options: Any) -> None:
+def define(
+    table: str | None,
+    column: str | None,
+    examples: Path | None,
+    levels: tuple[float, ...],
+    **options: Any,
+) -> None:
     """Suggest a metric for a column of a CSV file, as a table for metrics.toml.
 
     Numbers become a mean, strings a frequency. Everybody can read a definition, so values of the
@@ -64,7 +82,17 @@ def define(table: str, column: str, levels: tuple[float, ...], **options: Any) -
 
     \b
     dither define flights.csv --column dep_delay --range -60 180 > metrics.toml
+
+    With --examples the metric discovers frequent strings without a list. A code is learnt from the
+    strings of the file and becomes part of the definition: they must not be private.
     """  # noqa: D301  click reads the backspace: these lines stay as they are
+    if examples is not None:
+        if table is not None or column is not None:
+            raise click.UsageError("--examples: expected no FILE and no --column")
+        click.echo(discovering(examples, options["name"] or examples.stem, sorted(levels)))
+        return
+    if table is None or column is None:
+        raise click.UsageError("expected a FILE and --column, or --examples")
     try:
         found = suggest(table, column, levels=sorted(levels), **options)
     except DefinitionError as error:
@@ -78,6 +106,32 @@ def define(table: str, column: str, levels: tuple[float, ...], **options: Any) -
     for note in found.notes:
         click.echo(note, err=True)
     click.echo(found.text)
+
+
+def discovering(examples: Path, name: str, levels: list[float]) -> str:
+    """Return the definition of a metric that discovers strings such as those of a file.
+
+    Parameters
+    ----------
+    examples : Path
+        One string a line.
+    name : str
+    levels : list of float
+
+    Raises
+    ------
+    DitherError
+        If the file has no code, or the definition cannot be.
+    """
+    try:
+        lines = [line for line in examples.read_text(encoding="utf-8").splitlines() if line]
+        code = learn_code(lines).packed()
+        keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN, "discover": True}
+        make_metric(name=name, levels=levels, code=code, **keys)
+    except ValueError as error:
+        raise DitherError(f"{examples}: {error}") from None
+    values = {**keys, "levels": levels, "pane": "1d", "code": code}
+    return "\n".join([f"[metrics.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items())])
 
 
 def shown(value: object) -> str:

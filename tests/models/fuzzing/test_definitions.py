@@ -59,6 +59,8 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     """Return a definition that was right until some of its keys were changed."""
     mechanism, kind = CASES[draw(st.sampled_from(sorted(CASES)))]
     domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
+    if mechanism_class(mechanism, kind).discovers:
+        domain = domain | {"discover": True, "preset": "bytes"}
     table = {"kind": kind, "mechanism": mechanism, "levels": [0.5, 1, 2], **domain}
     table |= draw(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=2))
     if draw(st.booleans()):

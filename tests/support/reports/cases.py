@@ -31,6 +31,13 @@ NAMES = tuple("abcdefghij")
 #: The domain of a mechanism that has no list of categories: the same ten are asked for.
 OPEN: dict[str, Any] = {"categories": "open", "watch": NAMES}
 
+#: What a mechanism that discovers strings has besides; a small table.
+DISCOVERED: dict[str, Any] = {
+    "discover": True,
+    "preset": "bytes",
+    "options": {"last": 16, "rows": 8},
+}
+
 #: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
 CASES = {
     name if len(by_kind) == 1 else f"{name}_{kind}": (name, kind)
@@ -58,6 +65,8 @@ def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> L
     """Return a metric with the mechanism and the kind of one of the CASES."""
     mechanism, kind = CASES[case]
     domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
+    if mechanism_class(mechanism, kind).discovers:
+        domain = domain | DISCOVERED
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     metric: LocalMetric = define(**{**definition, **domain, **changes})
     return metric

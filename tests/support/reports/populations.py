@@ -25,6 +25,7 @@ from estimators.mechanisms import (
     HadamardResponse,
     Laplace,
     Mechanism,
+    PrefixTree,
     Projection,
     ProjectiveGeometryResponse,
     RecursiveHadamard,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Of a count sketch: small enough that collisions are frequent.
 SKETCH = {"rows": 16, "buckets": 8}
+#: Of a prefix tree: one depth, and few rows.
+TREE = {"last": 16, "rows": 8}
 
 Symbols = Grr | HadamardResponse | RecursiveHadamard | ProjectiveGeometryResponse | Projection
 
@@ -73,7 +76,11 @@ class Population:
             domain = {"kind": "frequency", "categories": len(self.theta)}
             if not mechanism_class(self.mechanism, "frequency").closed_vocabulary:
                 domain |= {"categories": "open", "watch": self.names}
-                options = {**SKETCH, **options}
+                if mechanism_class(self.mechanism, "frequency").discovers:
+                    domain |= {"discover": True, "preset": "bytes"}
+                    options = {**TREE, **options}
+                else:
+                    options = {**SKETCH, **options}
         domain |= {"levels": self.levels, "options": options}
         metric: LocalMetric = define(name="m", mechanism=self.mechanism, **domain)
         return metric
@@ -104,6 +111,8 @@ class Population:
         """Draw the statistic of these users' reports from its exact law."""
         if isinstance(self.metric.randomizer, CountSketch):
             return _sketch(self, held, rng).ravel()
+        if isinstance(self.metric.randomizer, PrefixTree):
+            return _tree(self, held, rng).ravel()
         return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -218,6 +227,33 @@ def _sketch(population: Population, held: Counts, rng: np.random.Generator) -> C
     table[:, 0] = held.sum(axis=1)
     for level, row in enumerate(held):
         table[level, 1:] = rng.multinomial(row, sketch_chances(population, level)).sum(axis=0)
+    return table
+
+
+def _tree(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a prefix tree of one depth: two thirds of the reports are of it."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, PrefixTree)
+    values = population.metric.domain.to_unit(np.array(population.names))
+    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    layout = mechanism.layout
+    for level, row in enumerate(held):
+        tree, sketch = layout.trees[level], layout.sketches[level]
+        prefixes = layout.tree_points(layout.prefix_hashes(values[:, 1:])[:, 0], level)
+        points = layout.row_points(values[:, 0], level)
+        for value, n in enumerate(row.tolist()):
+            each = rng.multinomial(n, [2 / 3, *[1 / 3 / layout.rows] * layout.rows])
+            for group, size in enumerate(each.tolist()):
+                space = (sketch if group else tree).space
+                own = points[value, group - 1] if group else prefixes[value]
+                inside = space.members
+                odds = inside.size * float(np.exp(LEVELS[level]))
+                hits = rng.binomial(size, odds / (odds + space.points - inside.size))
+                rank = rng.integers(space.points - inside.size, size=size - hits)
+                drawn = np.concatenate([rng.choice(inside, hits), space.outside(rank)])
+                start = tree.points + (group - 1) * space.points if group else 0
+                np.add.at(table[level], 1 + start + (drawn + own) % space.points, 1)
     return table
 
 

@@ -1,0 +1,89 @@
+"""`dither discover`: the frequent strings of an open vocabulary, without a list of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import (
+    Moment,
+    metric_argument,
+    opened_reader,
+    settings_options,
+)
+from aggregator.cli.format import table
+from aggregator.config.settings import Settings
+from aggregator.reading.discovery.answers import Discovered
+from aggregator.timestamps import iso
+from estimators.rounding import certainty
+
+
+@click.command()
+@metric_argument()
+@click.option("--from", "start", type=Moment(), help="Start of the window.")
+@click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1d.")
+@click.option(
+    "--beta",
+    default=0.05,
+    show_default=True,
+    help="Probability, at most, that a string is shown which nobody holds, or a bound is wrong.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def discover(settings: Settings, metric: str, as_json: bool, **parameters: Any) -> None:
+    """Find the frequent strings of a metric with `discover = true`.
+
+    Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
+    that every partition has closed. docs/discovery.md says how frequent a string has to be.
+    """
+    reader = opened_reader(settings)
+    try:
+        found = reader.discover(metric, **parameters)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    click.echo(json.dumps(found.as_dict()) if as_json else as_text(found))
+
+
+def as_text(answer: Discovered) -> str:
+    """Return what was found as a table, with what it covers."""
+    found, metric = answer.found, answer.window.metric
+    edges = [
+        None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)
+    ]
+    lines = [
+        f"{metric.name}: {metric.description}" if metric.description else metric.name,
+        f"window     {edges[0] or 'the beginning'} to {edges[1] or 'now'}",
+        f"status     {answer.status}",
+        f"reports    {found.reports} ({found.tested} of whole strings)",
+        f"covers     {answer.covers}: all strings are real and all bounds hold with "
+        f"{certainty(answer.beta)}",
+    ]
+    rows = [
+        (quoted(row.string), f"{row.value:.4f}", above(row.lower), f"{row.upper:.4f}")
+        for row in found
+    ]
+    if rows:
+        return "\n".join([*lines, "", table(("string", "share", "from", "to"), rows)])
+    return "\n".join([*lines, "", "No string is frequent enough to be found."])
+
+
+def above(lower: float) -> str:
+    """Return a lower bound; somebody holds the string, so zero is not attained.
+
+    >>> above(0.0), above(0.01234)
+    ('> 0', '0.0123')
+    """
+    return f"{lower:.4f}" if lower else "> 0"
+
+
+def quoted(text: str) -> str:
+    r"""Return a string as JSON writes it, so that no control character reaches a terminal.
+
+    >>> quoted("N725MQ"), quoted("a\x1b[2J")
+    ('"N725MQ"', '"a\\u001b[2J"')
+    """
+    plain = text if text.isprintable() else json.dumps(text)[1:-1]
+    return f'"{plain}"'

@@ -1,0 +1,1 @@
+"""Discovery of frequent strings from closed panes."""

@@ -1,0 +1,98 @@
+"""Discovery of frequent strings, from panes that are closed.
+
+A string keeps its points under one seed, so readings of overlapping windows depend on each other.
+Without an end, a reading is therefore made of all panes that every partition has closed, and the
+k-th such pane has beta_k = 6 beta / (pi^2 k^2), whether anybody read or not: these sum to beta over
+all readings to come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+from aggregator.reading.windows import Window
+from aggregator.timestamps import iso
+from estimators import Discovery, LocalMetric
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovered:
+    """The strings that were found in a window, and what the guarantee covers.
+
+    Attributes
+    ----------
+    window : Window
+    found : Discovery
+        No strings unless the status is ``final``.
+    status : str
+        ``not_ready`` (no pane is closed), ``provisional`` (the window is not closed yet),
+        ``too_few_reports``, ``final`` or ``expired``.
+    beta : float
+        The probability that one of the answers that are covered is wrong.
+    covers : str
+        Which answers these are.
+    """
+
+    window: Window
+    found: Discovery
+    status: str
+    beta: float
+    covers: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields of the answer in JSON."""
+        window = self.window
+        return {
+            "metric": window.metric.name,
+            "status": self.status,
+            "start": None if window.start_ms is None else iso(window.start_ms),
+            "end": None if window.end_ms is None else iso(window.end_ms),
+            "beta": self.beta,
+            "covers": self.covers,
+            "reports": self.found.reports,
+            "whole_strings": self.found.tested,
+            "strings": [row._asdict() for row in self.found],
+        }
+
+
+def discover_strings(
+    window: Window,
+    beta: float,
+    reading: int | None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Discovered:
+    """Return the frequent strings of a window that was read.
+
+    Parameters
+    ----------
+    window : Window
+        With its sums.
+    beta : float
+    reading : int or None
+        The number of panes that were closed since the first one, for a reading of all of them; None
+        for a window whose end was asked for.
+    progress : callable
+        Is told the share of the work that is done; what it raises ends the work.
+
+    Raises
+    ------
+    ValueError
+        If the metric does not discover strings, or beta is no probability.
+    """
+    metric = LocalMetric.require(window.metric)
+    if not 0 < beta < 1:
+        raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
+    reports = int(metric.counts(window.sums).sum())
+    status = window.status
+    if status == "final" and reports < metric.minimum_reports:
+        status = "too_few_reports"
+    own, covers = beta, "this window"
+    if reading is not None:
+        own, covers = 6 * beta / (math.pi * max(1, reading)) ** 2, "all ends of panes"
+    statistic = window.sums if status == "final" else metric.zero()
+    found = metric.discover(statistic, own, progress)
+    found = dataclasses.replace(found, reports=reports)
+    return Discovered(window, found, status, beta, covers)

@@ -1,0 +1,180 @@
+"""From a statistic to the strings that are frequent: list, estimate, test.
+
+**Guarantee.** The list, the weights of the tests and what is peeled are functions of the groups of
+prefixes; the tests use the reports of whole strings: other people, other hashes. Given the former,
+a string that nobody holds is found with chance at most beta w, and the w sum to one (weighted
+Bonferroni; Genovese, Roeder and Wasserman, 2006). So the chance of finding any such string is at
+most beta, for any data, any mix of levels and any number of reports that is fixed in advance.
+Neither the list nor the weights may depend on whole strings' reports of an earlier reading under
+the same seed: a string keeps its points.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.discovery.layout import Layout
+from estimators.discovery.own_points import Rows, TailBound
+from estimators.discovery.prefix_search import Candidates, Progress, TreeEvidence, list_candidates
+from estimators.discovery.string_code import StringCode
+from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Words
+
+EVEN_SHARE = 0.1
+"""Of the failure probability: divided evenly among candidates, the rest by their scores."""
+CLEAR, MOST_PEELED = 5.0, 1_000
+"""Standard deviations from which a string is peeled, and how many are at most."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CandidateTests:
+    """The candidates and what the test says about them.
+
+    Attributes
+    ----------
+    strings : list of str
+        The best score first.
+    keys : ndarray of uint64, shape (n,)
+    value : ndarray of float64, shape (n,)
+        The estimate of each frequency, unbiased over hashes.
+    log_p : ndarray of float64, shape (n,)
+        ln of the p-value of "nobody holds it".
+    weights : ndarray of float64, shape (n,)
+        The share of the failure probability; sums to one.
+    """
+
+    strings: list[str]
+    keys: Words
+    value: Floats
+    log_p: Floats
+    weights: Floats
+
+    def found(self, beta: float) -> NDArray[np.intp]:
+        """Return the places of the strings whose test rejects; wrong with probability beta."""
+        return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
+
+
+def search_and_test(
+    code: StringCode,
+    layout: Layout,
+    table: Counts,
+    keys_of: Callable[[list[str]], Words],
+    progress: Progress,
+) -> CandidateTests:
+    """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
+
+    Parameters
+    ----------
+    code : StringCode
+    layout : Layout
+    table : ndarray of int64, shape (levels, columns)
+        Of the mechanism.
+    keys_of : callable
+        The keys of a list of strings, as an array.
+    progress : callable
+    """
+    evidence = TreeEvidence.of(layout, table)
+    candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
+    keys = keys_of(candidates.strings)
+    rows = Rows.of(layout, table)
+    if not keys.size or not rows.levels:
+        nothing = np.zeros(0)
+        return CandidateTests([], keys[:0], nothing, nothing, nothing)
+    peeled = peeling(layout, evidence, candidates)
+    points = rows.points(keys)
+    rows.peel([own[peeled > 0] for own in points], peeled[peeled > 0])
+    progress(0.85)
+    tail = TailBound(rows.tables, rows.information)
+    progress(0.95)
+    old = rows.values(points)
+    own = peeled[:, None] * rows.units
+    sums = (old + own).sum(axis=1)
+    log_p, some = tail.log_p(sums), peeled > 0
+    log_p[some] = tail.log_p_with(sums[some], old[some], (old + own)[some])
+    value = sums + (peeled.sum() - peeled) * rows.left
+    return CandidateTests(
+        candidates.strings, keys, value, log_p, weights_of_tests(candidates.scores)
+    )
+
+
+def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> Floats:
+    """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
+
+    The mean of the estimates at the depths that contain the whole code word, weighted by their
+    information.
+
+    Parameters
+    ----------
+    layout : Layout
+    evidence : TreeEvidence
+    candidates : Candidates
+    """
+    whole = candidates.lengths[:, None] <= np.array(layout.depths)
+    hashes = layout.prefix_hashes(candidates.bits)
+    total, information = np.zeros(len(whole)), np.zeros(len(whole))
+    groups = np.arange(len(layout.depths))
+    for i, level in enumerate(evidence.levels):
+        weights = whole * evidence.information[i]
+        at = evidence.frequencies[i][groups, layout.tree_points(hashes, level)]
+        total += (weights * at).sum(axis=1)
+        information += weights.sum(axis=1)
+    estimate = total / np.maximum(information, 1e-300)
+    clear = estimate * np.sqrt(information) > CLEAR
+    return np.where(clear & (np.cumsum(clear) <= MOST_PEELED), np.minimum(estimate, 1.0), 0.0)
+
+
+def weights_of_tests(scores: Floats) -> Floats:
+    """Return the candidates' shares of the failure probability, from their log odds."""
+    from scipy.special import expit
+
+    odds = expit(scores)
+    result: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
+    return result
+
+
+class FoundString(NamedTuple):
+    """A string that was found, with its estimated frequency and the bounds."""
+
+    string: str
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovery:
+    """The strings that were found, the most frequent first.
+
+    Attributes
+    ----------
+    strings : list of str
+    value, lower, upper : ndarray of float64, shape (n,)
+        The estimated share of people who hold each, and its bounds. A lower bound of zero is not
+        attained: somebody holds the string.
+    reports : int
+        Of the statistic.
+    tested : int
+        Those of whole strings, on which tests and bounds rest.
+    """
+
+    strings: list[str]
+    value: Floats
+    lower: Floats
+    upper: Floats
+    reports: int
+    tested: int
+
+    def __iter__(self) -> Iterator[FoundString]:
+        """Yield the strings with their estimates."""
+        numbers = (self.value.tolist(), self.lower.tolist(), self.upper.tolist())
+        yield from map(FoundString, self.strings, *numbers)
+
+    def __len__(self) -> int:
+        """Return the number of strings."""
+        return len(self.strings)

@@ -1,0 +1,178 @@
+"""Learns a code of strings from public examples, in exact integers.
+
+The frequency from which a string can be found grows with the root of the length of its code word,
+so a code that fits the strings is worth having. Examples are published with the definition: they
+must not be anybody's private data.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from estimators.discovery.string_code import (
+    END,
+    LONGEST_CODE,
+    LONGEST_TOKEN,
+    SHARED,
+    START,
+    StringCode,
+    normal_form,
+)
+
+TOKENS = (0, 100, 400)
+"""Numbers of tokens to choose from."""
+LEAST_SEEN = 50
+"""Contexts that the examples have so often get a table of their own."""
+MOST_EXAMPLES = 100_000
+
+
+def learn_code(examples: Sequence[str]) -> StringCode:
+    """Return the code that fits some examples; the same for the same examples in the same order.
+
+    Parameters
+    ----------
+    examples : sequence of str
+        At least one.
+
+    Raises
+    ------
+    ValueError
+        If there are none, or too many.
+
+    Notes
+    -----
+    Tokens are found by merging the commonest pair of neighbours, again and again (byte-pair
+    encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of the examples best if
+    the code is learnt from the other half. Code words are Huffman's (1952).
+
+    Examples
+    --------
+    >>> code = learn_code(["N101AA", "N102AA", "N103UW", "N104UW", "N725MQ"])
+    >>> code.encode("N105UW")[1] < 8 * 6
+    True
+    """
+    distinct = list(dict.fromkeys(normal_form(text).encode() for text in examples))
+    if not 1 <= len(distinct) <= MOST_EXAMPLES:
+        raise ValueError(f"1 to {MOST_EXAMPLES} distinct examples, found {len(distinct)}")
+    half, other = distinct[::2], distinct[1::2]
+    merged = find_tokens(half, TOKENS[-1])
+    best = min(TOKENS, key=lambda size: code_length(make_code(half, merged[:size]), other))
+    return make_code(distinct, find_tokens(distinct, best))
+
+
+def code_length(code: StringCode, strings: Sequence[bytes]) -> int:
+    """Return the number of bits of all these strings together."""
+    total = 0
+    for data in strings:
+        context = START
+        for symbol in code.split(data):
+            lengths = code.lengths.get(context) or code.lengths[SHARED]
+            total += lengths[symbol]
+            context = code.last_bytes[symbol]
+    return total
+
+
+def find_tokens(strings: Sequence[bytes], size: int) -> tuple[bytes, ...]:
+    """Return up to `size` tokens, each the commonest pair of neighbours at its time.
+
+    A pair that occurs once is no token. Among equally common ones the least pair of bytes is taken.
+    """
+    parts = [[bytes([byte]) for byte in data] for data in strings]
+    counts: Counter[tuple[bytes, bytes]] = Counter()
+    places: dict[tuple[bytes, bytes], set[int]] = {}
+    for index, split in enumerate(parts):
+        for pair in pairwise(split):
+            counts[pair] += 1
+            places.setdefault(pair, set()).add(index)
+    heap = [(-count, pair) for pair, count in counts.items()]
+    heapq.heapify(heap)
+    found: dict[bytes, None] = {}
+    while heap and len(found) < size:
+        negative, pair = heapq.heappop(heap)
+        count = counts[pair]
+        if count != -negative:  # an old entry: the pair has become rarer or commoner since
+            if count > 1:
+                heapq.heappush(heap, (-count, pair))
+            continue
+        token = pair[0] + pair[1]
+        if count < 2:
+            break
+        if len(token) > LONGEST_TOKEN:
+            continue
+        found[token] = None
+        changed: set[tuple[bytes, bytes]] = set()
+        for index in sorted(places.pop(pair)):
+            old, new = parts[index], _merged(parts[index], pair, token)
+            for neighbours in pairwise(old):
+                counts[neighbours] -= 1
+            for neighbours in pairwise(new):
+                counts[neighbours] += 1
+                places.setdefault(neighbours, set()).add(index)
+                changed.add(neighbours)
+            parts[index] = new
+        for neighbours in changed:
+            heapq.heappush(heap, (-counts[neighbours], neighbours))
+    return tuple(found)
+
+
+def _merged(parts: list[bytes], pair: tuple[bytes, bytes], token: bytes) -> list[bytes]:
+    result, i = [], 0
+    while i < len(parts):
+        if i + 1 < len(parts) and parts[i] == pair[0] and parts[i + 1] == pair[1]:
+            result.append(token)
+            i += 2
+        else:
+            result.append(parts[i])
+            i += 1
+    return result
+
+
+def make_code(strings: Sequence[bytes], tokens: Sequence[bytes]) -> StringCode:
+    """Return the code with these tokens and with Huffman's lengths for these strings."""
+    symbols = END + 1 + len(tokens)
+    flat = StringCode(tuple(tokens), {SHARED: _huffman([1] * symbols)})
+    seen: dict[int, Counter[int]] = {}
+    for data in strings:
+        context = START
+        for symbol in flat.split(data):
+            seen.setdefault(context, Counter())[symbol] += 1
+            context = flat.last_bytes[symbol]
+    counts = Counter[int]()
+    for each in seen.values():
+        counts.update(each)
+    total = symbols + counts.total()
+    base = [1000 * (1 + counts[s]) + _floor(s, total) for s in range(symbols)]
+    lengths = {SHARED: _huffman(base)}
+    whole = sum(base)
+    for context, each in sorted(seen.items()):
+        if each.total() >= LEAST_SEEN:
+            weights = [1 + 1000 * each[s] + 64_000 * base[s] // whole for s in range(symbols)]
+            lengths[context] = _huffman(weights)
+    return StringCode(tuple(tokens), lengths)
+
+
+def _floor(symbol: int, total: int) -> int:
+    """Return the part of a symbol's weight that examples do not determine."""
+    if symbol >= END:
+        return 0
+    return 50 * total // 95 if 32 <= symbol <= 126 else 20 * total // 161
+
+
+def _huffman(weights: Sequence[int]) -> tuple[int, ...]:
+    """Return the lengths of Huffman's code words; of equal weights the older one goes first."""
+    heap: list[tuple[int, int, tuple[int, ...]]]
+    heap = [(weight, i, (i,)) for i, weight in enumerate(weights)]
+    heapq.heapify(heap)
+    lengths, created = [0] * len(weights), len(weights)
+    while len(heap) > 1:
+        (a, _, first), (b, _, second) = heapq.heappop(heap), heapq.heappop(heap)
+        for symbol in (*first, *second):
+            lengths[symbol] += 1
+        heapq.heappush(heap, (a + b, created, first + second))
+        created += 1
+    if max(lengths) > LONGEST_CODE:
+        raise ValueError(f"a code word of {max(lengths)} bits: expected fewer examples")
+    return tuple(lengths)

@@ -1,0 +1,225 @@
+"""Tests whether anybody holds a string, by the reports at its own points alone.
+
+The table has t rows for each level. In row r of level l, where n_lr people reported, the string v
+has the point Y_lr, a hash of its key. D_lr(y) is the support of the point y, centred and scaled so
+that D adds up to an unbiased estimate of a frequency over all rows; T is D without what strings
+that are known to be frequent are estimated to add at their points. The statistic is S(v) = sum over
+l, r of T_lr(Y_lr).
+
+**Theorem.** If nobody among the table's reporters holds v, and v's points are independent and
+uniform, then given the table, S(v) is a sum of independent draws T_lr(Y), Y uniform: one from each
+of t L known finite populations.
+
+Proof. The reports are a function of other strings' points, of values and of randomness that are
+independent of v's points. So is T, if what is subtracted is a function of other reports, or of the
+same ones. Given all of it the points Y_lr are what they were: independent and uniform. The
+population is the row of the table, which is known. []
+
+So no law of the noise, the mix of levels, the data or their collisions enters, and reports that
+were made up without the hashes of v in mind do no harm. What has to hold is that distinct strings
+have distinct keys, and that hashes behave like independent uniform draws: they are public, so who
+wants to can compute strings whose points are where others' are.
+
+**Tail.** For any tilt z > 0, with K(z) = sum ln mean exp(z T_lr) and its derivatives m = K' and s^2
+= K'' (mean and variance of the sum under the tilted law), and rho the sum of the tilted third
+absolute central moments, for S >= m
+
+    P(S(v) >= S) = e^(K - z m) E~[e^(-z (X - m)); X >= S]
+                <= e^(K - z S) min(1, e^(x^2 / 2) PhiBar(x) + 1.12 rho / s^3),   x = z s:
+
+X - S >= 0 on the event, which gives the 1; and the distribution of X under the tilted law is within
+0.56 rho / s^3 of the normal one (Shevtsova, "An improvement of convergence rate estimates in the
+Lyapunov theorem", 2010), which after integration by parts counts twice at most; the normal one's
+part is largest at S = m. Each tilt bounds the same probability, so the least of several bounds
+needs no correction. Compare Bahadur and Rao (1960), whose factor this is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.discovery.layout import Layout
+from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Words
+
+TILTS = np.arange(0.5, 9.01, 0.5)
+"""In units of the reciprocal standard deviation of an estimate: fixed in advance."""
+NORMAL_DISTANCE = 0.56
+AT_A_TIME = 64
+"""Strings whose own rows are put together at once."""
+
+
+@dataclasses.dataclass
+class Rows:
+    """The populations of the rows: one row for each level and row of the table.
+
+    Parameters
+    ----------
+    levels : list of int
+        The levels with reports.
+    tables : list of ndarray of float64, shape (t, K)
+        D, and T after :meth:`peel`, for each of these levels.
+    unit : list of ndarray of float64, shape (t,)
+        What frequency 1 of a string adds at its own point, compared with other points.
+    information : float
+        Of the table: the reciprocal variance of an estimate.
+    """
+
+    layout: Layout
+    levels: list[int]
+    tables: list[Floats]
+    unit: list[Floats]
+    information: float
+
+    @classmethod
+    def of(cls, layout: Layout, table: Counts) -> Rows:
+        """Decode a statistic."""
+        counts = [layout.row_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
+        n = np.array([part.sum() for part in counts], dtype=np.float64)
+        information = n / np.array([sketch.variance for sketch in layout.sketches])
+        levels = np.flatnonzero(n).tolist()
+        tables, unit = [], []
+        for level in levels:
+            sketch, per_row = layout.sketches[level], counts[level].sum(axis=1)
+            points, share = sketch.points, information[level] / information.sum()
+            weight = share * per_row / (n[level] * (1 - 1 / points))
+            tables.append(weight[:, None] * sketch.frequencies(counts[level]))
+            unit.append(weight)
+        return cls(layout, levels, tables, unit, float(information.sum()))
+
+    def points(self, keys: Words) -> list[NDArray[np.int64]]:
+        """Return the points of strings in each row, shape (n, t), for each level."""
+        return [self.layout.row_points(keys, level) for level in self.levels]
+
+    def values(self, points: list[NDArray[np.int64]]) -> Floats:
+        """Return the numbers at strings' own points, shape (n, rows of all levels)."""
+        rows = np.arange(self.layout.rows)
+        parts = [table[rows, own] for table, own in zip(self.tables, points, strict=True)]
+        return np.concatenate(parts, axis=1)
+
+    @property
+    def units(self) -> Floats:
+        """What frequency 1 adds at a string's own points, shape (rows of all levels,)."""
+        return np.concatenate(self.unit)
+
+    def peel(self, points: list[NDArray[np.int64]], frequencies: Floats) -> None:
+        """Subtract what strings are estimated to add at their own points.
+
+        Parameters
+        ----------
+        points : list of ndarray of int64, shape (n, t)
+        frequencies : ndarray of float64, shape (n,)
+            Estimates that do not depend on this table.
+        """
+        rows = np.broadcast_to(np.arange(self.layout.rows), points[0].shape if points else (0, 0))
+        for table, unit, own in zip(self.tables, self.unit, points, strict=True):
+            np.subtract.at(table, (rows, own), frequencies[:, None] * unit)
+
+    @property
+    def left(self) -> float:
+        """What peeling frequency 1 left on average at other strings' points, to add again.
+
+        A string of frequency 1 lowers D at all other points by 1 / (K - 1) of what it adds at its
+        own.
+        """
+        parts = zip(self.levels, self.unit, strict=True)
+        return sum(float(unit.sum()) / self.layout.sketches[level].points for level, unit in parts)
+
+
+class TailBound:
+    """The bound on the chance that a string that nobody holds has a statistic as large.
+
+    Parameters
+    ----------
+    populations : list of ndarray of float64, shape (rows, size)
+        Each row is the population of one draw.
+    information : float
+        The reciprocal variance of the sum, about: for the choice of tilts, which must not depend
+        on the populations.
+    """
+
+    def __init__(self, populations: list[Floats], information: float) -> None:
+        self.tilts = TILTS * np.sqrt(information)
+        self.sizes = np.concatenate([np.full(len(part), part.shape[1]) for part in populations])
+        shape = self.tilts.size, self.sizes.size
+        self.top = np.concatenate([part.max(axis=1) for part in populations])
+        self.mass, self.mean, self.square, self.cube = (np.empty(shape) for _ in range(4))
+        for k, tilt in enumerate(self.tilts.tolist()):
+            first = 0
+            for part in populations:
+                rows = slice(first, first + len(part))
+                first += len(part)
+                odds = np.exp(tilt * (part - self.top[rows, None]))
+                mass = odds.sum(axis=1)
+                mean = (odds * part).sum(axis=1) / mass
+                apart = part - mean[:, None]
+                odds *= apart**2
+                self.mass[k, rows], self.mean[k, rows] = mass, mean
+                self.square[k, rows] = odds.sum(axis=1)
+                self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(apart))
+
+    def log_p(self, sums: Floats) -> Floats:
+        """Return ln of the bound for the statistics of strings, shape of `sums`."""
+        tilt = self.tilts[:, None]
+        cumulant = (np.log(self.mass / self.sizes) + tilt * self.top).sum(axis=1)
+        variance = (self.square / self.mass).sum(axis=1)
+        moments = cumulant, self.mean.sum(axis=1), variance, (self.cube / self.mass).sum(axis=1)
+        return self._least(sums, *(part[:, None] for part in moments))
+
+    def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
+        """Return the same where each string has one number of each population of its own.
+
+        Parameters
+        ----------
+        sums : ndarray of float64, shape (n,)
+        old : ndarray of float64, shape (n, rows)
+            The number of each population that does not apply to the string.
+        new : ndarray of float64, shape (n, rows)
+            The number that takes its place.
+
+        Notes
+        -----
+        The third moment about the new mean is bounded by that about the old one (Minkowski).
+        """
+        parts = [
+            self._log_p_with(
+                sums[i : i + AT_A_TIME], old[i : i + AT_A_TIME], new[i : i + AT_A_TIME]
+            )
+            for i in range(0, sums.size, AT_A_TIME)
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
+        result = np.empty((4, self.tilts.size, sums.size))
+        top = np.maximum(self.top, new)
+        for k, tilt in enumerate(self.tilts.tolist()):
+            scale = np.exp(tilt * (self.top - top))
+            without, added = np.exp(tilt * (old - top)), np.exp(tilt * (new - top))
+            before, after = old - self.mean[k], new - self.mean[k]
+            mass = np.maximum(self.mass[k] * scale - without, 0) + added
+            shift = (added * after - without * before) / mass
+            square = self.square[k] * scale + added * after**2 - without * before**2
+            cube = self.cube[k] * scale + added * np.abs(after) ** 3
+            cube -= without * np.abs(before) ** 3
+            third = (np.cbrt(np.maximum(cube, 0) / mass) + np.abs(shift)) ** 3
+            result[0, k] = (np.log(mass / self.sizes) + tilt * top).sum(axis=1)
+            result[1, k] = (self.mean[k] + shift).sum(axis=1)
+            result[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
+            result[3, k] = third.sum(axis=1)
+        return self._least(sums, *result)
+
+    def _least(
+        self, sums: Floats, cumulant: Floats, mean: Floats, variance: Floats, third: Floats
+    ) -> Floats:
+        from scipy.special import erfcx
+
+        tilt = self.tilts[:, None]
+        deviation = np.sqrt(np.maximum(variance, 1e-300))
+        normal = erfcx(tilt * deviation / np.sqrt(2)) / 2
+        factor = np.minimum(1, normal + 2 * NORMAL_DISTANCE * third / deviation**3)
+        bound = cumulant - tilt * sums + np.log(factor)
+        result: Floats = np.where(mean <= sums, bound, 0.0).min(axis=0)
+        return np.minimum(result, 0.0)

@@ -1,0 +1,293 @@
+"""A prefix code of strings: the bits that devices report prefixes of.
+
+A string is split into symbols: tokens (byte strings that the code names) where one fits, the
+longest first, otherwise single bytes; END comes last. The bits of a symbol depend on the last byte
+before it, its context. No string's bits are the beginning of another one's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import hashlib
+import json
+import re
+import unicodedata
+import zlib
+from collections.abc import Mapping
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.exact.randomness import Words
+
+WIDTH = 128
+"""Bits of a string that are kept; those beyond are cut off, missing ones are zeros."""
+END = 256
+"""The number of the symbol that ends a string; tokens come after it."""
+START = 256
+"""The context of the first symbol; other contexts are bytes."""
+SHARED = -1
+"""The table of all contexts without a table of their own."""
+MOST_TOKENS, LONGEST_TOKEN, LONGEST_CODE = 400, 32, 64
+LARGEST_TEXT = 1 << 20
+"""Bytes of a code, unpacked."""
+
+Lengths = Mapping[int, tuple[int, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class StringCode:
+    """A prefix code of strings, given by its tokens and the lengths of its symbols' bits.
+
+    Parameters
+    ----------
+    tokens : tuple of bytes
+        At most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i.
+    lengths : mapping of int to tuple of int
+        For each context with a table of its own (a byte, or :data:`START`), and for :data:`SHARED`,
+        the number of bits of each symbol, from which the bits follow (Huffman's codes in canonical
+        form: ascending in length, and then in the symbol).
+
+    Raises
+    ------
+    ValueError
+        If these are not the lengths of complete prefix codes.
+
+    Examples
+    --------
+    >>> from estimators.discovery.presets import preset
+    >>> code = preset("upper")
+    >>> bits, length = code.encode("N725MQ")
+    >>> length < 48, code.decode(bits)
+    (True, 'N725MQ')
+    """
+
+    tokens: tuple[bytes, ...]
+    lengths: Lengths
+
+    def __post_init__(self) -> None:
+        """Check that this is a code."""
+        fits = all(2 <= len(token) <= LONGEST_TOKEN for token in self.tokens)
+        if not fits or len(set(self.tokens)) < len(self.tokens) or len(self.tokens) > MOST_TOKENS:
+            raise ValueError(f"tokens: expected at most {MOST_TOKENS}, of 2 to 32 bytes, each once")
+        if SHARED not in self.lengths:
+            raise ValueError("expected a table for contexts without one of their own")
+        for context, lengths in self.lengths.items():
+            whole = sum(1 << (LONGEST_CODE - n) for n in lengths if 0 < n <= LONGEST_CODE)
+            if (
+                not SHARED <= context <= START
+                or len(lengths) != END + 1 + len(self.tokens)
+                or min(lengths) < 1
+                or max(lengths) > LONGEST_CODE
+                or whole != 1 << LONGEST_CODE
+            ):
+                raise ValueError(f"context {context}: expected the lengths of a complete code")
+
+    @functools.cached_property
+    def canonical(self) -> str:
+        """The code as one line of JSON, the same for equal codes."""
+        document = {
+            "lengths": {str(c): bytes(n).hex() for c, n in sorted(self.lengths.items())},
+            "tokens": [token.hex() for token in self.tokens],
+        }
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the canonical form, in hexadecimal digits."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    def packed(self) -> str:
+        """Return the code as printable text, for definitions."""
+        return base64.b64encode(zlib.compress(self.canonical.encode(), 9)).decode()
+
+    @classmethod
+    def unpacked(cls, text: str) -> Self:
+        """Return the code of a printable text.
+
+        Raises
+        ------
+        ValueError
+            If there is none in it.
+        """
+        try:
+            unpacking = zlib.decompressobj()
+            raw = unpacking.decompress(base64.b64decode(text, validate=True), LARGEST_TEXT)
+            document = json.loads(raw)
+            tokens = tuple(bytes.fromhex(token) for token in document["tokens"])
+            lengths = {int(c): tuple(bytes.fromhex(n)) for c, n in document["lengths"].items()}
+        except (binascii.Error, zlib.error, ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError("a code as `dither define --examples` prints it") from None
+        return cls(tokens, lengths)
+
+    # -- Strings to bits ----------------------------------------------------------------------
+
+    @functools.cached_property
+    def _symbols(self) -> tuple[re.Pattern[bytes], dict[bytes, int]]:
+        """What splits bytes into symbols (the longest fitting token first), and their numbers."""
+        longest = sorted(self.tokens, key=len, reverse=True)
+        pattern = re.compile(b"|".join([*map(re.escape, longest), b"."]), re.DOTALL)
+        numbers = {bytes([byte]): byte for byte in range(256)}
+        return pattern, numbers | {token: END + 1 + i for i, token in enumerate(self.tokens)}
+
+    @functools.cached_property
+    def codes(self) -> dict[int, tuple[list[int], list[int]]]:
+        """The bits of the symbols as numbers, and how many there are, for each table."""
+        found = {}
+        for context, lengths in self.lengths.items():
+            bits, code, before = [0] * len(lengths), 0, 0
+            for symbol in sorted(range(len(lengths)), key=lambda s: (lengths[s], s)):
+                code <<= lengths[symbol] - before
+                bits[symbol], before = code, lengths[symbol]
+                code += 1
+            found[context] = bits, list(lengths)
+        return found
+
+    @functools.cached_property
+    def last_bytes(self) -> list[int]:
+        """The last byte of each symbol; of END, its own number."""
+        return [*range(256), END, *(token[-1] for token in self.tokens)]
+
+    def split(self, data: bytes) -> list[int]:
+        """Return the symbols of some bytes, and END."""
+        pattern, numbers = self._symbols
+        return [*(numbers[part] for part in pattern.findall(data)), END]
+
+    def encode(self, text: str) -> tuple[int, int]:
+        """Return the first 128 bits of a string's code word, and its length.
+
+        Parameters
+        ----------
+        text : str
+            In Unicode's normal form C: see :func:`normal_form`.
+
+        Returns
+        -------
+        bits : int
+            128 bits; zeros after the end.
+        length : int
+            Of the code word; above 128 it may be less than the whole.
+
+        Raises
+        ------
+        ValueError
+            If the string cannot be written in UTF-8.
+        """
+        # a symbol has at least one bit and at most 32 bytes: no more can matter
+        data = text.encode()[: LONGEST_TOKEN * (WIDTH + 1)]
+        bits = length = 0
+        context = START
+        for symbol in self.split(data):
+            codes, lengths = self.codes.get(context) or self.codes[SHARED]
+            bits = bits << lengths[symbol] | codes[symbol]
+            length += lengths[symbol]
+            context = self.last_bytes[symbol]
+            if length > WIDTH:
+                break
+        return bits << WIDTH >> length if length <= WIDTH else bits >> (length - WIDTH), length
+
+    # -- Bits to strings ----------------------------------------------------------------------
+
+    @functools.cached_property
+    def _trees(self) -> dict[int, dict[tuple[int, int], int]]:
+        """The symbol of each code word, by table."""
+        return {
+            context: {(n, bits): s for s, (bits, n) in enumerate(zip(*table, strict=True))}
+            for context, table in self.codes.items()
+        }
+
+    def decode(self, bits: int) -> str | None:
+        """Return the string whose code word these 128 bits are, with zeros after its end.
+
+        None if there is none: bits that do not end, are no UTF-8, or that a device would not send,
+        because splitting the string gives other symbols.
+
+        Examples
+        --------
+        >>> from estimators.discovery.presets import preset
+        >>> preset("bytes").decode((1 << 128) - 1) is None
+        True
+        """
+        data, at, context = b"", 0, START
+        while True:
+            tree = self._trees.get(context) or self._trees[SHARED]
+            length, symbol = 0, None
+            while symbol is None:
+                length += 1
+                if at + length > WIDTH:
+                    return None
+                word = bits >> (WIDTH - at - length) & ((1 << length) - 1)
+                symbol = tree.get((length, word))
+            at += length
+            if symbol == END:
+                break
+            data += bytes([symbol]) if symbol < END else self.tokens[symbol - END - 1]
+            context = data[-1]
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            return None
+        return text if normal_form(text) == text and self.encode(text) == (bits, at) else None
+
+    @functools.cached_property
+    def automaton(self) -> NDArray[np.int32]:
+        """What follows each state on a 0 and a 1, int32 of shape (states, 2).
+
+        State 0 is that of strings that have ended, state 1 that of impossible bits, state 2 the
+        start. Others are places within the code word of a symbol.
+        """
+        follow: list[list[int]] = [[0, 1], [1, 1]]
+        roots = {}
+        for context in (START, *sorted(c for c in self.codes if c != START)):
+            if context in self.codes or context == START:
+                roots[context] = len(follow)
+                follow.append([1, 1])
+        if START not in self.codes:
+            roots[START] = roots[SHARED]
+            follow[2] = follow[roots[SHARED]]  # the start has the shared table
+        for context, (bits, lengths) in self.codes.items():
+            for symbol, (word, length) in enumerate(zip(bits, lengths, strict=True)):
+                state = roots[context]
+                for place in range(length - 1, 0, -1):
+                    bit = word >> place & 1
+                    if follow[state][bit] == 1:
+                        follow[state][bit] = len(follow)
+                        follow.append([1, 1])
+                    state = follow[state][bit]
+                last = self.last_bytes[symbol]
+                follow[state][word & 1] = 0 if symbol == END else roots.get(last, roots[SHARED])
+        return np.array(follow, dtype=np.int32)
+
+    def steps(self, states: NDArray[np.int32], bits: int) -> NDArray[np.int32]:
+        """Return the state after each word of so many bits, from each of some states.
+
+        Parameters
+        ----------
+        states : ndarray of int32, shape (n,)
+        bits : int
+
+        Returns
+        -------
+        ndarray of int32, shape (n, 2^bits)
+            Words ascend, their first bit is the highest.
+        """
+        after = states[:, None]
+        for _ in range(bits):
+            after = self.automaton[after].reshape(len(states), -1)
+        return after
+
+
+@functools.lru_cache(maxsize=2**16)
+def normal_form(text: str) -> str:
+    """Return a string in Unicode's normal form C, in which devices report it."""
+    return unicodedata.normalize("NFC", text)
+
+
+def as_words(bits: list[int]) -> Words:
+    """Return numbers of 128 bits as rows of two words, the first 64 bits first."""
+    rows = [(number >> 64, number & (2**64 - 1)) for number in bits]
+    return np.array(rows, dtype=np.uint64).reshape(len(bits), 2)

@@ -1,0 +1,344 @@
+"""Prefix tree: discovers the frequent strings of an open vocabulary, and answers for any string."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
+from estimators.discovery.layout import LARGEST, Layout, depths_between
+from estimators.discovery.string_bounds import string_limits
+from estimators.discovery.string_code import StringCode
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.randomness import Bits, Words
+from estimators.exact.sampling import bernoulli, uniform_below
+from estimators.exact.thresholds import WORD
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.mechanisms.shared.supports import SupportReports
+from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+LARGEST_TABLE = 2**24
+"""Cells of a level."""
+GRAIN = 4
+"""Limits are computed for failure probabilities of the form e^(-i/4), rounded down."""
+
+
+class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
+    """Hashes of prefixes of a string's code word, and of the whole string; a report is of one.
+
+    A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
+    draws a group: with probability 1/3 that of whole strings, and one of its t rows; otherwise one
+    of the G depths, uniformly. The hash of the whole string in that row, or of the prefix of that
+    depth, is a point of a projective space, which it reports by projective geometry response with
+    its full epsilon. The report is one integer of 4 bytes: group, row and point. Statistic of a
+    level: the number of reports and the number for each integer. Source: the groups are those of
+    PEM (Wang, Li and Jha, 1708.06674), the response that of Feldman, Nelson, Nguyen and Talwar
+    (2022), and hashing by rows with a closed mechanism in each that of Pan (2406.03785);
+    :mod:`estimators.discovery` has the search and the test.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending. Levels above 6 report at 6.
+    categories : None
+        The vocabulary is open. Values are rows of three words: a string's key, and 128 bits.
+    code : StringCode
+        Of the metric's domain.
+    first, last, step : int
+        The depths in bits: m_1 = first (8 to 16), and so on in steps (1 to 8) up to m_G = last (at
+        most 128). Strings whose code words are longer than `last` are not found, but they can be
+        asked for.
+    rows : int
+        t, at least 1.
+    seed : int
+        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
+        collide with another one.
+
+    Notes
+    -----
+    **Privacy.** The code and the hashes are functions of the value; group and row are drawn without
+    it, and the report shows them. Given both, a 64-bit word below T = ceil(2^64 (K - s) / (s
+    e^epsilon + K - s)) draws a point off the hyperplane. So no report is more than (2^64 - T)(K -
+    s) / (T s) times likelier under another value; the certificate is the larger of this ratio for
+    prefixes and for whole strings. A value gives one report, not one for each group.
+
+    **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
+    geometry response, and collisions can only add to a frequency: see
+    :mod:`estimators.discovery.string_bounds`. With the target ``sample``, the users' own values are
+    those of the users who reported their whole string, a third, drawn at random. While there are
+    only reports of prefixes, estimates are 0, with bounds [0, 1].
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> from estimators.exact.randomness import SeededBits
+    >>> metric = define(name="m", kind="frequency", categories="open", discover=True,
+    ...                 preset="upper", levels=[1, 4], options={"last": 32})
+    >>> mechanism = metric.randomizer
+    >>> mechanism.layout.depths, mechanism.columns, mechanism.width
+    ((16, 20, 24, 28, 32), 713413, 4)
+    >>> metric.randomize(["N725MQ"] * 4, np.array([0, 0, 1, 1]), SeededBits(1))
+    array([ 25546, 397945, 570870, 590698], dtype=uint32)
+    """
+
+    name = "prefix_tree"
+    open_vocabulary = True
+    closed_vocabulary = False
+    discovers = True
+
+    def __init__(
+        self,
+        epsilons: Sequence[Fraction],
+        *,
+        categories: None,
+        code: StringCode,
+        first: int = 16,
+        last: int = 64,
+        step: int = 4,
+        rows: int = 256,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(epsilons)
+        if rows < 1:
+            raise ValueError(f"rows = {rows}: expected 1 or more")
+        if not 0 <= seed < WORD:
+            raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
+        self.code, self.seed = code, seed
+        depths = depths_between(first, last, step)
+        self.layout = Layout(self.epsilons, depths, rows, seed)
+        """The groups and their geometries."""
+        if max(self.layout.symbols) >= LARGEST_TABLE:
+            raise ValueError(f"rows = {rows}: expected at most {LARGEST_TABLE} cells a level")
+        self._count_symbols(self.layout.symbols)
+        # two thresholds a level: of prefixes, and of whole strings
+        self._kinds = [*self.layout.trees, *self.layout.sketches]
+        exact = [min(epsilon, LARGEST) for epsilon in self.epsilons] * 2
+        sizes = np.array([each.space.size for each in self._kinds], dtype=np.int64)
+        self._points = np.array([each.points for each in self._kinds], dtype=np.int64)
+        self._set_misses(exact, sizes.tolist(), (self._points - sizes).tolist())
+        self._sizes = sizes
+        sketches = self.layout.sketches
+        self.signs = ReportedSigns([g.p for g in sketches], [g.q for g in sketches])
+        """p and q of whole strings, per level."""
+        variances = np.array([sketch.variance for sketch in sketches])
+        self.facts = LevelFacts.of(self.epsilons, variances)
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return the larger ratio of a group of prefixes and a row of whole strings, exactly."""
+        other = level + len(self.epsilons)
+        return max(super().privacy_ratio(level), super().privacy_ratio(other))
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the values that reports of whole strings off and on the string's set represent."""
+        lowest, highest = self.signs.range()
+        chance = self._chance
+        return (
+            ((1 + lowest) / 2 - chance) / (1 - chance),
+            ((1 + highest) / 2 - chance) / (1 - chance),
+        )
+
+    @property
+    def _chance(self) -> Floats:
+        """The chance that another string has a string's point in a row, per level."""
+        return 1 / np.array([each.points for each in self.layout.sketches])
+
+    # -- Reports ------------------------------------------------------------------------------
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one report for each row of a key and 128 bits."""
+        groups, rows = len(self.layout.depths), self.layout.rows
+        index = level.astype(np.int64)
+        drawn = uniform_below(bits, np.full(index.size, 3 * groups, dtype=np.uint64))
+        group = (drawn.astype(np.int64) - groups) // 2  # negative for whole strings
+        whole = group < 0
+        group[whole] = uniform_below(bits, np.full(int(whole.sum()), rows, dtype=np.uint64))
+        kind = np.where(whole, index + len(self.epsilons), index)
+        own = self._own_points(values, index, whole, group)
+        missed = bernoulli(bits, self._thresholds, kind)
+        points, sizes = self._points[kind], self._sizes[kind]
+        bound = np.where(missed, points - sizes, sizes).astype(np.uint64)
+        rank = uniform_below(bits, bound).astype(np.int64)
+        point = np.empty_like(rank)
+        for used in np.unique(kind).tolist():
+            space, on = self._kinds[used].space, kind == used
+            point[on & ~missed] = space.inside(rank[on & ~missed])
+            point[on & missed] = space.outside(rank[on & missed])
+        start = np.where(whole, groups * self._points[index], 0)
+        reports: Reports = (start + group * points + (point + own) % points).astype(self.dtype)
+        return reports
+
+    def _own_points(
+        self, values: Words, level: Levels, whole: NDArray[np.bool_], group: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return the point of each value in its row, or in its group of prefixes."""
+        layout, points = self.layout, np.empty(level.size, dtype=np.int64)
+        hashes = np.zeros((level.size, len(layout.depths)), dtype=np.uint64)
+        hashes[~whole] = layout.prefix_hashes(values[~whole, 1:])
+        for used in np.unique(level).tolist():
+            of_tree = np.flatnonzero((level == used) & ~whole)
+            points[of_tree] = layout.tree_points(hashes[of_tree, group[of_tree]], used)
+            of_row = np.flatnonzero((level == used) & whole)
+            points[of_row] = layout.points_in_rows(values[of_row, 0], group[of_row], used)
+        return points
+
+    def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
+        """Return which reports lie on the hyperplane of the value's point in their group.
+
+        Parameters
+        ----------
+        reports : ndarray of int, shape (n,)
+            Of one level.
+        level : int
+            Its index.
+        key : ndarray of uint64, shape (3,)
+            A value; or a key alone: then only reports of whole strings can support it.
+        """
+        value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
+        number, groups = reports.astype(np.int64), len(layout.depths)
+        result = np.zeros(number.size, dtype=np.bool_)
+        first = groups * layout.trees[level].points
+        whole = number >= first
+        for on, part, geometry in (
+            (np.flatnonzero(whole), number[whole] - first, layout.sketches[level]),
+            (np.flatnonzero(~whole), number[~whole], layout.trees[level]),
+        ):
+            group, point = np.divmod(part, geometry.points)
+            if geometry is layout.sketches[level]:
+                own = layout.points_in_rows(np.full(group.size, value[0]), group, level)
+            elif value.size == 3:
+                own = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
+            else:
+                continue
+            result[on] = np.isin((point - own) % geometry.points, geometry.space.members)
+        return result
+
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of the ratio of its kind of group, for a report that supports it."""
+        whole = reports >= len(self.layout.depths) * self.layout.trees[level].points
+        ratios = [
+            float(np.log(float(OutputSets.privacy_ratio(self, kind))))
+            for kind in (level, level + len(self.epsilons))
+        ]
+        supported = self.supports(reports, level, value)
+        return np.where(supported, np.where(whole, ratios[1], ratios[0]), 0.0)
+
+    # -- Answers ------------------------------------------------------------------------------
+
+    def whole_counts(self, table: Counts) -> Counts:
+        """Return how many reports of each level are of whole strings, shape (levels,)."""
+        cells = [self.layout.row_counts(row, level) for level, row in enumerate(table[:, 1:])]
+        return np.array([part.sum() for part in cells], dtype=np.int64)
+
+    def support(self, table: Counts, keys: Words) -> Counts:
+        """Return how many reports of whole strings support each key, shape (levels, k)."""
+        result = np.zeros((len(table), keys.size), dtype=np.int64)
+        for level in np.flatnonzero(self.whole_counts(table)).tolist():
+            space = self.layout.sketches[level].space
+            counts = self.layout.row_counts(table[level, 1:], level)
+            sums = space.translated_sums(counts, space.points)
+            points = self.layout.row_points(keys, level)
+            result[level] = sums[np.arange(self.layout.rows), points].sum(axis=1)
+        return result
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the frequencies of the requested keys from the reports of whole strings."""
+        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
+        counts = self.whole_counts(table)
+        if not counts.any():
+            nothing = self._nothing(question, table[:, 0], keys.size)
+            known = np.zeros_like(nothing.value) if table[:, 0].any() else nothing.value
+            return dataclasses.replace(nothing, value=known, basis=counts)
+        shares = level_weights(question.weights, counts, self.facts)
+        support = self.support(table, keys)
+        log_p = question.log_p(keys.size)
+        bounds = self._limits(counts, shares, support, question, log_p)
+        effective = 1 / self.signs.law(counts, shares).worst_variance
+        value = self._values(counts, shares, support)
+        answer = self._answer(question, table[:, 0], shares, value, bounds, effective)
+        return dataclasses.replace(answer, basis=counts)
+
+    def _values(self, counts: Counts, shares: Floats, support: Counts) -> Floats:
+        """Return estimates of frequencies, unbiased over the hashes."""
+        chance = self._chance
+        raw = (1 + self.signs.means(counts, support)) / 2
+        value: Floats = shares @ ((raw - chance[:, None]) / (1 - chance[:, None]))
+        return value
+
+    def _limits(
+        self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
+    ) -> tuple[Floats, Floats]:
+        """Return bounds on the frequencies of strings with this support."""
+        law = self.signs.law(counts, shares, question)
+        mean = shares @ self.signs.means(counts, support)
+        total = total_weight(question.weights, counts, self.facts)
+        points = [self.layout.sketches[i].points for i in np.flatnonzero(counts).tolist()]
+        return string_limits(law, mean, question, log_p, total, self.layout.rows, points)
+
+    # -- Discovery ----------------------------------------------------------------------------
+
+    def discover(
+        self,
+        table: Counts,
+        beta: float,
+        keys_of: Callable[[list[str]], Words],
+        progress: Callable[[float], None] = lambda _: None,
+    ) -> Discovery:
+        """Return the strings that are frequent, without a list of strings to ask for.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+        beta : float
+            With probability 1 - beta all strings that are returned are held by somebody, and all
+            their intervals hold.
+        keys_of : callable
+            The keys of strings.
+        progress : callable
+            Is told the share of the work that is done.
+        """
+        Question(beta=beta)  # a probability
+        if not table[:, 0].any():
+            nothing = np.zeros(0)
+            return Discovery([], nothing, nothing, nothing, 0, 0)
+        tested = search_and_test(self.code, self.layout, table, keys_of, progress)
+        found = tested.found(beta / 2)
+        lower, upper = self._found_limits(table, tested, found, beta / 2)
+        value = np.clip(tested.value[found], lower, upper)
+        order = np.argsort(-value, kind="stable")
+        strings = [tested.strings[found[i]] for i in order.tolist()]
+        progress(1.0)
+        whole = self.whole_counts(table)
+        return Discovery(
+            strings,
+            value[order],
+            lower[order],
+            upper[order],
+            int(table[:, 0].sum()),
+            int(whole.sum()),
+        )
+
+    def _found_limits(
+        self, table: Counts, tested: CandidateTests, found: NDArray[np.intp], beta: float
+    ) -> tuple[Floats, Floats]:
+        """Return two-sided bounds, each failing with its share of beta."""
+        lower, upper = np.zeros((2, found.size))
+        if not found.size:
+            return lower, upper
+        counts = self.whole_counts(table)
+        shares = level_weights("optimal", counts, self.facts)
+        support = self.support(table, tested.keys[found])
+        log_p = np.floor(GRAIN * np.log(beta * tested.weights[found] / 2)) / GRAIN
+        question = Question(beta=beta)
+        for each in np.unique(log_p).tolist():
+            on = log_p == each
+            lower[on], upper[on] = self._limits(counts, shares, support[:, on], question, each)
+        return lower, upper

@@ -1,0 +1,108 @@
+"""Strings that nobody listed, from devices through Kafka and Redis to the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aggregator.reading.reader import Reader
+from estimators import LocalMetric
+from producers import Reporter
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.running.deployment import Deployment, as_json
+
+METRICS = """
+[metrics.tail]
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "upper"
+levels = [2, 4]
+pane = "1h"
+options = {last = 24}
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+levels = [1]
+"""
+HOUR = 3600
+CODES = ("JFK", "LGA", "EWR")
+SECONDS = EPOCH / 1000
+
+
+@pytest.fixture
+def metrics_file(tmp_path: Path) -> Path:
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    return file
+
+
+def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
+    """40,000 devices in two panes, and a few in a third one, which stays open."""
+    tail = deployment.metrics["tail"]
+    assert isinstance(tail, LocalMetric)
+    rng = np.random.default_rng(1)
+    config = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+    with deployment.worker(), Reporter(tail, config, topic=deployment.topic) as reporter:
+        for pane, people in ((0, 20_000), (1, 20_000)):
+            held = rng.choice(CODES, people, p=(0.5, 0.3, 0.2)).tolist()
+            if pane == 0:
+                held[:5] = ["SECRET"] * 5
+            reporter.report(held, epsilon=4, time=SECONDS + HOUR * pane)
+        reporter.flush()
+        for number in range(60):  # ten batches in each partition close what was before
+            one = batch(tail, ["JFK"], 4, EPOCH + 2500 * HOUR, number)
+            deployment.produce([(number % 6, one.SerializeToString())])
+        deployment.wait_until_counted()
+    reader = Reader(deployment.store, deployment.metrics)
+
+    with pytest.raises(ValueError, match="discover = true"):
+        reader.discover("page")
+    open_still = reader.discover("tail", SECONDS + 2 * HOUR, SECONDS + 4 * HOUR)
+    assert (open_still.status, len(open_still.found)) == ("provisional", 0)
+
+    steps: list[float] = []
+    answer = reader.discover("tail", SECONDS, SECONDS + 2 * HOUR, progress=steps.append)
+    assert (answer.status, answer.covers) == ("final", "this window")
+    assert set(answer.found.strings) == set(CODES)
+    assert answer.found.strings[0] == "JFK"
+    assert answer.found.reports == 40_000
+    for row, truth in zip(answer.found, (0.5, 0.3, 0.2), strict=True):
+        assert row.lower < truth < row.upper
+    assert steps[-1] == 1
+
+    closed = reader.discover("tail")  # all panes that are closed
+    assert (closed.status, closed.covers) == ("final", "all ends of panes")
+    assert closed.found.strings == answer.found.strings
+    assert np.all(closed.found.lower <= answer.found.lower)
+    last = reader.discover("tail", window="1h")
+    assert set(last.found.strings) == set(CODES)
+    assert last.found.reports == 20_000
+    with pytest.raises(ValueError, match="one of the two"):
+        reader.discover("tail", SECONDS, window="1h")
+
+    asked = reader.estimate("tail", SECONDS, SECONDS + 2 * HOUR, categories=["JFK", "SECRET"])
+    assert asked.lower[0] < 0.5 < asked.upper[0]  # type: ignore[index]
+    assert asked.lower[1] == 0  # type: ignore[index]
+
+    printed = deployment.dither("discover", "tail", "--window", "1h")
+    assert printed.returncode == 0, printed.stderr
+    assert '"JFK"' in printed.stdout
+    told = as_json(deployment.dither("discover", "tail", "--json"))
+    assert [row["string"] for row in told["strings"]] == closed.found.strings
+    assert told["beta"] == 0.05
+    refused = deployment.dither("discover", "page")
+    assert refused.returncode == 2
+    assert "discover = true" in refused.stderr
+    assert deployment.verify().verified
+
+
+def test_before_any_report_nothing_is_found(deployment: Deployment) -> None:
+    answer = Reader(deployment.store, deployment.metrics).discover("tail")
+    assert (answer.status, answer.found.strings) == ("not_ready", [])
+    printed = deployment.dither("discover", "tail")
+    assert "No string is frequent enough" in printed.stdout

@@ -1,0 +1,87 @@
+"""`dither define --examples`, and what `dither discover` prints."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from aggregator.cli.commands.discover import as_text
+from aggregator.cli.main import cli
+from aggregator.reading.discovery.answers import Discovered
+from aggregator.reading.windows import Window
+from estimators import Discovery, LocalMetric, define
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    file = tmp_path / "tail.txt"
+    file.write_text("".join(f"N{i}UA\n" for i in range(100, 200)), encoding="utf-8")
+    return file
+
+
+def test_a_definition_with_the_code_of_examples_loads(examples: Path) -> None:
+    told = run("define", "--examples", str(examples), "--level", "1", "--level", "2")
+    assert told.exit_code == 0, told.output
+    (name, table), *_ = tomllib.loads(told.output)["metrics"].items()
+    metric = define(name=name, **table)
+    assert isinstance(metric, LocalMetric)
+    assert (name, metric.levels, metric.pane) == ("tail", [1, 2], "1d")
+    assert "N150UA" not in told.output
+    again = define(
+        **{key: value for key, value in table.items() if key != "code"},
+        name=name,
+        examples=examples.read_text(encoding="utf-8").split(),
+    )
+    assert again.revision == metric.revision
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--column", "x"), ("--name", "Bad Name"), ("empty",), ()],
+    ids=["a column", "a bad name", "no examples", "nothing"],
+)
+def test_what_cannot_be_a_definition_is_said(examples: Path, arguments: tuple[str, ...]) -> None:
+    given = ["--examples", str(examples), *arguments]
+    if arguments == ("empty",):
+        examples.write_text("\n", encoding="utf-8")
+        given = given[:2]
+    told = run("define", *(given if arguments else ()))
+    assert told.exit_code != 0
+    assert not isinstance(told.exception, (TypeError, KeyError))
+
+
+def answer(strings: list[str], lower: float, status: str = "final") -> Discovered:
+    metric = define(
+        name="tail", kind="frequency", categories="open", discover=True, preset="upper", levels=[1]
+    )
+    numbers = np.full(len(strings), 0.25)
+    found = Discovery(strings, numbers, np.full(len(strings), lower), 2 * numbers, 9000, 3000)
+    return Discovered(Window(metric=metric, status=status, end_ms=0), found, status, 0.05, "it")
+
+
+def test_control_characters_do_not_reach_a_terminal() -> None:
+    text = as_text(answer(["a\x1b[2J\u202e"], 0.125))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert '"a\\u001b[2J\\u202e"' in text
+    assert "0.1250" in text
+
+
+def test_a_lower_bound_of_zero_is_not_attained() -> None:
+    assert "> 0" in as_text(answer(["JFK"], 0.0))
+    assert "No string" in as_text(answer([], 0.0, "too_few_reports"))
+
+
+def test_an_answer_is_plain_json() -> None:
+    fields = json.loads(json.dumps(answer(["JFK"], 0.1).as_dict()))
+    row = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
+    assert (fields["strings"], fields["status"], fields["reports"]) == ([row], "final", 9000)

@@ -1,0 +1,220 @@
+"""The reports of the prefix tree: their exact law, its certificate, and what is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators import DefinitionError, LocalMetric, ReportError, define
+from estimators.discovery.layout import LARGEST, Layout, depths_between, points_of
+from estimators.discovery.string_code import WIDTH
+from estimators.exact.hashing import mix
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.mechanisms import PrefixTree
+from estimators.metrics.categories import string_key
+from estimators.metrics.loading import definition_of
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def strings(**changes: Any) -> LocalMetric:
+    definition: dict[str, Any] = {"preset": "upper", "levels": [1, 4], **changes}
+    metric: LocalMetric = define(
+        name="m", kind="frequency", categories="open", discover=True, **definition
+    )
+    return metric
+
+
+def tree_of(metric: LocalMetric) -> PrefixTree:
+    assert isinstance(metric.randomizer, PrefixTree)
+    return metric.randomizer
+
+
+def test_the_hash_of_a_prefix_is_the_documented_one() -> None:
+    metric = strings()
+    layout, text = tree_of(metric).layout, "N725MQ"
+    row = metric.domain.to_unit(np.array([text]))
+    bits, _ = tree_of(metric).code.encode(text)
+    assert int(row[0, 0]) == string_key(text)
+    last, before, hashes = 0, 0, layout.prefix_hashes(row[:, 1:])[0]
+    for group, depth in enumerate(layout.depths):
+        block = bits >> (WIDTH - depth) & ((1 << (depth - before)) - 1)
+        inner = mix(np.array([(block + (group + 1) * GOLDEN) % WORD], dtype=np.uint64))
+        last = int(mix(np.array([last], dtype=np.uint64) ^ inner)[0])
+        assert int(hashes[group]) == last
+        before = depth
+
+
+def test_points_are_exact() -> None:
+    words = np.random.default_rng(1).integers(0, 2**64, 1000, dtype=np.uint64)
+    words[:2] = 0, 2**64 - 1
+    for points in (1, 1407, 70_644, 2**17):
+        assert points_of(words, points).tolist() == [points * int(w) >> 64 for w in words]
+
+
+def test_no_two_tables_share_a_hash() -> None:
+    layout = Layout((Fraction(1), Fraction(2)), (16,), 256, 7)
+    words = {*layout.tree_constants.tolist(), *layout.row_constants.ravel().tolist()}
+    assert len(words) == 2 + 2 * 256
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole strings", "prefixes"])
+@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+def test_the_whole_law_of_a_report_is_private_and_as_documented(
+    epsilon: float, whole: bool
+) -> None:
+    """Every point that a script's words make, for two strings, in fractions."""
+    metric = strings(levels=[epsilon], options={"last": 20, "rows": 3})
+    mechanism = tree_of(metric)
+    geometry = (mechanism.layout.sketches if whole else mechanism.layout.trees)[0]
+    space = geometry.space
+    points, size = space.points, space.size
+    misses = miss_threshold(min(exact(epsilon), LARGEST), size, points - size)
+    first, rest = divmod(misses, 2**56)
+    u, group = (1, 2) if whole else (5, 1)  # below 3 G = 6: 0 and 1 are for whole strings
+    start = (2 * mechanism.layout.trees[0].points if whole else 0) + group * points
+
+    def report(text: str, byte: int, drawn: int, tie: int = 0) -> int:
+        value = metric.domain.to_unit(np.array([text]))
+        row = [group] if whole else []
+        script = ScriptedBits([u], row, [byte], [tie << 8] * (byte == first), [drawn])
+        return int(mechanism.randomize(value, np.array([0]), script)[0]) - start
+
+    laws = []
+    for text in ("N725MQ", "N999XX"):
+        own = report(text, 255, 0) - int(space.members[0])
+        inside = {(own + member) % points for member in space.members.tolist()}
+        few = 1 if whole else 97  # of the many prefixes' points
+        within = {report(text, 255, rank) for rank in range(0, size, few)}
+        assert within <= inside
+        assert len(within) == len(range(0, size, few))
+        some = range(0, points - size, few)
+        outside = {report(text, 0, rank) for rank in some} if first else set()
+        assert not inside & outside
+        assert all(0 <= point < points for point in inside | outside)
+        if whole and first:
+            assert len(inside | outside) == points
+        is_in = [report(text, byte, 0) in inside for byte in range(256) if byte != first]
+        assert is_in == [False] * first + [True] * (255 - first)
+        assert report(text, first, 0, rest) in inside
+        assert not rest or report(text, first, 0, rest - 1) not in inside
+        laws.append(inside)
+    assert laws[0] != laws[1]
+    assert len(laws[0] & laws[1]) == space.shared
+    on, off = Fraction(WORD - misses, WORD * size), Fraction(misses, WORD * (points - size))
+    assert size * on + (points - size) * off == 1
+    assert on / off <= mechanism.privacy_ratio(0) <= exp_bounds(exact(epsilon))[0]
+    assert geometry.p == size * on
+
+
+def test_the_certificate_is_the_larger_of_the_two_ratios() -> None:
+    mechanism = tree_of(strings(levels=MANY_LEVELS))
+    for level, epsilon in enumerate(MANY_LEVELS):
+        ratios = []
+        for geometry in (mechanism.layout.trees[level], mechanism.layout.sketches[level]):
+            size, rest = geometry.space.size, geometry.space.points - geometry.space.size
+            misses = miss_threshold(min(exact(epsilon), LARGEST), size, rest)
+            ratios.append(Fraction((WORD - misses) * rest, misses * size))
+        assert mechanism.privacy_ratio(level) == max(ratios) <= exp_bounds(exact(epsilon))[0]
+
+
+def test_a_third_of_the_reports_are_of_whole_strings_and_the_rest_of_each_depth_alike() -> None:
+    """Every u below 3 G = 39 by script: 13 whole, and two for each depth."""
+    metric = strings(levels=[4])
+    layout, value = tree_of(metric).layout, metric.domain.to_unit(np.array(["A"]))
+    points, found = layout.trees[0].points, []
+    for u in range(39):
+        script = ScriptedBits([u], [0] * (u < 13), [255], [0])
+        number = int(tree_of(metric).randomize(value, np.array([0]), script)[0])
+        found.append(min(number // points, 13))
+    assert sorted(found) == sorted([13] * 13 + [group for group in range(13) for _ in (0, 1)])
+
+
+def test_a_report_that_no_device_sends_is_refused() -> None:
+    mechanism = tree_of(strings())
+    for level, symbols in enumerate(mechanism.layout.symbols):
+        largest = np.array([symbols - 1], dtype=np.uint32)
+        mechanism.check(bytes([level]), largest.tobytes())
+        with pytest.raises(ReportError, match="bad_value"):
+            mechanism.check(bytes([level]), (largest + np.uint32(1)).tobytes())
+
+
+def test_a_string_is_reported_in_its_normal_form() -> None:
+    metric = strings()
+    one, two = metric.domain.to_unit(np.array(["\u00e9", "e\u0301"]))
+    assert np.array_equal(one, two)
+    with pytest.raises(ValueError, match="Unicode"):
+        metric.randomize(np.array(["\ud800"], dtype=object), np.array([0]))
+    with pytest.raises(ValueError, match="expected a string"):
+        metric.randomize(np.array([3], dtype=object), np.array([0]))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"preset": None}, "m.preset"),
+        ({"preset": "latin"}, "m.preset"),
+        ({"preset": "text", "examples": ["a"]}, "m.examples"),
+        ({"preset": None, "examples": []}, "m.examples"),
+        ({"preset": None, "code": "x"}, "m.code"),
+        ({"discover": False}, "m.mechanism"),
+        ({"discover": False, "mechanism": "count_sketch"}, "m.preset"),
+        ({"mechanism": "count_sketch"}, "m.discover"),
+        ({"categories": ["a", "b"]}, "m.discover"),
+        ({"memoized": True}, "m.memoized"),
+        ({"options": {"last": 63}}, "m.options"),
+        ({"options": {"first": 20}}, "m.options"),
+        ({"options": {"step": 0}}, "m.options"),
+        ({"options": {"rows": 10**6}}, "m.options"),
+        ({"options": {"seed": -1}}, "m.options"),
+    ],
+)
+def test_a_definition_that_cannot_be_is_refused(change: dict[str, Any], named: str) -> None:
+    definition = {
+        "preset": "upper",
+        "levels": [1],
+        "categories": "open",
+        "discover": True,
+        **change,
+    }
+    with pytest.raises(DefinitionError) as refused:
+        define(name="m", kind="frequency", **definition)
+    assert refused.value.key == named
+
+
+def test_a_definition_carries_the_code_that_its_examples_taught() -> None:
+    examples = ["N101AA", "N102AA", "N103UW", "N104UW", "N725MQ"]
+    metric = strings(preset=None, examples=examples)
+    table = definition_of(metric)
+    assert "examples" not in table
+    again = define(name="m", **table)
+    assert again.revision == metric.revision
+    assert strings(preset=None, examples=examples[:-1]).revision != metric.revision
+    assert strings(watch=["A"]).revision == strings().revision != metric.revision
+
+
+def test_depths_end_where_they_should() -> None:
+    assert depths_between(16, 64, 4) == tuple(range(16, 65, 4))
+    assert depths_between(8, 8, 4) == (8,)
+    assert depths_between(16, 128, 8)[-1] == 128
+
+
+def test_prefixes_and_whole_strings_support_their_value() -> None:
+    """A value's reports support it with p of its group, within 5 standard errors (1 in 10^6)."""
+    metric, n = strings(levels=[2]), 20_000
+    mechanism, value = tree_of(metric), metric.domain.to_unit(np.array(["N725MQ"]))[0]
+    reports = metric.randomize(["N725MQ"] * n, np.zeros(n, dtype=int), SeededBits(3))
+    named = mechanism.supports(reports, 0, value)
+    whole = reports >= len(mechanism.layout.depths) * mechanism.layout.trees[0].points
+    assert abs(whole.mean() - 1 / 3) < 5 * np.sqrt(2 / 9 / n)
+    for part, geometry in (
+        (whole, mechanism.layout.sketches[0]),
+        (~whole, mechanism.layout.trees[0]),
+    ):
+        p, size = float(geometry.p), int(part.sum())
+        assert abs(named[part].mean() - p) < 5 * np.sqrt(p * (1 - p) / size)

@@ -1,0 +1,147 @@
+"""The code of strings: reversible, complete, and the same wherever it is learnt."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from estimators.discovery.learning import code_length, find_tokens, learn_code, make_code
+from estimators.discovery.presets import PRESETS, preset
+from estimators.discovery.string_code import SHARED, WIDTH, StringCode, normal_form
+from tests.support.paths import ROOT
+
+EXAMPLES = ROOT / "tests" / "vectors" / "presets"
+every_preset = pytest.mark.parametrize("name", PRESETS)
+DIGESTS = {
+    "text": "47324ce808376297",
+    "url": "6e67513d334b55af",
+    "upper": "80baf6aaa7721d9f",
+    "bytes": "2e0213302eef2c11",
+}
+texts = st.text(max_size=12) | st.text(alphabet="abcdeN12/.- ", max_size=30)
+
+
+@every_preset
+@settings(deadline=None, max_examples=200)
+@given(text=texts)
+def test_a_string_whose_code_word_fits_comes_back(name: str, text: str) -> None:
+    code, held = preset(name), normal_form(text)
+    bits, length = code.encode(held)
+    assert 0 <= bits < 1 << WIDTH
+    assert code.decode(bits) == (held if length <= WIDTH else None)
+
+
+@every_preset
+@settings(deadline=None, max_examples=200)
+@given(bits=st.integers(0, 2**WIDTH - 1), cut=st.integers(0, WIDTH))
+def test_bits_that_no_string_encodes_to_are_no_string(name: str, bits: int, cut: int) -> None:
+    code, padded = preset(name), bits >> cut << cut
+    text = code.decode(padded)
+    assert text is None or code.encode(text)[0] == padded
+
+
+def test_a_string_that_would_be_split_otherwise_is_no_candidate() -> None:
+    """The token "the" has a code word; its three letters have another one, which nobody sends."""
+    code = make_code([b"the"] * 3 + [b"t", b"h", b"e"], (b"the",))
+    assert code.split(b"the") == [257, 256]
+    by_letter, length = 0, 0
+    for symbol, context in ((116, 256), (104, 116), (101, 104), (256, 101)):
+        words, lengths = code.codes.get(context) or code.codes[SHARED]
+        by_letter = by_letter << lengths[symbol] | words[symbol]
+        length += lengths[symbol]
+    assert code.decode(by_letter << (WIDTH - length)) is None
+    assert code.decode(code.encode("the")[0]) == "the"
+
+
+def test_text_that_is_not_in_normal_form_or_no_text_is_no_candidate() -> None:
+    code = preset("bytes")
+    assert code.decode(code.encode("e\u0301")[0]) is None
+    assert code.decode(code.encode("\u00e9")[0]) == "\u00e9"
+    latin = (0xE9 << 8 | code.codes[SHARED][0][256]) << (WIDTH - 16)
+    assert code.decode(latin) is None
+
+
+@every_preset
+@settings(deadline=None, max_examples=100)
+@given(text=texts)
+def test_the_automaton_ends_where_the_string_does(name: str, text: str) -> None:
+    code = preset(name)
+    bits, length = code.encode(text)
+    state = 2
+    for place in range(min(length, WIDTH)):
+        assert state > 1
+        state = int(code.automaton[state, bits >> (WIDTH - 1 - place) & 1])
+    if length <= WIDTH:
+        assert state == 0
+        assert code.automaton[0].tolist() == [0, 1]
+        assert code.automaton[1].tolist() == [1, 1]
+
+
+@every_preset
+def test_steps_are_those_of_the_automaton(name: str) -> None:
+    code = preset(name)
+    after = code.steps(code.automaton[2], 3)
+    for first in (0, 1):
+        for word in range(8):
+            state = int(code.automaton[2, first])
+            for bit in (word >> 2 & 1, word >> 1 & 1, word & 1):
+                state = int(code.automaton[state, bit])
+            assert after[first, word] == state
+
+
+@every_preset
+def test_a_code_can_be_printed_and_read(name: str) -> None:
+    code = preset(name)
+    again = StringCode.unpacked(code.packed())
+    assert (again, again.digest) == (code, code.digest)
+    assert len(code.packed()) < 2**14
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "eJwDAAAAAAE=", "e30="])
+def test_what_is_no_code_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="code"):
+        StringCode.unpacked(text)
+
+
+def test_an_incomplete_code_is_refused() -> None:
+    with pytest.raises(ValueError, match="complete"):
+        StringCode((), {SHARED: (9,) * 257})
+    with pytest.raises(ValueError, match="tokens"):
+        StringCode((b"ab", b"ab"), {SHARED: (8,) * 259})
+    with pytest.raises(ValueError, match="without one"):
+        StringCode((), {})
+
+
+@pytest.mark.parametrize("name", PRESETS[:-1])
+def test_a_preset_is_what_its_examples_teach(name: str) -> None:
+    lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    assert learn_code(lines).digest == preset(name).digest
+
+
+def test_the_presets_never_change() -> None:
+    """A change would be another revision of every metric that uses one."""
+    assert {name: preset(name).digest[:16] for name in PRESETS} == DIGESTS
+
+
+def test_tokens_are_the_commonest_pairs() -> None:
+    assert find_tokens([b"abab", b"ab", b"xabc"], 2) == (b"ab",)
+    assert find_tokens([b"aaaa", b"aaaa"], 5) == (b"aa", b"aaaa")
+    assert find_tokens([b"ab"], 5) == ()
+
+
+def test_a_learnt_code_suits_other_strings_of_the_kind() -> None:
+    numbers = [f"N{i}{letter}" for i in range(100, 500, 3) for letter in ("AA", "UA", "MQ")]
+    held, others = numbers[::2], [text.encode() for text in numbers[1::2]]
+    learnt = code_length(learn_code(held), others)
+    assert learnt < 0.75 * code_length(preset("upper"), others)
+    assert learnt < 0.5 * code_length(preset("bytes"), others)
+
+
+@pytest.mark.parametrize("examples", [[], ["x"], ["", "\u00e9"]])
+def test_few_examples_are_enough_and_none_are_refused(examples: list[str]) -> None:
+    if examples:
+        assert learn_code(examples).encode("x")[1] > 0
+    else:
+        with pytest.raises(ValueError, match="examples"):
+            learn_code(examples)
