@@ -1,8 +1,8 @@
 """Locally private estimation: metrics, mechanisms, weights and bounds. Pure mathematics."""
 
 from estimators.comparison import Comparison, compare
-from estimators.distribution import DistributionEstimate
 from estimators.discovery.discoveries import Discovery
+from estimators.distribution import DistributionEstimate
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
@@ -15,8 +15,8 @@ from estimators.metrics.trusted import TrustedMetric
 __all__ = [
     "Comparison",
     "DefinitionError",
-    "DistributionEstimate",
     "Discovery",
+    "DistributionEstimate",
     "Estimate",
     "LocalMetric",
     "Metric",

@@ -245,7 +245,7 @@ class CodedVocabulary(Vocabulary):
         keys = [string_key(self._normal(text)) for text in strings]
         return np.array(keys, dtype=np.uint64)
 
-    def _named(self, labels: Sequence[str | int]) -> tuple[tuple[str, ...], Keys]:
+    def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
         return tuple(map(str, labels)), self.keys_of(list(labels))  # type: ignore[arg-type]
 

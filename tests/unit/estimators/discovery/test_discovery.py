@@ -85,7 +85,8 @@ def test_words_are_found_from_about_eight_times_the_noise_floor(
     law in the frequency; frequencies that can be found grow like the root of the bits. There
     tests fail with 5%, which are the half of beta.
     """
-    specified, times, found, stray = [], [], [], 0
+    specified: list[float] = []
+    times, found, stray = [], [], 0
     for seed in range(4):
         metric = metric_of(seed, preset="text", levels=levels)
         rng = np.random.default_rng(seed)
@@ -102,7 +103,8 @@ def test_words_are_found_from_about_eight_times_the_noise_floor(
         assert isinstance(tree, PrefixTree)
         bits = np.array([tree.code.encode(name)[1] for name in names[: planted.size]])
         longer = np.sqrt(bits / 21)
-        specified += norm.cdf(planted, 7.1 * longer, (9.9 - 7.1) / 1.645 * longer).tolist()
+        curve = norm.cdf(planted, 7.1 * longer, (9.9 - 7.1) / 1.645 * longer)
+        specified += np.asarray(curve).tolist()
         times += planted.tolist()
         found += [name in strings for name in names[: planted.size]]
     assert stray == 0
@@ -264,7 +266,8 @@ def test_a_look_up_is_unbiased_over_hashes_with_the_variance_of_the_best_mechani
 
 
 def populations(rng: np.random.Generator, rows: int, size: int) -> list[Floats]:
-    return [rng.standard_exponential((rows, size)) - 1, rng.integers(0, 2, (rows, 3)) - 0.3]
+    coins = rng.integers(0, 2, (rows, 3)).astype(np.float64) - 0.3
+    return [rng.standard_exponential((rows, size)) - 1, coins]
 
 
 @pytest.mark.parametrize("seed", range(20))
