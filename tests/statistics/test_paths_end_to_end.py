@@ -32,9 +32,12 @@ VECTORS = np.array([[1.0, 0.0, 0.0], [0.0, -0.6, 0.0]])
 
 def metric_of(case: str, path: int, **options: int) -> LocalMetric:
     mechanism, kind = CASES[case]
-    domain = DOMAINS[kind]
-    if not mechanism_class(mechanism, kind).closed_vocabulary:  # hashes of its own for each path
+    domain, chosen = DOMAINS[kind], mechanism_class(mechanism, kind)
+    if not chosen.closed_vocabulary:  # hashes of its own for each path
         domain = {"categories": "open", "watch": tuple(NAMES), "options": {**options, "seed": path}}
+    if chosen.discovers:
+        domain |= {"discover": True, "preset": "bytes"}
+        domain["options"] |= {"last": 16, "rows": 16}
     metric: LocalMetric = define(name="m", kind=kind, mechanism=mechanism, levels=LEVELS, **domain)
     return metric
 

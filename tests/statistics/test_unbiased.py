@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import CountSketch, Repetition, mechanisms_for
+from estimators.mechanisms import CountSketch, PrefixTree, Repetition, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from tests.support.reports.cases import COMPOSITE
@@ -34,6 +35,7 @@ HARDEST = {
     "recursive_hadamard": ((0.0, 0.0, 0.0, 0.0, 1.0), (0, 0, 0, 500, 0)),
     "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
     "count_sketch": ((0.0, 1.0, 0.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
+    "prefix_tree": ((0.85, 0.15, 0.0, 0.0, 0.0), EVEN),
 }
 RUNS, EACH = 200, 300
 POPULATIONS = [
@@ -127,8 +129,8 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
 @pytest.mark.parametrize("population", FREQUENCIES, ids=name)
 @pytest.mark.parametrize("level", range(len(LEVELS)))
 def test_the_variance_of_a_report_is_as_documented(population: Population, level: int) -> None:
-    """2,000 runs (a count sketch's 500), within 5 standard errors, 16% (32%)."""
-    runs = 500 if population.mechanism == "count_sketch" else 2000
+    """2,000 runs (500 of sketches), within 5 standard errors, 16% (32%)."""
+    runs = 500 if population.mechanism in ("count_sketch", "prefix_tree") else 2000
     counts = tuple(60 * np.eye(len(LEVELS), dtype=int)[level])
     drawn = Population(population.mechanism, population.theta, counts)
     metric, rng = drawn.metric, np.random.default_rng(level)
@@ -140,7 +142,7 @@ def test_the_variance_of_a_report_is_as_documented(population: Population, level
 def estimated(metric: LocalMetric, statistic: Counts, level: int) -> Floats:
     """Return the estimate of one level, without its bounds."""
     mechanism, table = metric.randomizer, statistic.reshape(len(LEVELS), -1)
-    if isinstance(mechanism, CountSketch):
+    if isinstance(mechanism, CountSketch | PrefixTree):
         alone = np.zeros_like(table)
         alone[level] = table[level]
         return np.asarray(metric.estimate(alone.ravel(), bound="normal").value)
@@ -159,7 +161,8 @@ def documented_variance(population: Population, level: int) -> Floats:
 
     For several reports of a user, the variance given the category over their number, and f (1 - f).
     For block differences (A - (c f)^2) / c^2, A the chance of the category's block; for a count
-    sketch too, at these hashes, with f and what collides.
+    sketch too, at these hashes, with f and what collides. For a prefix tree at these hashes, of the
+    reports of whole strings: of a third, drawn by chance.
     """
     mechanism, f = population.metric.randomizer, population.frequencies
     if isinstance(mechanism, CountSketch):
@@ -170,6 +173,15 @@ def documented_variance(population: Population, level: int) -> Floats:
         contrast = mechanism.contrast[level]
         chance = 2 * mechanism.other[level] + contrast * share
         return np.asarray((chance - (contrast * collided) ** 2) / contrast**2)
+    if isinstance(mechanism, PrefixTree):
+        names = population.metric.domain.to_unit(np.array(population.names))
+        points = mechanism.layout.row_points(names[:, 0], level)
+        held = (points[:, None] == points).mean(axis=2) @ f
+        p, q = mechanism.signs.p[level], mechanism.signs.q[level]
+        chance, whole = q + held * (p - q), np.arange(1, 61)
+        reports = 60 * (binom.pmf(whole, 60, 1 / 3) / whole).sum()
+        alone = 1 - 1 / mechanism.layout.sketches[level].points
+        return np.asarray(reports * chance * (1 - chance) / ((p - q) * alone) ** 2)
     if isinstance(mechanism, BlockDifferences):
         contrast, blocks = mechanism.contrast[level], mechanism.blocks[level]
         share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])
