@@ -232,6 +232,28 @@ class Reader:
         ValueError
             If the metric does not discover strings, or the window is empty.
         """
+        described, reading = self.describe_discovery(name, start, end, window=window)
+        return discover_strings(self.read(described), beta, reading, progress)
+
+    def describe_discovery(
+        self, name: str, start: Time = None, end: Time = None, *, window: str | None = None
+    ) -> tuple[Window, int | None]:
+        """Return the window of a discovery, not read, and which reading of all panes it is.
+
+        Parameters
+        ----------
+        name : str
+        start, end : float (seconds since the epoch), datetime or None
+            As for :meth:`discover`, which also says what is raised.
+        window : str, optional
+
+        Returns
+        -------
+        window : Window
+        reading : int or None
+            The number of panes that were closed since the first one; None where an end was asked
+            for.
+        """
         metric = LocalMetric.require(self.metric(name))
         metric.require_discovery()
         overview = self.store.overview()
@@ -249,8 +271,7 @@ class Reader:
             extent = self.store.panes.extent(key, [*overview.partitions])
             first = closed if extent is None else extent[0]
             reading = max(1, (closed - first) // metric.pane_ms)
-        found = self.read(self.describe(overview, name, Query(start, end)))
-        return discover_strings(found, beta, reading, progress)
+        return self.describe(overview, name, Query(start, end)), reading
 
     def comparison(self, name: str, *, each: bool = False) -> Living:
         """Return how a comparison of the definitions stands now.

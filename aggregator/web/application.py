@@ -118,7 +118,7 @@ def _cors(serve: Serve) -> list[Middleware]:
         Middleware(
             CORSMiddleware,
             allow_origins=serve.cors_origins,
-            allow_methods=["GET", "POST", "PUT"],
+            allow_methods=["DELETE", "GET", "POST", "PUT"],
             allow_headers=["Authorization", "Content-Type", "If-None-Match", "Last-Event-ID"],
             expose_headers=["ETag", "Retry-After", "WWW-Authenticate"],
             max_age=PREFLIGHT_SECONDS,
@@ -135,6 +135,7 @@ def _lifespan(
             if gateway is not None:
                 await stack.enter_async_context(gateway)
             stack.push_async_callback(service.hub.close)
+            stack.push_async_callback(anyio.to_thread.run_sync, service.searches.close)
             if publisher is not None:
                 publisher.start()
                 stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)

@@ -200,6 +200,20 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
         return {**super().fields(), "all_points": self.all_points is not None}
 
 
+class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """In which window strings are searched for: by default, in all panes that are closed."""
+
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    beta: Beta = 0.05
+
+    def fields(self) -> dict[str, Any]:
+        """Return what :meth:`aggregator.reading.discovery.searches.Searches.ask` takes."""
+        found = msgspec.structs.asdict(self)
+        return found | {"start": moment("from", self.start), "end": moment("to", self.end)}
+
+
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
     """Query parameters of the stream of events."""
 

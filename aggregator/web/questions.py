@@ -1,4 +1,4 @@
-"""Routes of metrics: definitions, estimates, series, and weights."""
+"""Routes of metrics: definitions, estimates, series, discoveries, and weights."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.reading import serialization
+from aggregator.reading.discovery.answers import DiscoveryAnswer
+from aggregator.reading.discovery.searches import DiscoveryProgress, TooManySearchesError
 from aggregator.reading.plans import SearchPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
@@ -21,7 +23,7 @@ from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json
-from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
+from aggregator.web.queries import DiscoveryParameters, EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import SearchMetric, weights
 from estimators.central import weights as central_weights
@@ -174,6 +176,61 @@ async def series(service: Service, request: Request) -> Response:
 
 
 @Operation(
+    method="GET",
+    path="/v1/metrics/{name}/discoveries",
+    summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
+    query=DiscoveryParameters,
+    answers={
+        200: Content("The strings, the most frequent first.", DiscoveryAnswer),
+        202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
+    },
+    problems=(400, 404, 503),
+)
+async def discover(service: Service, request: Request) -> Response:
+    """Answer with the strings that were found, or with how far the search is."""
+    name = _name(service, request)
+    with asking():
+        fields = parse(request, DiscoveryParameters).fields()
+
+    def look() -> DiscoveryAnswer | DiscoveryProgress:
+        with asking():
+            return service.searches.ask(name, **fields)
+
+    try:
+        found = await service.compute(look)
+    except TooManySearchesError as error:
+        raise unavailable(str(error), "try again later, or run another `dither serve`") from None
+    if isinstance(found, DiscoveryProgress):
+        return as_json(found, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
+    return as_json(found, headers={"Cache-Control": "no-cache"})
+
+
+@Operation(
+    method="DELETE",
+    path="/v1/metrics/{name}/discoveries",
+    summary="Cancel a search for frequent strings.",
+    query=DiscoveryParameters,
+    answers={200: Content("How far it was.", DiscoveryProgress)},
+    problems=(400, 404, 503),
+)
+async def cancel_discovery(service: Service, request: Request) -> Response:
+    """End a search that is under way."""
+    name = _name(service, request)
+    with asking():
+        fields = parse(request, DiscoveryParameters).fields()
+
+    def cancel() -> DiscoveryProgress | None:
+        with asking():
+            return service.searches.cancel(name, **fields)
+
+    found = await service.compute(cancel)
+    if found is None:
+        remedy = "GET with the same parameters begins one, or has its answer"
+        raise Problem(404, f"no such search of {name!r} is under way", remedy)
+    return as_json(found)
+
+
+@Operation(
     method="PUT",
     path="/v1/metrics/{name}/weights",
     summary="Set the policy of a metric's weights, in force from the next read on.",
@@ -223,4 +280,13 @@ def _known_or(request: Request, value: Any) -> Response:
     return conditional.unchanged(request, tag) or conditional.answered(value, tag)
 
 
-OPERATIONS = (list_metrics, show_metric, show_round, estimate, series, set_weights)
+OPERATIONS = (
+    list_metrics,
+    show_metric,
+    show_round,
+    estimate,
+    series,
+    discover,
+    cancel_discovery,
+    set_weights,
+)

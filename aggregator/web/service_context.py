@@ -18,6 +18,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.monitoring.slice_samples import SliceExport
+from aggregator.reading.discovery.searches import Searches
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import definition
 from aggregator.reading.series import SeriesReader
@@ -99,6 +100,11 @@ class Service:
     def eviction(self) -> EvictionWatch:
         """Whether Redis may evict what was counted."""
         return EvictionWatch(self.reader.store.client)
+
+    @functools.cached_property
+    def searches(self) -> Searches:
+        """Searches for frequent strings."""
+        return Searches(self.reader.describe_discovery, self.reader.read)
 
     @functools.cached_property
     def hub(self) -> Hub:

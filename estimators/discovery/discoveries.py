@@ -161,6 +161,11 @@ class Discovery:
         Of the statistic.
     tested : int
         Those of whole strings, on which tests and bounds rest.
+    candidates : int
+        The strings that were tested.
+    noise_floor : float
+        phi, the standard error of a frequency that all reports would have been asked for; infinite
+        without reports. Strings that 10 phi hold are found nearly always, at 7 phi about half.
     """
 
     strings: list[str]
@@ -169,6 +174,8 @@ class Discovery:
     upper: Floats
     reports: int
     tested: int
+    candidates: int = 0
+    noise_floor: float = math.inf
 
     def __iter__(self) -> Iterator[FoundString]:
         """Yield the strings with their estimates."""

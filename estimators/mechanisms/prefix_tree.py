@@ -314,6 +314,7 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
         lower, upper = self._found_limits(table, tested, found, beta / 2)
         value = np.clip(tested.value[found], lower, upper)
         order = np.argsort(-value, kind="stable")
+        information = float((table[:, 0] / self.facts.variances).sum())
         strings = [tested.strings[found[i]] for i in order.tolist()]
         progress(1.0)
         whole = self.whole_counts(table)
@@ -324,6 +325,8 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
             upper[order],
             int(table[:, 0].sum()),
             int(whole.sum()),
+            len(tested.strings),
+            information**-0.5,
         )
 
     def _found_limits(

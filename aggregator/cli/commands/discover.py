@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import click
+import msgspec
 
 from aggregator.cli.commands.options import (
     Moment,
@@ -15,9 +17,12 @@ from aggregator.cli.commands.options import (
 )
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings
-from aggregator.reading.discovery.answers import Discovered
+from aggregator.reading.discovery.answers import Discovered, DiscoveryAnswer, discovery_answer
 from aggregator.timestamps import iso
 from estimators.rounding import certainty
+
+COMMON = 0.1
+"""A share of people of which a forecast speaks where nothing can be found yet."""
 
 
 @click.command()
@@ -44,7 +49,7 @@ def discover(settings: Settings, metric: str, as_json: bool, **parameters: Any) 
         found = reader.discover(metric, **parameters)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(json.dumps(found.as_dict()) if as_json else as_text(found))
+    click.echo(msgspec.json.encode(discovery_answer(found)).decode() if as_json else as_text(found))
 
 
 def as_text(answer: Discovered) -> str:
@@ -65,9 +70,26 @@ def as_text(answer: Discovered) -> str:
         (quoted(row.string), f"{row.value:.4f}", above(row.lower), f"{row.upper:.4f}")
         for row in found
     ]
+    lines.append(outlook(discovery_answer(answer)))
     if rows:
         return "\n".join([*lines, "", table(("string", "share", "from", "to"), rows)])
     return "\n".join([*lines, "", "No string is frequent enough to be found."])
+
+
+def outlook(answer: DiscoveryAnswer) -> str:
+    """Return how frequent a string has to be, and what rarer ones need, in words."""
+    if answer.found_from is None:
+        return "candidates none: there are no reports"
+    if answer.found_from > 1:
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        return (
+            f"candidates {answer.candidates}; nothing can be found yet: strings of {COMMON:.0%} "
+            f"of people need about {needed:,} reports"
+        )
+    return (
+        f"candidates {answer.candidates}; strings of {answer.found_from:.2%} of people are found "
+        "nearly always, those of half of that with 4 times as many reports"
+    )
 
 
 def above(lower: float) -> str:

@@ -11,11 +11,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
+
+import msgspec
 
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators import Discovery, LocalMetric
+
+FOUND_NEARLY_ALWAYS = 10.0
+"""Standard errors of a frequency from which more than 90% of strings are found."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,20 +46,56 @@ class Discovered:
     beta: float
     covers: str
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields of the answer in JSON."""
-        window = self.window
-        return {
-            "metric": window.metric.name,
-            "status": self.status,
-            "start": None if window.start_ms is None else iso(window.start_ms),
-            "end": None if window.end_ms is None else iso(window.end_ms),
-            "beta": self.beta,
-            "covers": self.covers,
-            "reports": self.found.reports,
-            "whole_strings": self.found.tested,
-            "strings": [row._asdict() for row in self.found],
-        }
+
+class StringAnswer(msgspec.Struct, frozen=True):
+    """A string that was found, its estimated share of people, and the bounds.
+
+    A lower bound of zero is not attained: somebody holds the string.
+    """
+
+    string: str
+    value: float
+    lower: float
+    upper: float
+
+
+class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The strings that were found in a window, the most frequent first.
+
+    `found_from` is the share of people from which a string is found nearly always (10 standard
+    errors); null without reports. For strings of a share f one needs `reports` (found_from / f)^2.
+    """
+
+    metric: str
+    status: str
+    start: str | None
+    end: str | None
+    beta: float
+    covers: str
+    reports: int
+    whole_strings: int
+    candidates: int
+    found_from: float | None
+    strings: list[StringAnswer]
+
+
+def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
+    """Return what was found, as the API and the command line give it."""
+    window, found = discovered.window, discovered.found
+    from_share = FOUND_NEARLY_ALWAYS * found.noise_floor
+    return DiscoveryAnswer(
+        metric=window.metric.name,
+        status=discovered.status,
+        start=None if window.start_ms is None else iso(window.start_ms),
+        end=None if window.end_ms is None else iso(window.end_ms),
+        beta=discovered.beta,
+        covers=discovered.covers,
+        reports=found.reports,
+        whole_strings=found.tested,
+        candidates=found.candidates,
+        found_from=from_share if math.isfinite(from_share) else None,
+        strings=[StringAnswer(*row) for row in found],
+    )
 
 
 def discover_strings(

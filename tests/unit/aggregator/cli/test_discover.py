@@ -6,13 +6,14 @@ import json
 import tomllib
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from aggregator.cli.commands.discover import as_text
 from aggregator.cli.main import cli
-from aggregator.reading.discovery.answers import Discovered
+from aggregator.reading.discovery.answers import Discovered, discovery_answer
 from aggregator.reading.windows import Window
 from estimators import Discovery, LocalMetric, define
 
@@ -82,6 +83,6 @@ def test_a_lower_bound_of_zero_is_not_attained() -> None:
 
 
 def test_an_answer_is_plain_json() -> None:
-    fields = json.loads(json.dumps(answer(["JFK"], 0.1).as_dict()))
+    fields = json.loads(msgspec.json.encode(discovery_answer(answer(["JFK"], 0.1))))
     row = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
     assert (fields["strings"], fields["status"], fields["reports"]) == ([row], "final", 9000)

@@ -1,0 +1,195 @@
+"""Searches for frequent strings in the background."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.clock import Clock
+from aggregator.reading.discovery import searches
+from aggregator.reading.discovery.answers import DiscoveryAnswer
+from aggregator.reading.discovery.searches import (
+    DiscoveryProgress,
+    Searches,
+    TooManySearchesError,
+)
+from aggregator.reading.windows import Window
+from estimators import LocalMetric, define
+from estimators.exact.randomness import SeededBits
+from tests.support.running.deployment import wait_until
+
+HOUR_MS = 3_600_000
+METRIC = define(
+    name="tail",
+    kind="frequency",
+    categories="open",
+    discover=True,
+    preset="upper",
+    levels=[4],
+    options={"last": 24},
+)
+
+
+class Store:
+    """A store whose reads wait until they may go on, and may fail."""
+
+    def __init__(self) -> None:
+        assert isinstance(METRIC, LocalMetric)
+        self.may_read, self.reads, self.status = threading.Event(), 0, "final"
+        self.failure: Exception | None = None
+        self.sums = METRIC.zero()
+        level = np.zeros(9_000, dtype=np.uint8)
+        drawn = METRIC.randomize(["JFK"] * 9_000, level, SeededBits(1))
+        METRIC.accumulate(self.sums, level, drawn)
+
+    def describe(
+        self, name: str, start: float | None, end: float | None, *, window: str | None = None
+    ) -> tuple[Window, int | None]:
+        assert name == METRIC.name
+        if end == 0:
+            raise ValueError("an empty window")
+        edges = {"start_ms": int(start or 0), "end_ms": HOUR_MS}
+        return Window(metric=METRIC, status=self.status, **edges), None
+
+    def read(self, window: Window) -> Window:
+        self.reads += 1
+        assert self.may_read.wait(30)
+        if self.failure is not None:
+            raise self.failure
+        return window.with_sums(self.sums)
+
+
+@dataclasses.dataclass
+class Hands(Clock):
+    """A clock that is moved by hand."""
+
+    seconds: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def clock() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+def background(store: Store, clock: Hands) -> Any:
+    found = Searches(store.describe, store.read, clock)
+    yield found
+    store.may_read.set()
+    found.close()
+
+
+def answer_of(background: Searches, **options: Any) -> DiscoveryAnswer:
+    found: list[DiscoveryAnswer] = []
+
+    def is_there() -> bool:
+        told = background.ask("tail", **options)
+        if isinstance(told, DiscoveryAnswer):
+            found.append(told)
+        return bool(found)
+
+    wait_until(is_there, "an answer")
+    return found[0]
+
+
+def test_a_search_begins_once_and_its_answer_is_kept(background: Searches, store: Store) -> None:
+    assert isinstance(background.ask("tail"), DiscoveryProgress)
+    store.may_read.set()
+    found = answer_of(background)
+    assert [row.string for row in found.strings] == ["JFK"]
+    assert found.candidates >= 1
+    assert found.found_from is not None
+    assert 0 < found.found_from < 1
+    assert background.ask("tail") is found
+    assert store.reads == 1
+
+
+def test_one_runs_at_a_time_and_the_others_wait_in_line(background: Searches, store: Store) -> None:
+    background.ask("tail")
+    wait_until(lambda: store.reads == 1, "the first one reads")
+    first, second, third = (background.ask("tail", start) for start in (None, 1, 2))
+    for told, status, before in ((first, "searching", 0), (second, "waiting", 1)):
+        assert isinstance(told, DiscoveryProgress)
+        assert (told.status, told.before) == (status, before)
+    assert isinstance(third, DiscoveryProgress)
+    assert third.before == 2
+    for start in range(3, searches.MOST_WAITING + 1):
+        background.ask("tail", start)
+    with pytest.raises(TooManySearchesError, match="waiting"):
+        background.ask("tail", 100)
+    assert store.reads == 1
+
+
+def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> None:
+    assert background.cancel("tail") is None
+    background.ask("tail")
+    wait_until(lambda: store.reads == 1, "it reads")
+    background.ask("tail", 1)
+    for start in (None, 1):
+        told = background.cancel("tail", start)
+        assert told is not None
+        assert told.status == "cancelled"
+        assert background.cancel("tail", start) is None
+    store.may_read.set()
+    assert answer_of(background).strings, "who asks again gets an answer"
+    assert store.reads == 2, "the one in line was never read"
+
+
+def test_a_search_that_nobody_asks_for_any_more_ends(
+    background: Searches, store: Store, clock: Hands
+) -> None:
+    background.ask("tail")
+    wait_until(lambda: store.reads == 1, "it reads")
+    clock.seconds = searches.UNASKED_SECONDS + 1
+    store.may_read.set()
+    assert answer_of(background, start=1).strings
+    assert isinstance(background.ask("tail"), DiscoveryProgress), "it begins anew"
+
+
+def test_a_failure_is_told_and_the_search_may_be_tried_again(
+    background: Searches, store: Store
+) -> None:
+    store.failure = ConnectionError("Redis is away")
+    store.may_read.set()
+    with pytest.raises(ConnectionError, match="away"):
+        answer_of(background)
+    store.failure = None
+    assert answer_of(background).strings
+
+
+def test_an_answer_is_not_kept_for_ever(
+    background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searches, "MOST_KEPT", 2)
+    store.may_read.set()
+    answer_of(background)
+    clock.seconds = searches.KEPT_SECONDS + 1
+    answer_of(background)
+    assert store.reads == 2
+    for start in range(1, 4):
+        answer_of(background, start=start)
+    assert len(background._searches) == 2
+
+
+def test_of_a_window_that_is_not_closed_nothing_is_searched(
+    background: Searches, store: Store
+) -> None:
+    store.status = "provisional"
+    store.may_read.set()
+    found = background.ask("tail")
+    assert isinstance(found, DiscoveryAnswer)
+    assert (found.status, found.strings, found.reports) == ("provisional", [], 9_000)
+    with pytest.raises(ValueError, match="empty"):
+        background.ask("tail", end=0)
