@@ -253,6 +253,11 @@ class Reader:
         reading : int or None
             The number of panes that were closed since the first one; None where an end was asked
             for.
+
+        Raises
+        ------
+        ValueError
+            If a window stands beside a start or an end.
         """
         metric = LocalMetric.require(self.metric(name))
         metric.require_discovery()

@@ -68,8 +68,8 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str
     status: str
-    start: str | None
-    end: str | None
+    start: str | None = msgspec.field(name="from")
+    end: str | None = msgspec.field(name="to")
     beta: float
     covers: str
     reports: int

@@ -2,6 +2,7 @@
 
 import {AlarmPanel, marks} from "./alarms.js";
 import {ComparisonPanel} from "./comparisons.js";
+import {Discoveries} from "./discoveries.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
@@ -27,6 +28,7 @@ export class Detail {
     this.notices = new Notices({explain: true});
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
+    this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
     this.alarms = [];
     this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
     this.comparisonPanel = new ComparisonPanel(h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true}), () => [definition]);
@@ -56,6 +58,7 @@ export class Detail {
         h("div", {class: "main"},
           h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element, this.comparisonPanel.element,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
+          this.discoveries?.element,
           this.slices?.element,
           this.tables),
         h("div", {class: "aside"},
@@ -68,6 +71,7 @@ export class Detail {
   close() {
     this.metric.close();
     this.history.close();
+    this.discoveries?.close();
     this.comparisonPanel.show([]);
   }
 
@@ -90,7 +94,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.discoveries]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 from aggregator.reading.reader import Reader
-from aggregator.web import application
 from estimators import LocalMetric
 from producers import Reporter
+from tests.support.reports.counted import Client
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, as_json, wait_until
 
@@ -98,32 +97,27 @@ def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
     told = as_json(deployment.dither("discover", "tail", "--json"))
     assert [row["string"] for row in told["strings"]] == closed.found.strings
     assert told["beta"] == 0.05
-    with TestClient(application(reader, deployment.settings)) as client:
-        over_http = polled(client, "/v1/metrics/tail/discoveries?window=1h")
-        assert [row["string"] for row in over_http["strings"]] == last.found.strings
-        assert over_http["found_from"] < 0.2
-        assert client.get("/v1/metrics/tail/discoveries?window=1h").json() == over_http
-        began = client.get("/v1/metrics/tail/discoveries?window=1h&beta=0.01")
-        assert (began.status_code, began.headers["retry-after"]) == (202, "1")
-        ended = client.delete("/v1/metrics/tail/discoveries?window=1h&beta=0.01")
-        assert ended.json()["status"] == "cancelled"
-        again = client.delete("/v1/metrics/tail/discoveries?window=1h&beta=0.01")
-        assert again.status_code == 404
-        assert "begins one" in again.json()["remedy"]
-        for question, status in (
-            ("page/discoveries", 400),
-            ("nothing/discoveries", 404),
-            ("tail/discoveries?window=1h&from=2013-01-01", 400),
-            ("tail/discoveries?beta=2", 400),
-        ):
-            assert client.get(f"/v1/metrics/{question}").status_code == status
+    client = Client(deployment.store, deployment.metrics, deployment.settings)
+    over_http = polled(client, "/v1/metrics/tail/discoveries?window=1h")
+    assert [row["string"] for row in over_http["strings"]] == last.found.strings
+    assert over_http["found_from"] < 0.2
+    assert client.get("/v1/metrics/tail/discoveries?window=1h").json() == over_http
+    other = "/v1/metrics/tail/discoveries?window=1h&beta=0.01"
+    began = client.get(other)
+    assert (began.status_code, began.headers["retry-after"]) == (202, "1")
+    assert client.ask("DELETE", other).json()["status"] == "cancelled"
+    assert "begins one" in client.problem(404, other, "DELETE")["remedy"]
+    client.problem(400, "/v1/metrics/page/discoveries")
+    client.problem(404, "/v1/metrics/nothing/discoveries")
+    client.problem(400, "/v1/metrics/tail/discoveries?window=1h&from=2013-01-01")
+    client.problem(400, "/v1/metrics/tail/discoveries?beta=2")
     refused = deployment.dither("discover", "page")
     assert refused.returncode == 2
     assert "discover = true" in refused.stderr
     assert deployment.verify().verified
 
 
-def polled(client: TestClient, path: str) -> dict[str, Any]:
+def polled(client: Client, path: str) -> dict[str, Any]:
     """Ask until the answer is there."""
     shares = [0.0]
 

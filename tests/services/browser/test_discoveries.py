@@ -1,0 +1,72 @@
+"""Strings that nobody listed, found on the page of their metric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import numpy as np
+from playwright.sync_api import expect
+
+from tests.services.browser.conftest import Site, Visitor
+from tests.support.reports.messages import batch
+
+METRICS = """
+[metrics.tail]
+description = "Codes of aircraft"
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "bytes"
+levels = [4]
+pane = "1h"
+options = {last = 32, rows = 64}
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+levels = [4]
+pane = "1h"
+"""
+SHARES = {"JFK": 0.5, "<b>": 0.3, "\u202e": 0.2}
+
+
+def test_strings_are_found_when_somebody_asks_and_may_be_watched(
+    site_of_metrics: Callable[..., AbstractContextManager[Site]], visitor: Visitor
+) -> None:
+    rng = np.random.default_rng(5)
+    held = rng.choice([*SHARES], 20_000, p=[*SHARES.values()])
+    with site_of_metrics(METRICS) as site:
+        site.report("tail", held, np.full(held.size, 4.0), "2013-01-01T10:00", 1)
+        page = visitor.open(f"{site.url}/#metric=page")
+        page.get_by_role("heading", name="page", exact=True).wait_for()
+        assert page.get_by_role("button", name="Find frequent strings").count() == 0
+
+        page = visitor.open(f"{site.url}/#metric=tail")
+        panel = page.locator(".discoveries")
+        panel.get_by_role("button", name="Find frequent strings").click()
+        expect(panel.get_by_text("only panes that every partition has closed")).to_be_visible()
+
+        later = int(np.datetime64("2013-01-02T10:00", "ms").astype(np.int64))
+        for number in range(60):  # ten batches in each partition close what was before
+            one = batch(site.deployment.metrics["tail"], ["JFK"], 4, later, number)
+            site.deployment.produce([(number % 6, one.SerializeToString())])
+        site.deployment.wait_until_counted()
+        panel.get_by_role("button", name="Find frequent strings").or_(
+            panel.get_by_role("button", name="Search again")
+        ).click()
+        rows = panel.locator("tbody tr")
+        expect(rows).to_have_count(3, timeout=60_000)
+        named = [row.locator("th").inner_text() for row in rows.all()]
+        assert named == ["JFK", "<b>", "\\u{202e}"]
+        assert panel.locator("tbody b").count() == 0, "a stranger's string is no markup"
+        expect(panel).to_contain_text("3 found among")
+        expect(panel).to_contain_text("95\u00a0%, each of these is held by somebody")
+        expect(panel).to_contain_text("are found nearly always")
+
+        rows.nth(0).get_by_role("button", name="Watch JFK").click()
+        expect(
+            page.get_by_role("heading", name="Strings on watch or in your query")
+        ).to_be_visible()
+        page.get_by_role("radio", name="JFK").wait_for()
