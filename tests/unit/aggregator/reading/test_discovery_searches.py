@@ -52,8 +52,8 @@ class Store:
         assert name == METRIC.name
         if end == 0:
             raise ValueError("an empty window")
-        edges = {"start_ms": int(start or 0), "end_ms": HOUR_MS}
-        return Window(metric=METRIC, status=self.status, **edges), None
+        begin = int(start or 0)
+        return Window(metric=METRIC, status=self.status, start_ms=begin, end_ms=HOUR_MS), None
 
     def read(self, window: Window) -> Window:
         self.reads += 1
