@@ -93,7 +93,7 @@ def rank_ranges(numbers: NDArray[np.float64], levels: Sequence[float]) -> list[R
     levels : sequence of float
         The epsilons on offer.
     """
-    found = dict.fromkeys(_rounded(*np.quantile(numbers, [tail, 1 - tail])) for tail in TAILS)
+    found = dict.fromkeys(round_range(*np.quantile(numbers, [tail, 1 - tail])) for tail in TAILS)
     return sorted((assess(numbers, *edges, levels) for edges in found), key=lambda one: one.error)
 
 
@@ -139,10 +139,10 @@ def _width(clipped: NDArray[np.float64], low: float, high: float, levels: Sequen
     return float((found.upper - found.lower) * math.sqrt(rows.size / clipped.size))
 
 
-def _rounded(low: float, high: float) -> tuple[float, float]:
+def round_range(low: float, high: float) -> tuple[float, float]:
     """Return a range around another one, with rounded ends.
 
-    >>> _rounded(3.2, 488.1), _rounded(-0.013, 0.041), _rounded(7, 7)
+    >>> round_range(3.2, 488.1), round_range(-0.013, 0.041), round_range(7, 7)
     ((0.0, 500.0), (-0.015, 0.045), (7.0, 7.1))
     """
     span = high - low or 1.0

@@ -21,6 +21,7 @@ from estimators.metrics.categories import OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_table
+from producers.populations.suggested_bins import MIDDLE, WIDE, is_wide, suggest_bins
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
     assess,
@@ -43,7 +44,7 @@ CLOSED = "auto"
 """The mechanism for means and for listed categories."""
 SHOWN = 5
 """Cells that an error lists."""
-KINDS = ("mean", "frequency")
+KINDS = ("mean", "distribution", "frequency")
 NUMERIC = re.compile(r"[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}")
 """Text that people read as a number, also with a comma, separators or a unit."""
 
@@ -83,8 +84,9 @@ def suggest(
 ) -> Suggestion:
     """Suggest a metric that fits a column of a CSV file.
 
-    A column of numbers becomes a mean. A column of strings becomes a frequency, of named or listed
-    categories or of an open vocabulary.
+    A column of numbers becomes a mean, or a distribution if it is wide: if most of its range is
+    that of its tails, where a mean hides what matters. A column of strings becomes a frequency, of
+    named or listed categories or of an open vocabulary.
 
     Parameters
     ----------
@@ -97,14 +99,14 @@ def suggest(
     unit : str
         Of the values, for people.
     kind : str, optional
-        ``mean`` or ``frequency``; by default it follows from the cells.
+        ``mean``, ``distribution`` or ``frequency``; by default it follows from the cells.
     time : sequence of str, optional
         The columns of event times. Panes are then wide enough that there are at most 400, and that
         all of them fit into 64 MB.
     time_format, time_zone : str, optional
         As for :func:`producers.populations.tables.read_population`.
     within : (float, float), optional
-        The range of a mean; by default rounded quantiles of the file.
+        The range of the values; by default rounded quantiles of the file.
     categories : sequence of str
         The categories of a frequency.
     list_categories : bool
@@ -125,7 +127,7 @@ def suggest(
         If the metric cannot be defined this way.
     """
     if kind not in (None, *KINDS):
-        raise ValueError(f"kind {kind!r}: expected mean or frequency")
+        raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     table, notes = read_table(path, [column, *time])
     cells = [cell.strip() for cell in table[column]]
     nothing = MISSING.union(missing)
@@ -141,21 +143,15 @@ def suggest(
     listing = bool(categories) + list_categories + is_open
     numbers = None if kind == "frequency" or listing else _numbers(values, rows, place, kind)
     if numbers is not None:
-        keys |= {"kind": "mean", "mechanism": CLOSED}
         if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
                 "would reveal some of them. Give the range of possible values with --range LOW "
                 "HIGH"
             )
-        try:
-            ranges = rank_ranges(numbers, levels)
-            chosen = assess(numbers, *within, levels) if within else ranges[0]
-        except DefinitionError as error:  # of the metric with which they are tried
-            key = f"{named}.{error.key.partition('.')[2]}"
-            raise DefinitionError(key, error.value, error.expected) from None
-        keys["range"] = list(chosen.edges)
-        notes += describe(ranges, chosen, numbers.size, unit)
+        own, decisions = _of_numbers(numbers, named, kind, within, levels, unit)
+        keys |= own
+        notes += decisions
     elif within is not None:
         raise ValueError(f"{place} has no numbers: leave out the range")
     else:
@@ -170,6 +166,44 @@ def suggest(
     define(name=named, **keys)  # raises what loading it would
     lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items())
     return Suggestion("\n".join([f"[metrics.{named}]", *lines]), notes)
+
+
+def _of_numbers(
+    numbers: NDArray[np.float64],
+    named: str,
+    kind: str | None,
+    within: tuple[float, float] | None,
+    levels: Sequence[float],
+    unit: str,
+) -> tuple[dict[str, object], list[str]]:
+    """Return the keys of a metric for numbers, and the decisions in words.
+
+    Parameters
+    ----------
+    numbers : ndarray of float64
+    named : str
+        The metric's name, for errors.
+    kind : str or None
+    within : (float, float) or None
+    levels : sequence of float
+    unit : str
+    """
+    if kind == "distribution" or (kind is None and is_wide(numbers, within)):
+        bins, said = suggest_bins(numbers, within)
+        why = (
+            f"kind: distribution, because the range of the values is {WIDE:g} or more times as "
+            f"wide as that of the middle {1 - 2 * MIDDLE:.0%}, so a mean would follow a few large "
+            "values, or clip them; quantiles do not. --kind mean asks for a mean"
+        )
+        return {"kind": "distribution", **bins}, [why] * (kind is None) + [said]
+    try:
+        ranges = rank_ranges(numbers, levels)
+        chosen = assess(numbers, *within, levels) if within else ranges[0]
+    except DefinitionError as error:  # of the metric with which they are tried
+        key = f"{named}.{error.key.partition('.')[2]}"
+        raise DefinitionError(key, error.value, error.expected) from None
+    keys: dict[str, object] = {"kind": "mean", "mechanism": CLOSED, "range": list(chosen.edges)}
+    return keys, describe(ranges, chosen, numbers.size, unit)
 
 
 def _name(column: str) -> str:

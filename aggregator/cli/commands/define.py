@@ -32,16 +32,19 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 )
 @cell_options
 @click.option("--name", help="Name of the metric [default: that of the column].")
-@click.option("--unit", default="", help="Unit of a mean, shown to people.")
+@click.option("--unit", default="", help="Unit of the values, shown to people.")
 @click.option(
-    "--kind", type=click.Choice(KINDS), help="[default: mean of numbers, frequency of strings]"
+    "--kind",
+    type=click.Choice(KINDS),
+    help="[default: mean of numbers, distribution of numbers with long tails, frequency of "
+    "strings]",
 )
 @click.option(
     "--range",
     "within",
     type=(float, float),
     metavar="LOW HIGH",
-    help="Range of a mean's values; others are clipped [default: from rounded quantiles].",
+    help="Range of the values; others are clipped [default: from rounded quantiles].",
 )
 @click.option(
     "--category", "categories", multiple=True, help="A category to count; may be repeated."
@@ -75,7 +78,8 @@ def define(
 ) -> None:
     """Suggest a metric for a column of a CSV file, as a table for metrics.toml.
 
-    Numbers become a mean, strings a frequency. Everybody can read a definition, so values of the
+    Numbers become a mean, or a distribution if most of their range is that of their tails; strings
+    become a frequency. Everybody can read a definition, so values of the
     file are written into it only if you ask for it: a range comes from rounded quantiles, and
     strings are listed only with --list-categories. The error output says what was decided, and what
     each range costs.

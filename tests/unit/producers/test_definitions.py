@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from estimators import Metric, load_metrics
+from estimators.errors import DefinitionError
 from producers.populations.population import Arrivals
 from producers.populations.suggestion import MOST_CATEGORIES, suggest
 from producers.populations.tables import read_population
@@ -58,6 +60,57 @@ def test_an_outlier_does_not_widen_the_range_and_what_each_costs_is_told(tmp_pat
     assert widths[max(widths)] > 3 * widths[max(metric.range)]
     (chosen,) = (row for row in rows if row[-1] == "chosen")
     assert float(chosen[1]) == max(metric.range)
+
+
+def long_tails() -> list[str]:
+    """Return 2,001 numbers above 0, a few of them a hundred times the median."""
+    return ["latency", *(f"{140 * 10 ** (4 * (i / 1000 - 1) ** 3):.2f}" for i in range(2001))]
+
+
+def test_numbers_with_long_tails_become_a_distribution_that_has_no_value_of_the_file(
+    tmp_path: Path,
+) -> None:
+    file = table(tmp_path, *long_tails())
+    found = suggest(file, "latency", unit="ms")
+    metric = defined(tmp_path, found.text)
+    assert (metric.kind, metric.mechanism, metric.unit) == ("distribution", "dyadic_hadamard", "ms")
+    assert 'scale = "log"' in found.text
+    low, high = json.loads(found.text.split("range = ")[1].splitlines()[0])
+    assert (low, high) == (0.01, 2_000_000), "rounded to 1, 2 or 5 times a power of ten"
+    told = "\n".join(found.notes)
+    assert "kind: distribution, because" in told
+    assert "--kind mean asks for a mean" in told
+    assert "(scale 'log'), because the values have long tails, are above 0" in told
+
+
+def test_a_mean_of_numbers_with_long_tails_and_a_distribution_of_others_can_be_asked_for(
+    tmp_path: Path,
+) -> None:
+    assert 'kind = "mean"' in suggest(table(tmp_path, *long_tails()), "latency", kind="mean").text
+    even = table(tmp_path, "age", *(str(age) for age in range(100)))
+    found = suggest(even, "age", kind="distribution")
+    assert 'kind = "distribution"' in found.text
+    assert "range = [0.0, 100.0]" in found.text
+    assert "scale" not in found.text, "equal steps"
+    within = suggest(even, "age", kind="distribution", within=(0, 50))
+    assert "range = [0, 50]" in within.text
+    assert "51.00% of the values are inside" in "\n".join(within.notes)
+
+
+def test_a_stated_range_that_cuts_the_tails_off_leaves_a_mean(tmp_path: Path) -> None:
+    found = suggest(table(tmp_path, *long_tails()), "latency", within=(130, 150))
+    assert 'kind = "mean"' in found.text
+
+
+def test_a_distribution_of_few_values_needs_a_range(tmp_path: Path) -> None:
+    few = table(tmp_path, "late", *("01" * 50))
+    with pytest.raises(ValueError, match="fewer than 20 different numbers"):
+        suggest(few, "late", kind="distribution")
+
+
+def test_a_range_that_a_distribution_cannot_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="the lower one first"):
+        suggest(table(tmp_path, *long_tails()), "latency", kind="distribution", within=(500, 1))
 
 
 def test_a_stated_range_is_taken_and_compared(tmp_path: Path) -> None:
