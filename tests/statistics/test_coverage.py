@@ -30,7 +30,7 @@ HISTOGRAMS = list(mechanisms_for("frequency"))
 BLOCKS = ("hadamard_response", "recursive_hadamard")
 
 #: The others run less often here, and 2,000 times among the slow tests.
-FAST = ("randomized_response", "laplace", "rappor")
+FAST = ("randomized_response", "rappor")
 
 HARDEST = [
     Population("randomized_response", 0.98, EVEN),
@@ -62,7 +62,9 @@ def name(population: Population) -> str:
 
 def fast_runs(mechanism: str, most: int, others: int) -> int:
     """Return how often a mechanism runs among the fast tests."""
-    return 100 if mechanism in COMPOSITE else most if mechanism in FAST else others
+    return (
+        100 if mechanism in (*COMPOSITE, "prefix_tree") else most if mechanism in FAST else others
+    )
 
 
 def covered(population: Population, runs: int, **question: Any) -> int:

@@ -126,8 +126,19 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     assert measured == pytest.approx(claimed, rel=5 * np.sqrt(2 / runs))
 
 
-@pytest.mark.parametrize("population", FREQUENCIES, ids=name)
-@pytest.mark.parametrize("level", range(len(LEVELS)))
+@pytest.mark.parametrize(
+    ("level", "population"),
+    [
+        pytest.param(
+            level,
+            population,
+            id=f"{level}-{name(population)}",
+            marks=pytest.mark.slow if level and population.mechanism == "prefix_tree" else (),
+        )
+        for level in range(len(LEVELS))
+        for population in FREQUENCIES
+    ],
+)
 def test_the_variance_of_a_report_is_as_documented(population: Population, level: int) -> None:
     """2,000 runs (500 of sketches), within 5 standard errors, 16% (32%)."""
     runs = 500 if population.mechanism in ("count_sketch", "prefix_tree") else 2000

@@ -23,7 +23,7 @@ discover = true
 preset = "upper"
 levels = [2, 4]
 pane = "1h"
-options = {last = 24}
+options = {last = 24, rows = 64}
 
 [metrics.page]
 kind = "frequency"

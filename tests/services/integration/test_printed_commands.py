@@ -44,6 +44,15 @@ range = [1, 10_000]
 scale = "log"
 levels = [1, 2, 4]
 
+[metrics.aircraft]
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "upper"
+levels = [1, 2, 4]
+pane = "1d"
+options = {last = 32}
+
 [metrics.gradient]
 kind = "vector_mean"
 mechanism = "hemisphere"
@@ -90,6 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(
             "dep_delay,time_hour\n3,2026-11-01 10:00\n9,2026-11-01 11:00\n"
         )
+    (tmp_path / "old_urls.txt").write_text("/\n/about\n/about/us\n/blog/2026\n")
     file = tmp_path / "producers" / "populations" / "flights.toml"
     file.parent.mkdir(parents=True)
     file.write_text(FLIGHTS.read_text())

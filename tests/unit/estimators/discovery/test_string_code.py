@@ -113,7 +113,10 @@ def test_an_incomplete_code_is_refused() -> None:
         StringCode((), {})
 
 
-@pytest.mark.parametrize("name", PRESETS[:-1])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one == "url" else ()) for one in PRESETS[:-1]],
+)
 def test_a_preset_is_what_its_examples_teach(name: str) -> None:
     lines = (EXAMPLES / f"{name}.txt").read_text(encoding="utf-8").splitlines()
     assert learn_code(lines).digest == preset(name).digest
