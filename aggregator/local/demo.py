@@ -170,7 +170,7 @@ class Demonstration:
         """
         overview, metrics = self._store.overview(), self.reader.metrics
         windows = {name: self.reader.read(self.reader.describe(overview, name)) for name in metrics}
-        estimates = {name: self.reader.answer(window) for name, window in windows.items()}
+        estimates = {name: self.reader.answer(window).numbers for name, window in windows.items()}
         outcomes = overview.outcomes()
         return View(
             progress=self._progress,

@@ -35,6 +35,7 @@ _COLUMNS = (
     "dest",
     "tailnum",
     "time_hour",
+    "hour",
 )
 
 
@@ -77,11 +78,10 @@ def flight_table() -> Path:
 def flights() -> Population:
     """Read the flights as a population for :func:`flight_metrics`, by scheduled hour (UTC).
 
-    Attributes are the airport of origin and the carrier. Cancelled flights have no delays, but
-    report carrier and destination, and most of them an
-    aircraft. A flight is late if it arrived more than 15 minutes after schedule. Its `delays` are
-    those of departure and arrival, and its air time beyond 20 minutes plus one minute for every 8
-    miles.
+    Attributes are the airport of origin, the carrier and the scheduled hour (local). Cancelled
+    flights have no delays, but report carrier and destination, and most of them an aircraft. A
+    flight is late if it arrived more than 15 minutes after schedule. Its `delays` are those of
+    departure and arrival, and its air time beyond 20 minutes plus one minute for every 8 miles.
 
     Raises
     ------
@@ -107,9 +107,14 @@ def flights() -> Population:
             "late": late,
             "carrier": read_values(metrics["carrier"], cells["carrier"], place + "carrier"),
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
+            "departure": departure,
             "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
             "delays": np.stack([departure, arrival, slower], axis=1),
             "air_time": air_time,
         },
-        attributes={name: np.array(cells[name], dtype=object) for name in ("origin", "carrier")},
+        attributes={
+            "origin": np.array(cells["origin"], dtype=object),
+            "carrier": np.array(cells["carrier"], dtype=object),
+            "hour": np.array([f"{hour:>02}" for hour in cells["hour"]], dtype=object),
+        },
     )

@@ -26,14 +26,14 @@ from tests.support.running.processes import descendants, living
 FLIGHTS = 336_776
 PATIENCE = 120.0
 MOST_UNCOVERED = 4
-"""Values outside their bounds that are put down to chance; `tail` and `delays` count as one each.
+"""Values outside their bounds that are put down to chance.
 
-The bounds of each of the seven metrics hold together with probability 0.95, RAPPOR's because those
-of its k categories fail with probability 0.05 / k each. Given the flights, the noise of any two
-of its values is independent, and so is that of different metrics; but the values of `tail`, and of
-`delays`, depend on each other. So the number outside is a sum of independent coins with expectation
-at most 7 * 0.05 = 0.35: by Chernoff's bound it exceeds 4 with probability below
-e^-0.35 (0.35 e / 5)^5 < 2e-4.
+`tail`, `delays` and `departure` count as one each. The bounds of each of the eight metrics hold
+together with probability 0.95, RAPPOR's because those of its k categories fail with probability
+0.05 / k each. Given the flights, the noise of any two of its values is independent, and so is that
+of different metrics; but the values of `tail`, of `delays`, and of `departure` depend on each
+other. So the number outside is a sum of independent coins with expectation at most 8 * 0.05 = 0.4:
+by Chernoff's bound it exceeds 4 with probability below e^-0.4 (0.4 e / 5)^5 < 4e-4.
 """
 WARNING = (
     "metric 'arr_delay' has trusted collection: TRUE VALUES leave this device, not randomized\n"
@@ -43,17 +43,18 @@ RELEASED = (572, 571, 570, 569)
 """Panes of which one is the last that is closed. Each has about 25 batches, each in one of four
 partitions by chance, and 8 in each partition close the panes before them: the 100 batches after
 pane 569 do not with probability at most 4 P(Binomial(100, 1/4) <= 7) = 1.2e-5."""
-DEPENDENT = {"tail": 5, "delays": 3}
+DEPENDENT = {"tail": 5, "delays": 3, "departure": 2}
 FIRST_ROWS = (
     ("dep_delay", "minutes"),
     ("arr_delay", "minutes"),
     ("late", ""),
     ("carrier", "[A-Z0-9]{2}"),
+    ("departure", r"0\.95"),
     ("tail", "N[0-9A-Z]+"),
     ("delays", "departure"),
     ("air_time", r"(?:minutes|round \d+ of 10)"),
 )
-VALUES = 1 + 1 + 1 + 16 + 105 + 5 + 3 + 1
+VALUES = 1 + 1 + 1 + 16 + 105 + 2 + 5 + 3 + 1
 
 
 class Demo:
@@ -191,6 +192,9 @@ def test_truth_stands_beside_each_estimate_and_lies_within_its_bounds(
     for row in rows:
         assert row["lower"] <= row["upper"]
         assert row["covered"] == (row["lower"] <= row["truth"] <= row["upper"])
+    late = population.columns["departure"][population.has_value("departure")]
+    quantiles = np.quantile(late, [0.5, 0.95], method="inverted_cdf")
+    assert [truths["departure", q] for q in ("0.5", "0.95")] == pytest.approx(quantiles, abs=1)
     tails = population.columns["tail"][population.has_value("tail")]
     assert truths["tail", "N725MQ"] == pytest.approx((tails == "N725MQ").mean())
     vectors = population.columns["delays"][population.has_value("delays")]
@@ -243,7 +247,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
     )
     assert summary is not None
     reports = int(summary[1].replace(",", ""))
-    assert 0 < reports < 7 * FLIGHTS
+    assert 0 < reports < 8 * FLIGHTS
     telling = int(summary[3])
     assert telling + int(summary[4] or 0) == VALUES
     assert int(summary[2]) >= telling - MOST_UNCOVERED - sum(DEPENDENT.values()) + len(DEPENDENT)
