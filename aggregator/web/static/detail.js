@@ -3,6 +3,7 @@
 import {AlarmPanel, marks} from "./alarms.js";
 import {ComparisonPanel} from "./comparisons.js";
 import {Discoveries} from "./discoveries.js";
+import {Distribution} from "./distribution.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {columns, History} from "./history.js";
@@ -29,6 +30,7 @@ export class Detail {
     this.panel = shape.panel?.(definition);
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
+    this.distribution = shape.hasShares && new Distribution(this.metric);
     this.alarms = [];
     this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
     this.comparisonPanel = new ComparisonPanel(h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true}), () => [definition]);
@@ -58,7 +60,7 @@ export class Detail {
         h("div", {class: "main"},
           h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element, this.comparisonPanel.element,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
-          this.discoveries?.element,
+          this.distribution?.element, this.discoveries?.element,
           this.slices?.element,
           this.tables),
         h("div", {class: "aside"},
@@ -94,7 +96,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.discoveries]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);

@@ -5,12 +5,12 @@ import {certain, Search} from "./search.js";
 
 /**
  * hasLabels: whether numbers have names, of which one is in front; hasHistory: whether there is a series;
- * panel: what is shown in place of a history; headline: the figure in front, where it is not a number with its band.
+ * hasShares: whether it has the share below each value; panel: what is shown in place of a history; headline: the figure in front, where it is not a number with its band.
  */
 const SHAPES = {
   number: {hasLabels: false, hasHistory: true},
   "named numbers": {hasLabels: true, hasHistory: true},
-  distribution: {hasLabels: true, hasHistory: true},
+  distribution: {hasLabels: true, hasHistory: true, hasShares: true},
   search: {hasLabels: false, hasHistory: false, panel: (definition) => new Search(definition), headline: certain},
 };
 

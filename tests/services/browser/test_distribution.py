@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 import httpx
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 from tests.services.browser.conftest import Site, Visitor
 
@@ -63,3 +64,29 @@ def test_a_distribution_is_shown_by_its_quantiles(
         card.get_by_role("link", name="latency").click()
         page.get_by_role("heading", name="Quantiles").wait_for()
         page.get_by_text("20", exact=True).first.wait_for()
+
+        panel = page.get_by_role("region", name="Distribution").or_(
+            page.locator("section.panel", has=page.get_by_role("heading", name="Distribution"))
+        )
+        chart = panel.get_by_role("group")
+        chart.wait_for()
+        expect(panel).to_contain_text("the band holds for all values at once")
+        expect(panel).to_contain_text("95\u00a0%")
+        chart.focus()
+        chart.press("Home")
+        expect(panel.locator("#cdf-readout")).to_have_text(
+            "Below 0\u00a0ms: 0.0\u00a0%, 0.0\u00a0% to 0.0\u00a0%"
+        )
+        for _ in range(8):
+            chart.press("ArrowRight")
+        edges, shown = answer["distribution"]["edges"], answer["distribution"]["value"][8]
+        assert edges[8] == 40
+        expect(panel.locator("#cdf-readout")).to_contain_text(
+            f"Below 40\u00a0ms: {100 * shown:.0f}\u00a0%"
+        )
+        assert panel.locator(".cdf-point").count() == 3
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
+        expect(panel.locator("#cdf-readout")).to_contain_text("Below 100\u00a0ms: 100\u00a0%")
+        page.screenshot(path="/tmp/cdf.png", full_page=True)
