@@ -80,6 +80,10 @@ class DistributionEstimate(Estimate):
         """The share of each bin, shape (B,): the differences of `shown`."""
         return np.diff(self.monotone)
 
+    def histogram_in(self, edges: Floats) -> Floats:
+        """Return the share between each two of some of its edges, shape (len(edges) - 1,)."""
+        return np.diff(self.monotone[np.searchsorted(self.edges, edges)])
+
     def below(self, value: float) -> tuple[float, float, float]:
         """Return the share of the users below a value, with limits.
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import (
+    MAX_EMAX,
+    MAX_PREC,
+    MIN_EMIN,
+    ROUND_CEILING,
+    ROUND_FLOOR,
+    ROUND_HALF_EVEN,
+    Context,
+    Decimal,
+)
 
 USUAL_DECIMALS, MOST_DECIMALS = 3, 15
 SIGNIFICANT = 4
@@ -67,7 +76,7 @@ def at_most(x: float | None) -> str:
 
 def nearest(x: float, places: int) -> str:
     """Return the text of a number, rounded to the nearest; a dash if there is none."""
-    return "-" if math.isnan(x) else f"{float(x):z.{places}f}"
+    return _rounded(x, places, ROUND_HALF_EVEN)
 
 
 def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:

@@ -12,10 +12,15 @@ from aggregator.monitoring.metric_definitions import Exported
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate, SearchMetric
+from estimators.distribution import DistributionEstimate
+from estimators.metrics.bins import spread
 from estimators.shapes import Shape
 
 UNKNOWN = ("not_ready", "too_few_reports", "expired")
 """Statuses of answers whose numbers are not exported."""
+
+
+MOST_BINS = 32
 
 
 class Sample(NamedTuple):
@@ -78,10 +83,11 @@ def _bounds(name: str, shown: Estimate) -> Iterable[Sample]:
         yield Sample(metric_definitions.UPPER, upper, (name, category))
 
 
-def _quantiles(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
-    """Yield the quantiles of a distribution, with bounds."""
+def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
+    """Yield the quantiles of a distribution and shares below some of its edges, with bounds."""
     if estimate.status in UNKNOWN:
         return
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
     shown = estimate.numbers
     for what, numbers in (
         (metric_definitions.QUANTILE, shown.value),
@@ -90,6 +96,15 @@ def _quantiles(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]
     ):
         for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
             yield Sample(what, number, (window.metric.name, name))
+    places = spread(estimate.edges.size - 1, MOST_BINS)
+    names = [*(f"{edge:.12g}" for edge in estimate.edges[places].tolist()), "+Inf"]
+    for what, shares in (
+        (metric_definitions.SHARE_BELOW, estimate.shown),
+        (metric_definitions.SHARE_BELOW_LOWER, estimate.cdf_lower),
+        (metric_definitions.SHARE_BELOW_UPPER, estimate.cdf_upper),
+    ):
+        for name, share in zip(names, [*shares[places].tolist(), 1.0], strict=True):
+            yield Sample(what, share, (window.metric.name, name))
 
 
 def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
@@ -120,7 +135,7 @@ def _search(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:
 SHAPES: dict[Shape, Callable[[Window, Estimate, int], Iterable[Sample]]] = {
     Shape.NUMBER: _numbers,
     Shape.NAMED_NUMBERS: _numbers,
-    Shape.DISTRIBUTION: _quantiles,
+    Shape.DISTRIBUTION: _distribution,
     Shape.SEARCH: _search,
 }
 """The samples of an answer of each shape."""

@@ -102,6 +102,19 @@ QUANTILE_UPPER = Exported(
     "dither_quantile_upper{metric,quantile}",
     "Upper confidence bound of a quantile; it holds for all quantiles, at all times at once.",
 )
+SHARE_BELOW = Exported(
+    "dither_share_below{metric,le}",
+    "Share of the users whose value is below an edge of a distribution, over everything counted so "
+    "far, for at most 33 edges and +Inf; histogram_quantile takes it for a histogram.",
+)
+SHARE_BELOW_LOWER = Exported(
+    "dither_share_below_lower{metric,le}",
+    "Lower confidence bound of the share; it holds for all edges, at all times at once.",
+)
+SHARE_BELOW_UPPER = Exported(
+    "dither_share_below_upper{metric,le}",
+    "Upper confidence bound of the share; it holds for all edges, at all times at once.",
+)
 LAST_UPDATE = Exported(
     "dither_estimate_last_update_timestamp_seconds{metric}",
     "When the last counted report of the metric reached Kafka.",
@@ -408,6 +421,7 @@ LABELS = {
     "category": "a category of a frequency or a coordinate of a vector; at most the "
     "`serve.top_categories` largest are exported; empty for a mean",
     "quantile": "a quantile of the definition, as in `0.99`",
+    "le": "an edge of a distribution's bins, below which the share is, as in `250`; `+Inf`: all",
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",

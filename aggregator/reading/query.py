@@ -149,8 +149,11 @@ class SeriesQuery(Query):
         A duration, widened to whole panes; by default one that makes about 200 points.
     all_points : bool
         Whether the bounds cover all points of the answer together.
+    bins : int, optional
+        Of a distribution: also its histogram at each step, with its bins merged into so many.
     """
 
     metric: str
     step: str | None = None
     all_points: bool = False
+    bins: int | None = None

@@ -25,8 +25,10 @@ from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.state.pane_cover import COARSE
 from aggregator.state.pane_keys import GRAINS_MS
 from aggregator.timestamps import iso
-from estimators import Estimate
+from estimators import Estimate, Metric
+from estimators.distribution import DistributionEstimate
 from estimators.estimate import Counts
+from estimators.metrics.bins import Bins
 
 Places = NDArray[np.intp]
 PANES_AT_ONCE = 20_000
@@ -45,6 +47,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     unbiased: Numbers
     reports: int
     chosen_among: int | UnsetType = UNSET
+    shares: list[float | None] | UnsetType = UNSET
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     by itself, or so many "windows", all points that are answered: all final ones together, and all
     while they grow; each of these two statements holds with 1 - beta, both with 1 - 2 beta. Those
     of its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
+    `edges` are those of the bins, of which the `shares` of a point are a histogram, without bounds.
     """
 
     metric: str
@@ -68,6 +72,7 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     coordinates: list[str] | UnsetType = UNSET
     quantiles: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
+    edges: list[float] | UnsetType = UNSET
     points: list[Point]
 
 
@@ -107,6 +112,7 @@ class SeriesReader:
         """Read and estimate what a plan says."""
         metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
+        bins = None if query.bins is None else _bins(metric, query.bins)
         chosen = self._largest(plan, labels)
         shown = labels if chosen is None else tuple(labels[index] for index in chosen.tolist())
         return Series(
@@ -120,8 +126,9 @@ class SeriesReader:
             weights_fixed=True if query.weights_fixed else UNSET,
             **named(metric, shown),
             left_out=UNSET if query.top is None else len(labels) - len(shown),
+            edges=UNSET if bins is None else bins.limits.tolist(),
             points=[
-                _point(step, estimate, chosen)
+                _point(step, estimate, chosen, bins)
                 for step, estimate in zip(plan.steps, self._estimates(plan), strict=True)
             ],
         )
@@ -231,7 +238,17 @@ def _key(plan: SeriesPlan, step: Step) -> Hashable:
     return (*_question_key(plan), step.start_ms, step.end_ms)
 
 
-def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
+def _bins(metric: Metric, count: int) -> Bins:
+    """Return the domain of a distribution with its bins merged into so many, or fewer."""
+    if not isinstance(metric.domain, Bins):
+        raise ValueError(
+            f"bins = {count}: metric {metric.name!r} is of kind {metric.kind!r}: expected them for "
+            "a distribution alone"
+        )
+    return metric.domain.merged(count)
+
+
+def _point(step: Step, estimate: Estimate, chosen: Places | None, bins: Bins | None) -> Point:
     shown = estimate.numbers
     numbers = (shown.shown, shown.lower, shown.upper, shown.value)
     value, lower, upper, unbiased = (
@@ -247,4 +264,10 @@ def _point(step: Step, estimate: Estimate, chosen: Places | None) -> Point:
         unbiased=unbiased,
         reports=estimate.reports,
         chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
+        shares=UNSET if bins is None else _shares(estimate, bins),
     )
+
+
+def _shares(estimate: Estimate, bins: Bins) -> list[float | None]:
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    return plain(estimate.histogram_in(bins.limits))  # type: ignore[return-value]

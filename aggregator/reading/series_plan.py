@@ -60,7 +60,7 @@ class SeriesPlan:
         """The query of each point, for any stretch of event time."""
         windows = max(1, len(self.steps)) if self.query.all_points else 1
         whole = dataclasses.replace(self.query, start=None, end=None, window=None)
-        return dataclasses.replace(whole, windows=windows, step=None, top=None)
+        return dataclasses.replace(whole, windows=windows, step=None, top=None, bins=None)
 
     @property
     def policy(self) -> str:

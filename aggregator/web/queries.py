@@ -76,6 +76,15 @@ Simultaneous = Annotated[
         "separate statement) for all while they grow."
     ),
 ]
+BinCount = Annotated[
+    int,
+    Meta(
+        ge=2,
+        le=64,
+        description="Of a distribution: also its histogram at each step, a picture without bounds, "
+        "with neighbouring bins merged into so many.",
+    ),
+]
 WeightsFixed = Annotated[
     bool,
     Meta(
@@ -194,6 +203,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
 
     step: Duration | None = None
     all_points: Simultaneous | None = msgspec.field(name="simultaneous", default=None)
+    bins: BinCount | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""

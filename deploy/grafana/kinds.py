@@ -1,8 +1,8 @@
-"""Panels of metrics that are collected in trust, and of minimum and maximum."""
+"""Panels of metrics that are collected in trust, of distributions, and of minimum and maximum."""
 
 from __future__ import annotations
 
-from deploy.grafana.panels import Json, band, lines, query, row, stat
+from deploy.grafana.panels import Json, band, heatmap, lines, query, row, stat, table
 from deploy.grafana.queries import each
 
 
@@ -44,6 +44,40 @@ def releases(this: str) -> list[Json]:
             unit="dateTimeAsIso",
             size=(4, 8),
             graph=False,
+        ),
+    ]
+
+
+def distribution(this: str) -> list[Json]:
+    """Return the panels of a distribution."""
+    return [
+        row("Distribution"),
+        lines(
+            "Quantiles",
+            "Quantiles of everything counted so far, in the metric's unit.",
+            query(each("dither_quantile", "quantile", where=this), "{{quantile}}"),
+            unit="none",
+            size=(8, 8),
+        ),
+        table(
+            "Bounds of quantiles",
+            "The bounds hold for all quantiles and at all times at once.",
+            {
+                "Value": each("dither_quantile", "quantile", where=this),
+                "Lower": each("dither_quantile_lower", "quantile", where=this),
+                "Upper": each("dither_quantile_upper", "quantile", where=this),
+            },
+            labels=("quantile",),
+            unit="none",
+            decimals=4,
+            size=(8, 8),
+        ),
+        heatmap(
+            "Distribution over time",
+            "Share of the users in each range of values, of everything counted until then.",
+            query(each("dither_share_below", "le", where=this), "{{le}}"),
+            unit="none",
+            size=(8, 8),
         ),
     ]
 

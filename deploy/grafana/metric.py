@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.grafana.kinds import releases, search
+from deploy.grafana.kinds import distribution, releases, search
 from deploy.grafana.panels import (
     Json,
     band,
@@ -205,6 +205,7 @@ def metric() -> Json:
             unit="none",
             size=(8, 8),
         ),
+        *distribution(this),
         *releases(this),
         *search(this),
     ]

@@ -188,6 +188,39 @@ def band(title: str, description: str, lower: Json, middle: Json, upper: Json, *
     return lines(title, description, lower, middle, upper, overrides=overrides, **more)
 
 
+def heatmap(
+    title: str,
+    description: str,
+    buckets: Json,
+    *,
+    unit: str,
+    size: tuple[int, int] = (12, 8),
+) -> Json:
+    """Return a panel of a histogram over time; the query's label `le` has the upper edges."""
+    options = {
+        "calculate": False,
+        "cellGap": 0,
+        "cellValues": {"unit": "percentunit"},
+        "color": {
+            "mode": "scheme",
+            "scheme": "Blues",
+            "fill": BAND_COLOR,
+            "scale": "exponential",
+            "exponent": 0.5,
+            "steps": 64,
+            "reverse": False,
+        },
+        "filterValues": {"le": 1e-9},
+        "rowsFrame": {"layout": "auto"},
+        "legend": {"show": True},
+        "exemplars": {"color": "orange"},
+        "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": False},
+        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
+    }
+    target = {**buckets, "format": "heatmap"}
+    return _panel("heatmap", title, description, [target], unit, size, options)
+
+
 def bars(
     title: str,
     description: str,

@@ -102,6 +102,17 @@ class Bins(Domain):
         found[0], found[-1] = low, high
         return found
 
+    def merged(self, count: int) -> Bins:
+        """Return this domain with neighbouring bins merged into `count` of about equal numbers.
+
+        Examples
+        --------
+        >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
+        array([ 0.,  4., 10.])
+        """
+        places = spread(self.limits.size - 1, count)
+        return Bins(metric=self.metric, edges=self.limits[places].tolist())
+
     @property
     def parameters(self) -> dict[str, int]:
         """The number of bins."""
@@ -172,6 +183,18 @@ class Bins(Domain):
                 "each once"
             )
         return tuple(f"{q:.12g}" for q in found.tolist()), found
+
+
+def spread(bins: int, most: int) -> NDArray[np.int64]:
+    """Return places among the edges of so many bins, both ends included: of at most `most` bins.
+
+    Examples
+    --------
+    >>> spread(5, 2), spread(2, 5)
+    (array([0, 2, 5]), array([0, 1, 2]))
+    """
+    count = min(bins, most)
+    return np.arange(count + 1) * bins // count
 
 
 def _quantile(label: str | float) -> float:

@@ -6,6 +6,7 @@ import {Discoveries} from "./discoveries.js";
 import {Distribution} from "./distribution.js";
 import {h, setText} from "./dom.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
+import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {levelClass, Mix} from "./mix.js";
@@ -20,9 +21,9 @@ const STEP_WIDTH = 11; // pixels
 
 export class Detail {
   constructor(definition, place) {
-    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), changed: () => this.show()});
-    const {scale, name} = this.metric;
     const shape = shapeOf(definition);
+    this.metric = new Metric(definition, place, {top: TOP, steps: Math.min(120, Math.round(innerWidth / STEP_WIDTH)), bins: shape.hasShares ? ROWS : null, changed: () => this.show()});
+    const {scale, name} = this.metric;
     this.chip = new StatusChip(definition);
     this.headline = new Headline();
     this.empty = new EmptyState();
@@ -31,6 +32,7 @@ export class Detail {
     this.slices = definition.by && new Slices(this.metric);
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
+    this.heatMap = shape.hasShares && new HeatMap(this.metric);
     this.alarms = [];
     this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
     this.comparisonPanel = new ComparisonPanel(h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true}), () => [definition]);
@@ -60,7 +62,7 @@ export class Detail {
         h("div", {class: "main"},
           h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element, this.comparisonPanel.element,
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
-          this.distribution?.element, this.discoveries?.element,
+          this.distribution?.element, this.heatMap?.element, this.discoveries?.element,
           this.slices?.element,
           this.tables),
         h("div", {class: "aside"},
@@ -74,6 +76,7 @@ export class Detail {
     this.metric.close();
     this.history.close();
     this.discoveries?.close();
+    this.heatMap?.close();
     this.comparisonPanel.show([]);
   }
 
@@ -96,7 +99,7 @@ export class Detail {
     if (!this.element) return; // not built yet
     const {metric} = this;
     const {answer} = metric;
-    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.discoveries]) part?.show(metric);
+    for (const part of [this.headline, this.empty, this.notices, this.policy, this.panel, this.slices, this.distribution, this.heatMap, this.discoveries]) part?.show(metric);
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);

@@ -44,11 +44,12 @@ class Refresher {
 export class Metric {
   /**
    * definition: as /v1/metrics/{name} gives it; place: see place.js; top: how many categories or
-   * coordinates; steps: about how many points the history has; changed: called whenever something is
-   * new; isOnScreen: until onScreen() says otherwise.
+   * coordinates; steps: about how many points the history has; bins: how many a histogram of each
+   * point has, of a distribution; changed: called whenever something is new; isOnScreen: until
+   * onScreen() says otherwise.
    */
-  constructor(definition, place, {top, steps, changed, isOnScreen = true}) {
-    Object.assign(this, {definition, place, top, steps, changed, live: null, answer: null, points: [], labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES});
+  constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true}) {
+    Object.assign(this, {definition, place, top, steps, changed, bins, live: null, answer: null, points: [], edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES});
     this.scale = new Scale(definition.kind, definition.unit);
     this.problems = {answer: null, series: null, slices: null, policy: null};
     this.isOnScreen = isOnScreen;
@@ -263,12 +264,12 @@ export class Metric {
   }
 
   #readPoints(step) {
-    const query = {...this.#query(), step: `${step}s`};
+    const query = {...this.#query(), step: `${step}s`, bins: this.bins};
     return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
   }
 
-  #putSeries({points, categories, coordinates, quantiles}) {
-    Object.assign(this, {points, labels: categories ?? coordinates ?? quantiles ?? null});
+  #putSeries({points, edges, categories, coordinates, quantiles}) {
+    Object.assign(this, {points, edges, labels: categories ?? coordinates ?? quantiles ?? null});
   }
 }
 

@@ -24,6 +24,12 @@ pane = "1h"
 lateness = "1h"
 """
 PEOPLE = 20_000
+OPACITIES = """(canvas) => {
+    const {width, height} = canvas;
+    const {data} = canvas.getContext("2d").getImageData(0, 0, width, height);
+    const of = (column, row) => data[4 * (row * width + column) + 3];
+    return Array.from({length: width}, (_, column) => [of(column, height - 1), of(column, 0)]);
+}"""
 
 
 def test_a_distribution_is_shown_by_its_quantiles(
@@ -50,6 +56,7 @@ def test_a_distribution_is_shown_by_its_quantiles(
         points = httpx.get(f"{site.url}/v1/metrics/latency/series?step=1h").json()
         assert points["quantiles"] == answer["quantiles"]
         assert [point["value"] for point in points["points"]] == [answer["value"]]
+        assert "shares" not in points["points"][0]
 
         scraped = httpx.get(f"{site.url}/metrics").text
         for name, numbers in (("", "value"), ("_lower", "lower"), ("_upper", "upper")):
@@ -65,9 +72,8 @@ def test_a_distribution_is_shown_by_its_quantiles(
         page.get_by_role("heading", name="Quantiles").wait_for()
         page.get_by_text("20", exact=True).first.wait_for()
 
-        panel = page.get_by_role("region", name="Distribution").or_(
-            page.locator("section.panel", has=page.get_by_role("heading", name="Distribution"))
-        )
+        heading = page.get_by_role("heading", name="Distribution")
+        panel = page.locator("section.panel", has=heading)
         chart = panel.get_by_role("group")
         chart.wait_for()
         expect(panel).to_contain_text("the band holds for all values at once")
@@ -89,4 +95,23 @@ def test_a_distribution_is_shown_by_its_quantiles(
         assert box is not None
         page.mouse.move(box["x"] + box["width"] - 1, box["y"] + 20)
         expect(panel.locator("#cdf-readout")).to_contain_text("Below 100\u00a0ms: 100\u00a0%")
-        page.screenshot(path="/tmp/cdf.png", full_page=True)
+
+        map_of_hours = page.get_by_role("group", name="how values are spread")
+        assert not map_of_hours.is_visible(), "one hour is no course of time"
+        site.report("latency", values / 4, epsilons, "2013-01-01T11:00", 2)
+        map_of_hours.wait_for()
+        drawn = httpx.get(f"{site.url}/v1/metrics/latency/series?step=1h&bins=4").json()
+        assert drawn["edges"] == [0, 25, 50, 75, 100]
+        early, late = (point["shares"] for point in drawn["points"])
+        assert early == pytest.approx([0.31, 0.31, 0.31, 0.06], abs=0.1)
+        assert late == pytest.approx([1, 0, 0, 0], abs=0.1)
+        assert sum(late) == pytest.approx(1)
+        map_of_hours.focus()
+        for key in ("End", *["ArrowDown"] * 20):
+            map_of_hours.press(key)
+        expect(page.locator("#heat-readout")).to_contain_text(
+            "11:00 \u2013 12:00: 0\u00a0ms to 5\u00a0ms: 2"
+        )
+        expect(page.locator("#heat-readout")).to_contain_text("20\u202f000 reports")
+        colours = page.locator(".heat canvas").evaluate(OPACITIES)
+        assert colours[-1] == pytest.approx([255, 0], abs=15), "at 0 ms, at 95 ms, in the last hour"

@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from estimators import rounding
@@ -28,6 +28,7 @@ def test_numbers_are_rounded_as_the_vectors_say(name: str) -> None:
         assert getattr(rounding, name)(*given_) == expected, (name, given_)
 
 
+@example(lower=17179869184.0, wide=6.103515625e-05, share=1.0, places=None)
 @given(
     st.floats(-1e12, 1e12), st.floats(0, 1e12), st.floats(0, 1), st.one_of(st.none(), st.just(3))
 )

@@ -260,6 +260,16 @@ def test_quantiles_are_exported_with_bounds(store: Store) -> None:
     for name in names:
         assert 0 <= found["_lower"][name] <= found[""][name] <= found["_upper"][name] <= 10
     assert not samples(text, "dither_estimate").keys() & {("tall", "")}
+    shares = {n: samples(text, f"dither_share_below{n}") for n in ("_lower", "", "_upper")}
+    edges = [*map(str, range(11)), "+Inf"]
+    assert [[edge for _, edge in each] for each in shares.values()] == [edges] * 3
+    ordered = [shares[name][key] for key in shares[""] for name in ("_lower", "", "_upper")]
+    assert ordered[:3] == [0, 0, 0]
+    assert ordered[-3:] == [1, 1, 1]
+    assert shares[""]["tall", "5"] == pytest.approx(0.5, abs=0.2)
+    for key, share in shares[""].items():
+        assert shares["_lower"][key] <= share <= shares["_upper"][key]
+    assert [*shares[""].values()] == sorted(shares[""].values())
 
 
 def count_slices(store: Store) -> None:
@@ -465,7 +475,8 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     labels = {e.name + suffix.get(e.type, ""): set(e.labels) for e in metric_definitions.ALL}
     for name, family in found.items():
         assert family.samples
-        assert all(set(sample.labels) - {"le"} == labels[name] for sample in family.samples)
+        own = {"le"} if family.type == "histogram" else set()
+        assert all(set(sample.labels) - own == labels[name] for sample in family.samples)
     assert {label for e in metric_definitions.ALL for label in e.labels} == (
         metric_definitions.LABELS.keys() | {"kind", "mechanism", "unit", "levels", "revision"}
     )
