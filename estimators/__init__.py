@@ -6,6 +6,7 @@ from estimators.distribution import DistributionEstimate
 from estimators.errors import DefinitionError, ReportError
 from estimators.estimate import Estimate
 from estimators.exact.randomness import SeededBits
+from estimators.metrics.denial import DenyRule
 from estimators.metrics.loading import define, load_metrics
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
@@ -15,6 +16,7 @@ from estimators.metrics.trusted import TrustedMetric
 __all__ = [
     "Comparison",
     "DefinitionError",
+    "DenyRule",
     "Discovery",
     "DistributionEstimate",
     "Estimate",

@@ -142,7 +142,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     may have, the default first. `range` belongs to means, minimum and maximum, and `rounds`,
     `split`, `beta` and `critical` to these two: devices answer the round that is open at
     `/v1/metrics/NAME/round`.
-    `categories` belongs to frequencies, with `watch` where they are "open"; `coordinates` and
+    `categories` belongs to frequencies, with `watch` where they are "open", and `deny`, a rule for
+    strings in whose place devices report "other"; `coordinates` and
     `radius` to vector means. `bins`, `scale` and `edges` say what the bins of a distribution are,
     and `constants` how its reports are drawn. `domain` has the keys of a kind that another
     distribution brought.
@@ -176,6 +177,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     critical: str | UnsetType = UNSET
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
+    deny: dict[str, Any] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     radius: float | UnsetType = UNSET
     bins: int | UnsetType = UNSET

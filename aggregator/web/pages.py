@@ -29,7 +29,7 @@ CONTENT_TYPES = {
     "md": "text/plain; charset=utf-8",
 }
 PAGES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZERS = ("dither.js", "definition.js")
+RANDOMIZERS = ("dither.js", "definition.js", "deny.js")
 HEADERS = {
     **PROTECTIVE,
     "Content-Security-Policy": "; ".join(

@@ -17,6 +17,7 @@ from estimators.discovery.string_code import StringCode, as_words, normal_form
 from estimators.errors import meant
 from estimators.estimate import Estimate
 from estimators.exact.randomness import Words
+from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import Domain, Keys, numbered
 
 CODES = ("preset", "examples", "code")
@@ -32,7 +33,8 @@ class Categories(Domain):
     """One of k categories, by name or by index.
 
     `categories` are their names, or k for "0" to "k - 1". ``"open"`` gives a :class:`Vocabulary`,
-    with `discover` a :class:`CodedVocabulary`, which `preset`, `examples` and `code` are for.
+    with `discover` a :class:`CodedVocabulary`, which `preset`, `examples` and `code` are for. Of
+    these two, `deny` says what devices do not report: :class:`estimators.metrics.denial.DenyRule`.
     """
 
     names: ClassVar[str] = "categories"
@@ -45,6 +47,7 @@ class Categories(Domain):
     preset: str | None = None
     examples: Sequence[str] | None = None
     code: str | None = None
+    deny: Mapping[str, Any] | None = None
     unit = ends = (0.0, 1.0)
 
     @classmethod
@@ -67,6 +70,8 @@ class Categories(Domain):
             self.refuse("watch", f"no watch unless categories = {OPEN!r}")
         if self.discover:
             self.refuse("discover", f"no discovery unless categories = {OPEN!r}")
+        if self.deny is not None:
+            self.refuse("deny", f"no deny unless categories = {OPEN!r}")
         self._need_no_code()
         if isinstance(given, str):
             self.refuse("categories", f"names, their number, or {OPEN!r}")
@@ -140,16 +145,31 @@ class Vocabulary(Categories):
     """
 
     def __post_init__(self) -> None:
-        """Reject a string that is on watch twice."""
+        """Reject a string that is on watch twice, and a rule that is none."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
         self._need_no_code()
         self.set_labels(self.watch or ())
+        try:
+            self.deny_rule  # noqa: B018
+        except ValueError as error:
+            self.refuse("deny", str(error))
+
+    @functools.cached_property
+    def deny_rule(self) -> DenyRule | None:
+        """What devices do not report; None if they report everything."""
+        return None if self.deny is None else DenyRule.of(self.deny)
 
     @property
     def meaning(self) -> dict[str, Any]:
-        """The open vocabulary; the strings on watch do not affect reports."""
-        return {"categories": OPEN}
+        """The open vocabulary and its deny rule; the strings on watch do not affect reports."""
+        rule = self.deny_rule
+        return {"categories": OPEN} | ({} if rule is None else {"deny": rule.meaning})
+
+    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return strings as devices report them: "other" in place of those that `deny` denies."""
+        rule = self.deny_rule
+        return values if rule is None else without_denied(values, [rule])[0]
 
     @property
     def opposite(self) -> tuple[str, str]:
@@ -214,7 +234,7 @@ class CodedVocabulary(Vocabulary):
     @property
     def meaning(self) -> dict[str, Any]:
         """The open vocabulary and its code."""
-        return {"categories": OPEN, "discover": self.string_code.digest}
+        return super().meaning | {"discover": self.string_code.digest}
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -96,6 +96,10 @@ class Domain(ABC):
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
+    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return what a device randomizes for values; only vocabularies replace some."""
+        return values
+
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values as a device reports them: within the domain, in the metric's unit."""
         offset, scale = self.unit
@@ -194,6 +198,10 @@ class Interval(Domain):
         """The two ends, the higher one first."""
         low, high = self.range
         return high, low
+
+    def reported(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return what a device randomizes for values; only vocabularies replace some."""
+        return values
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the interval."""

@@ -28,7 +28,8 @@ class ReportedMetric(Metric):
         ----------
         values : array_like, shape (n,); (n, dimension) for a vector mean
             Numbers for a mean (clipped to the range); vectors for a vector mean (shortened to the
-            radius); category names or indices for a frequency, strings for an open vocabulary.
+            radius); category names or indices for a frequency, strings for an open vocabulary,
+            of which "other" is reported in place of those that the definition denies.
         level : array_like of int, shape (n,)
             Indices into the metric's levels, from :meth:`level_of`.
         bits : Bits, optional
@@ -57,7 +58,9 @@ class ReportedMetric(Metric):
         size = max(1, BLOCK // (self.dimension or 1))
         blocks = [slice(i, i + size) for i in range(0, max(1, levels.size), size)]
         reports = [
-            self.randomizer.randomize(self.domain.to_unit(held[b]), levels[b], source)
+            self.randomizer.randomize(
+                self.domain.to_unit(self.domain.reported(held[b])), levels[b], source
+            )
             for b in blocks
         ]
         return reports[0] if len(reports) == 1 else np.concatenate(reports)

@@ -67,7 +67,8 @@ export function canonicalForm(definition) {
   if (definition.edges !== undefined) meaning.edges = listOf(definition.edges, float);
   if (definition.bins !== undefined) meaning.bins = whole(definition.bins);
   if (definition.scale !== undefined) meaning.scale = quoted(definition.scale);
-  if (definition.constants !== undefined) meaning.constants = integers(definition.constants);
+  if (definition.constants !== undefined) meaning.constants = written(definition.constants);
+  if (definition.deny !== undefined) meaning.deny = written(definition.deny);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);
   }
@@ -97,10 +98,10 @@ function object(entries) {
   return `{${keys.map((key) => `${quoted(key)}:${entries[key]}`).join(",")}}`;
 }
 
-/** @param {unknown} list @param {(element: unknown) => string} written */
-function listOf(list, written) {
+/** @param {unknown} list @param {(element: unknown) => string} write */
+function listOf(list, write) {
   if (!Array.isArray(list)) throw new TypeError(`${String(list)}: expected a list`);
-  return `[${list.map((element) => written(element)).join(",")}]`;
+  return `[${list.map((element) => write(element)).join(",")}]`;
 }
 
 /** @param {unknown} text */
@@ -118,11 +119,11 @@ function whole(number) {
   return String(number);
 }
 
-/** Integers in lists and objects. @param {unknown} value @returns {string} */
-function integers(value) {
-  if (Array.isArray(value)) return listOf(value, integers);
-  if (typeof value !== "object" || value === null) return whole(value);
-  return object(Object.fromEntries(Object.entries(value).map(([k, v]) => [k, integers(v)])));
+/** Integers and strings in lists and objects. @param {unknown} value @returns {string} */
+function written(value) {
+  if (Array.isArray(value)) return listOf(value, written);
+  if (typeof value !== "object" || value === null) return option(value);
+  return object(Object.fromEntries(Object.entries(value).map(([k, v]) => [k, written(v)])));
 }
 
 /** @param {unknown} value */

@@ -12,14 +12,16 @@
  * definition names levels, categories and bins, and cannot make a report less private than the
  * level that it says. The arithmetic, and the order in which random words are used, are those of
  * the Python package `estimators`. What a definition allows to be asked is found out in
- * `definition.js`, which this module needs beside it.
+ * `definition.js`, and what is not reported in `deny.js`; this module needs both beside it.
  *
  * @module dither
  */
 
 import { checkLevels, checkRevision, checkSearch, coarsen, couldAsk } from "./definition.js";
+import { withoutDenied } from "./deny.js";
 
 export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
+export { denyRule } from "./deny.js";
 
 /**
  * What `GET /v1/metrics/NAME` answers; other keys are not looked at.
@@ -42,6 +44,8 @@ export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
  * @property {number} [beta]
  * @property {string} [critical]
  * @property {string[] | number | string} [categories] Of a frequency: names, or their number.
+ * @property {import("./deny.js").Rule} [deny] Of open categories: in place of which strings "other"
+ *   is reported.
  * @property {object} [options]
  * @property {string} [trust]
  * @property {boolean} [memoized]
@@ -72,6 +76,8 @@ export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
  * @typedef {object} Randomized
  * @property {number} level Index into the definition's levels.
  * @property {Uint8Array} report The bytes of the report, as they travel.
+ * @property {boolean} [denied] Whether "other" was reported in place of a denied string. This stays
+ *   here: it is not randomized.
  */
 
 const WORD = 1n << 64n;
@@ -562,15 +568,19 @@ export function levelOf(definition, epsilon) {
  *   index for a frequency.
  * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
  * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
+ * @param {import("./deny.js").Deny} [deny] For strings, the page's own rule, beside that of the
+ *   definition: for which of them "other" is reported.
  * @returns {Randomized}
  * @throws {TypeError | RangeError} If the mechanism, the value or the epsilon cannot be used.
  */
-export function randomize(definition, value, epsilon, bits = systemBits) {
+export function randomize(definition, value, epsilon, bits = systemBits, deny = undefined) {
   if (definition.rounds !== undefined) {
     throw new TypeError(`${definition.name} is asked in rounds: use answer`);
   }
   const level = levelOf(definition, epsilon);
-  return { level, report: mechanismOf(definition).randomize(value, level, bits) };
+  const reported = withoutDenied(definition, value, deny);
+  const bytes = mechanismOf(definition).randomize(reported.value, level, bits);
+  return { level, report: bytes, denied: reported.denied };
 }
 
 /**
@@ -895,14 +905,16 @@ function wait(milliseconds, signal) {
  * @param {Definition} definition From `GET /v1/metrics/NAME`.
  * @param {number | string | (number | string)[]} values
  * @param {number | number[]} epsilons One for all values, or one for each.
- * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>}} [options] When
- *   it happened, now by default; public properties of this device, as for `encodeBatch`.
- * @returns {Promise<{batch_id: string, reports: number}>}
+ * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>,
+ *   deny?: import("./deny.js").Deny}} [options] When it happened, now by default; public properties
+ *   of this device, as for `encodeBatch`; the page's own rule, as for `randomize`.
+ * @returns {Promise<{batch_id: string, reports: number, denied?: number}>} The server's answer
+ *   and, with a rule, how many values were denied, which the server does not know.
  * @throws {TypeError | RangeError} If a value or an epsilon cannot be used; nothing was reported.
  * @throws {DeliveryError} If it is not known that Kafka has the batch; `post` sends it again.
  */
 export async function report(url, definition, values, epsilons, options = {}) {
-  const { time, attributes = {}, ...posting } = options;
+  const { time, attributes = {}, deny, ...posting } = options;
   const all = Array.isArray(values) ? values : [values];
   if (all.length === 0) throw new RangeError(`no values of ${definition.name}: nothing to report`);
   if (Array.isArray(epsilons) && epsilons.length !== all.length) {
@@ -910,7 +922,7 @@ export async function report(url, definition, values, epsilons, options = {}) {
   }
   coarsen(definition, attributes); // what cannot be sent is not randomized
   const randomized = all.map((value, i) =>
-    randomize(definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons),
+    randomize(definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons, systemBits, deny),
   );
   const body = encodeBatch(
     definition,
@@ -918,5 +930,7 @@ export async function report(url, definition, values, epsilons, options = {}) {
     randomized.map(({ report: bytes }) => bytes),
     { time, attributes },
   );
-  return post(url, body, posting);
+  const answered = await post(url, body, posting);
+  if (deny === undefined && definition.deny === undefined) return answered;
+  return { ...answered, denied: randomized.filter(({ denied }) => denied).length };
 }

@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
+from estimators.metrics.categories import OPEN, Vocabulary
+from estimators.metrics.denial import Deny
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -47,6 +49,23 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
             f"value {odd!r} of {metric.name!r}: expected a number; leave out what was not measured"
         )
     return values.reshape(-1)
+
+
+def rules_of(metric: Metric, own: Deny | None) -> tuple[Deny, ...]:
+    """Return what decides which strings are not reported: the application's rule, the metric's.
+
+    Raises
+    ------
+    ValueError
+        If the application has a rule, and the metric is not one of strings.
+    """
+    domain = metric.domain
+    if own is not None and not isinstance(domain, Vocabulary):
+        raise ValueError(
+            f"deny for {metric.name!r}: expected a metric of strings, with categories = {OPEN!r}"
+        )
+    rules = (own, domain.deny_rule if isinstance(domain, Vocabulary) else None)
+    return tuple(rule for rule in rules if rule is not None)
 
 
 def randomized(

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
 from estimators.metrics.attributes import MOST_BYTES, leaving
+from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
 from producers.device.panes import Columns, PaneBuffer
-from producers.device.randomizing import randomized, values_of
+from producers.device.randomizing import randomized, rules_of, values_of
 from producers.device.times import Times, event_times
 from producers.kafka.closing import Closing
 from producers.kafka.connection import Connection
@@ -64,6 +65,13 @@ class Reporter(Closing):
         Public properties of the device, by which a metric may sum its reports (`by`). Only those
         leave that the metric uses, and a value that it does not declare leaves as "other". Nothing
         protects them: see docs/privacy.md.
+    deny : callable, optional
+        For a metric of strings, the application's own rule: it is called with each string, in
+        Unicode's normal form C, and returns whether it must not be reported, as a
+        :class:`estimators.DenyRule` does. It comes in addition to the definition's `deny`, which a
+        server may change; nothing that a server sends switches it off. For a string that one of
+        them denies, "other" is reported in the same way as any string. If it raises, nothing is
+        reported.
     trusted : bool
         Needed for a metric with ``trust = "central"``: **the collector may see true values**. The
         application decides this, not a definition that somebody sent.
@@ -78,6 +86,9 @@ class Reporter(Closing):
     ----------
     delivered : Delivered
         Reports, batches and bytes that Kafka has acknowledged.
+    denied : int
+        How many values were reported as "other", because a rule denies them. The application
+        decides what becomes of the number: it is not randomized, and is sent nowhere.
 
     Raises
     ------
@@ -107,6 +118,7 @@ class Reporter(Closing):
         batch_age: float = 1.0,
         key: bytes | None = None,
         attributes: Mapping[str, str] | None = None,
+        deny: Deny | None = None,
         trusted: bool = False,
         bits: Bits | None = None,
         clock: Callable[[], float] = clocks.time,
@@ -118,6 +130,7 @@ class Reporter(Closing):
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.metric, self.topic, self.bits = metric, topic, bits
         self._attributes = leaving(metric.slicing, attributes)
+        self._rules, self.denied = rules_of(metric, deny), 0
         if metric.sends_true_values and not trusted:
             raise ValueError(
                 f"metric {metric.name!r} has trusted collection: true values, not randomized, "
@@ -219,6 +232,9 @@ class Reporter(Closing):
             )
         own = self._attributes if attributes is None else leaving(metric.slicing, attributes)
         times = event_times(time, len(values), self._clock())
+        denied = 0
+        if self._rules:
+            values, denied = without_denied(values, self._rules)
         level = metric.level_of(demanded)
         if level.ndim == 0:
             level = np.full(len(values), level)
@@ -232,6 +248,7 @@ class Reporter(Closing):
             return
         with self._lock:
             self._check_open()
+            self.denied += denied
             full = self._waiting.add(Columns(level, reports, times, own), self._timer())
             self._seal(full)
         self._outbox.send()

@@ -141,11 +141,11 @@ class _Indices:
 
 class _Strings:
     def __init__(self, metric: Metric) -> None:
-        self.labels = metric.labels
+        self.labels, self.domain = metric.labels, metric.domain
         self.counts: Counter[str] = Counter()
 
     def add(self, values: NDArray[Any]) -> None:
-        self.counts.update(values.tolist())
+        self.counts.update(self.domain.reported(values).tolist())
 
     def mean(self, reports: int) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         labels = self.labels

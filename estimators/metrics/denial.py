@@ -1,0 +1,204 @@
+"""Deny rules: strings that a device does not report, but another, public string in their place.
+
+A rule is a function of the string alone, and comes before the randomizer. So a report stays as
+private as its level says, whatever the rule is: nobody can tell a denied string from another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from estimators.errors import nearest, readable
+from estimators.metrics.attributes import OTHER
+
+Deny = Callable[[str], bool]
+"""Whether a string, in Unicode's normal form C, is not to be reported."""
+MOST = 1_000
+"""Patterns, and strings, of a rule."""
+LONGEST_PATTERN = 200
+LONGEST_LENGTH = 2**20
+_LOWER = str.maketrans({chr(c): chr(c + 32) for c in range(ord("A"), ord("Z") + 1)})
+_EMAIL = re.compile(r"[^ @]@[^ @]*\.[^ @.0-9]")
+_DIGITS = re.compile(r"[0-9](?:[ ./()+-]{0,2}[0-9]){8}")
+_QUERY = re.compile(r"\?[^ ]|#[^ #]*=")
+_GROUPS = re.compile(r"[0-9]+(?:[ .-][0-9]+)*")
+_CARD_LENGTHS = range(13, 20)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DenyRule:
+    """A rule that Python and the module for browsers evaluate alike, in linear time.
+
+    It looks at a string's normal form C; capital letters A to Z count as small ones. A string is
+    denied if one of these says so:
+
+    Parameters
+    ----------
+    longer_than : int, optional
+        Strings with more characters (code points).
+    presets : sequence of str
+        Names of :data:`PRESETS`.
+    patterns : sequence of str
+        The whole string matches one: ``*`` stands for any characters, ``?`` for one. Up to 1,000,
+        each of at most 200 characters.
+    strings : sequence of str
+        These strings, up to 1,000. They are published with the definition.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing in it, or something is out of range.
+
+    Examples
+    --------
+    >>> rule = DenyRule(longer_than=40, presets=["email"], patterns=["/users/*"])
+    >>> [rule(text) for text in ("/home", "/Users/17", "ann@example.org", "x" * 41)]
+    [False, True, True, True]
+    """
+
+    longer_than: int | None = None
+    presets: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    strings: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Check the rule."""
+        if not self.meaning:
+            raise ValueError(f"one or more of {', '.join(_KEYS)}")
+        if self.longer_than is not None and not 0 <= self.longer_than <= LONGEST_LENGTH:
+            raise ValueError(f"longer_than: 0 to {LONGEST_LENGTH} characters")
+        for name in self.presets:
+            if name not in PRESETS:
+                raise ValueError(f"presets: {nearest(name, PRESETS)}")
+        for key in ("patterns", "strings"):
+            if len(getattr(self, key)) > MOST:
+                raise ValueError(f"{key}: at most {MOST}")
+        if any(not 1 <= len(pattern) <= LONGEST_PATTERN for pattern in self.patterns):
+            raise ValueError(f"patterns: each of 1 to {LONGEST_PATTERN} characters")
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> DenyRule:
+        """Return the rule of a table of a definition.
+
+        Raises
+        ------
+        ValueError
+            With what was expected.
+        """
+        for key in table:
+            if key not in _KEYS:
+                raise ValueError(f"a known key: {nearest(key, _KEYS)}")
+        try:
+            return msgspec.convert(dict(table), cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(readable(error)) from None
+
+    @property
+    def meaning(self) -> dict[str, Any]:
+        """The rule's part of the canonical form of a definition: what it has, as for JSON."""
+        lists = {key: list(getattr(self, key)) for key in _KEYS[1:]}
+        longest = {} if self.longer_than is None else {"longer_than": self.longer_than}
+        return longest | {key: value for key, value in lists.items() if value}
+
+    @functools.cached_property
+    def _folded(self) -> tuple[frozenset[str], list[re.Pattern[str]]]:
+        """The strings, and what matches a pattern without going back."""
+        globs = [fnmatch.translate(folded(each).replace("[", "[[]")) for each in self.patterns]
+        return frozenset(map(folded, self.strings)), [re.compile(glob) for glob in globs]
+
+    def __call__(self, text: str) -> bool:
+        """Return whether a string is denied."""
+        given = folded(text)
+        if self.longer_than is not None and len(given) > self.longer_than:
+            return True
+        strings, globs = self._folded
+        return (
+            given in strings
+            or any(PRESETS[name](given) for name in self.presets)
+            or any(glob.match(given) for glob in globs)
+        )
+
+
+_KEYS = tuple(field.name for field in dataclasses.fields(DenyRule))
+
+
+def folded(text: str) -> str:
+    """Return a string's normal form C, with small letters for the capital ones A to Z."""
+    return unicodedata.normalize("NFC", text).translate(_LOWER)
+
+
+def _has_email(text: str) -> bool:
+    return _EMAIL.search(text.replace("%40", "@")) is not None
+
+
+def _has_card(text: str) -> bool:
+    """Return whether there are 13 to 19 digits with a card's check digit (Luhn), in whole groups.
+
+    A single space, dot or hyphen may be between two groups.
+    """
+    for run in _GROUPS.findall(text):
+        groups = re.split("[ .-]", run)
+        for first in range(len(groups)):
+            digits = ""
+            for group in groups[first:]:
+                digits += group
+                if len(digits) > _CARD_LENGTHS[-1]:
+                    break
+                if len(digits) in _CARD_LENGTHS and _is_card(digits):
+                    return True
+    return False
+
+
+def _is_card(digits: str) -> bool:
+    total = 0
+    for place, digit in enumerate(reversed(digits)):
+        doubled = int(digit) * (1 + place % 2)
+        total += doubled - 9 * (doubled > 9)
+    return total % 10 == 0
+
+
+PRESETS: Mapping[str, Deny] = {
+    "email": _has_email,
+    "card": _has_card,
+    "digits": lambda text: _DIGITS.search(text) is not None,
+    "query": lambda text: _QUERY.search(text) is not None,
+}
+"""E-mail addresses; numbers of payment cards; 9 or more digits, with at most two of ``./()+-`` and
+space between two; addresses of pages with a query, or values in their fragment."""
+
+
+def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
+    """Return strings with "other" in place of those that a rule denies, and how many there are.
+
+    Parameters
+    ----------
+    values : ndarray of str or object, shape (n,)
+        What is no string stays as it is.
+    rules : iterable of callable
+
+    Examples
+    --------
+    >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
+    (array(['/home', 'other'], dtype=object), 1)
+    """
+    found, used = values.astype(object), tuple(rules)
+    denied = 0
+    for index, text in enumerate(found.tolist()):
+        if isinstance(text, str) and _is_denied(text, used):
+            found[index] = OTHER
+            denied += 1
+    return found, denied
+
+
+def _is_denied(text: str, rules: tuple[Deny, ...]) -> bool:
+    normal = unicodedata.normalize("NFC", text)
+    return any(rule(normal) for rule in rules)
