@@ -16,7 +16,7 @@ from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
 from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN, CodedVocabulary
 from estimators.shapes import Shape
 
 FABRICATED_SHARE = 0.01
@@ -143,7 +143,8 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     `split`, `beta` and `critical` to these two: devices answer the round that is open at
     `/v1/metrics/NAME/round`.
     `categories` belongs to frequencies, with `watch` where they are "open", and `deny`, a rule for
-    strings in whose place devices report "other"; `coordinates` and
+    strings in whose place devices report "other", and `code`, how strings become bits where they
+    are discovered; `coordinates` and
     `radius` to vector means. `bins`, `scale` and `edges` say what the bins of a distribution are,
     and `constants` how its reports are drawn. `domain` has the keys of a kind that another
     distribution brought.
@@ -178,6 +179,7 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True):
     categories: list[str] | Literal["open"] | UnsetType = UNSET
     watch: list[str] | UnsetType = UNSET
     deny: dict[str, Any] | UnsetType = UNSET
+    code: dict[str, Any] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
     radius: float | UnsetType = UNSET
     bins: int | UnsetType = UNSET
@@ -379,11 +381,20 @@ def definition(metric: Metric, policy: str | None = None) -> Definition:
         watch=list(metric.labels) if metric.categories == OPEN else UNSET,
         quantiles=[*map(float, metric.labels)] if metric.domain.names == "quantiles" else UNSET,
         constants=metric.randomizer.public_constants or UNSET,
+        code=_code(metric),
         domain=own or UNSET,
         by=list(attributes) or UNSET,
         attributes={name: list(values) for name, values in attributes.items()} or UNSET,
         **{key: facts[key] for key in known},
     )
+
+
+def _code(metric: Metric) -> dict[str, Any] | UnsetType:
+    """Return the code of strings: the lengths of its bits, and its tokens."""
+    if not isinstance(metric.domain, CodedVocabulary):
+        return UNSET
+    code: dict[str, Any] = msgspec.json.decode(metric.domain.string_code.canonical)
+    return code
 
 
 def plain(x: Any) -> Numbers:

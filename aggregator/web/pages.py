@@ -29,7 +29,15 @@ CONTENT_TYPES = {
     "md": "text/plain; charset=utf-8",
 }
 PAGES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZERS = ("dither.js", "definition.js", "deny.js")
+RANDOMIZERS = (
+    "dither.js",
+    "definition.js",
+    "deny.js",
+    "geometry.js",
+    "prefix_tree.js",
+    "sampling.js",
+    "string_code.js",
+)
 HEADERS = {
     **PROTECTIVE,
     "Content-Security-Policy": "; ".join(

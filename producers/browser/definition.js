@@ -68,6 +68,7 @@ export function canonicalForm(definition) {
   if (definition.bins !== undefined) meaning.bins = whole(definition.bins);
   if (definition.scale !== undefined) meaning.scale = quoted(definition.scale);
   if (definition.constants !== undefined) meaning.constants = written(definition.constants);
+  if (definition.code !== undefined) meaning.discover = quoted(digestOf(written(definition.code)));
   if (definition.deny !== undefined) meaning.deny = written(definition.deny);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);
@@ -164,7 +165,12 @@ function float(number) {
  * @returns {string}
  */
 export function fingerprintOf(definition) {
-  const words = sha256(new TextEncoder().encode(canonicalForm(definition)));
+  return digestOf(canonicalForm(definition));
+}
+
+/** The SHA-256 of a text, as 64 hexadecimal digits. @param {string} text */
+function digestOf(text) {
+  const words = sha256(new TextEncoder().encode(text));
   return Array.from(words, (word) => word.toString(16).padStart(8, "0")).join("");
 }
 

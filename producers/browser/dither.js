@@ -6,22 +6,30 @@
  *     const definition = await (await fetch("/v1/metrics/late")).json();
  *     await report("/v1/reports", definition, 1, 0.5);
  *
- * The mechanisms are `randomized_response`, `rappor`, `hadamard_response` and `dyadic_hadamard`.
+ * The mechanisms are `randomized_response`, `rappor`, `hadamard_response`, `dyadic_hadamard` and
+ * `prefix_tree`.
  * Randomness is the browser's cryptographic generator, compared with integer thresholds that are
  * computed here, in exact arithmetic, from epsilon and the number of symbols alone: a server's
  * definition names levels, categories and bins, and cannot make a report less private than the
  * level that it says. The arithmetic, and the order in which random words are used, are those of
  * the Python package `estimators`. What a definition allows to be asked is found out in
- * `definition.js`, and what is not reported in `deny.js`; this module needs both beside it.
+ * `definition.js`, and what is not reported in `deny.js`; this module needs all files of its folder
+ * beside it.
  *
  * @module dither
  */
 
 import { checkLevels, checkRevision, checkSearch, coarsen, couldAsk } from "./definition.js";
 import { withoutDenied } from "./deny.js";
+import { prefixTree } from "./prefix_tree.js";
+import {
+  bernoulli, bitLength, blockCount, ceilDiv, isOdd, keepThreshold, littleEndian, missThreshold,
+  roundUp, symbolWidth, systemBits, uniformBelow,
+} from "./sampling.js";
 
 export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
 export { denyRule } from "./deny.js";
+export { blockCount, missThreshold, systemBits } from "./sampling.js";
 
 /**
  * What `GET /v1/metrics/NAME` answers; other keys are not looked at.
@@ -44,6 +52,7 @@ export { denyRule } from "./deny.js";
  * @property {number} [beta]
  * @property {string} [critical]
  * @property {string[] | number | string} [categories] Of a frequency: names, or their number.
+ * @property {import("./string_code.js").Code} [code] Of `prefix_tree`: how strings become bits.
  * @property {import("./deny.js").Rule} [deny] Of open categories: in place of which strings "other"
  *   is reported.
  * @property {object} [options]
@@ -65,12 +74,7 @@ export { denyRule } from "./deny.js";
  * @property {number | null} threshold Null once all rounds are decided.
  */
 
-/**
- * A source of independent uniform 64-bit words.
- *
- * @typedef {object} Bits
- * @property {(count: number) => BigUint64Array} integers
- */
+/** @typedef {import("./sampling.js").Bits} Bits */
 
 /**
  * @typedef {object} Randomized
@@ -80,184 +84,10 @@ export { denyRule } from "./deny.js";
  *   here: it is not randomized.
  */
 
-const WORD = 1n << 64n;
-const MAX_NARROW = 2n ** 24n;
-const LOW_56 = (1n << 56n) - 1n;
-const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
-const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
 const BATCH_ID_BYTES = 16;
 const GRAIN = 2 ** 16; // probabilities of depths are multiples of its inverse
 const MOST_BINS = 4096;
 const MOST_BLOCK_BITS = 7;
-
-/** @type {Bits} The browser's cryptographic generator. */
-export const systemBits = {
-  integers(count) {
-    const words = new BigUint64Array(count);
-    for (let start = 0; start < count; start += RANDOM_WORDS) {
-      crypto.getRandomValues(words.subarray(start, start + RANDOM_WORDS));
-    }
-    return words;
-  },
-};
-
-// -- Exact thresholds: integers only, rounded towards privacy ------------------------------------
-
-/** @param {bigint} x @returns {number} */
-function bitLength(x) {
-  return x === 0n ? 0 : x.toString(2).length;
-}
-
-/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b */
-function ceilDiv(a, b) {
-  return (a + b - 1n) / b;
-}
-
-/**
- * Returns integers around 2^precision e^(numerator / denominator).
- *
- * The Taylor series of e^y, y at most 1/2, in fixed point, then as many squarings as there were
- * halvings; every step is rounded down for the lower and up for the upper end.
- *
- * @param {bigint} numerator At least 0.
- * @param {bigint} denominator
- * @param {bigint} precision
- * @returns {[bigint, bigint]}
- */
-function expBounds(numerator, denominator, precision) {
-  const one = 1n << precision;
-  if (numerator === 0n) return [one, one];
-  const halvings = bitLength((2n * numerator) / denominator);
-  const divisor = denominator << BigInt(halvings);
-  let [lower, upper, lowTerm, highTerm] = [one, one, one, one];
-  for (let step = 1n; highTerm > 1n; step += 1n) {
-    lowTerm = (lowTerm * numerator) / (divisor * step);
-    highTerm = ceilDiv(highTerm * numerator, divisor * step);
-    lower += lowTerm;
-    upper += highTerm;
-  }
-  upper += 2n * highTerm;
-  for (let i = 0; i < halvings; i += 1) {
-    lower = (lower * lower) >> precision;
-    upper = ceilDiv(upper * upper, one);
-  }
-  return [lower, upper];
-}
-
-/**
- * Returns f(e^x) exactly, for a monotone f to integers, which takes e^x as a fraction: on an
- * interval around e^x that is narrowed until both of its ends agree.
- *
- * @param {bigint} numerator
- * @param {bigint} denominator
- * @param {(numerator: bigint, denominator: bigint) => bigint} f
- * @returns {bigint}
- */
-function atExp(numerator, denominator, f) {
-  for (let precision = 128n; ; precision *= 2n) {
-    const one = 1n << precision;
-    const [low, high] = expBounds(numerator, denominator, precision).map((end) => f(end, one));
-    if (low === high) return low;
-  }
-}
-
-/**
- * Returns T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T misses.
- *
- * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
- * the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most e^epsilon.
- *
- * @param {number} epsilon Above 0, with at most 4 decimal digits.
- * @param {bigint} [inside]
- * @param {bigint} [outside]
- * @param {bigint} [parts] The threshold is that of epsilon / parts.
- * @returns {bigint}
- */
-export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
-  const units = Math.round(epsilon * LEVEL_UNITS);
-  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
-    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
-  }
-  return atExp(BigInt(units), BigInt(LEVEL_UNITS) * parts, (e, one) =>
-    ceilDiv(WORD * outside * one, inside * e + outside * one),
-  );
-}
-
-/**
- * Returns 2^floor(log2 min(e^epsilon, 2k)): the number of blocks of Hadamard response.
- *
- * @param {number} epsilon
- * @param {number} categories k.
- * @returns {bigint}
- */
-export function blockCount(epsilon, categories) {
-  const most = 2n * BigInt(categories);
-  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
-  return atExp(units, BigInt(LEVEL_UNITS), (e, one) => {
-    const whole = e / one;
-    return 1n << BigInt(bitLength(whole < most ? whole : most) - 1);
-  });
-}
-
-// -- Exact sampling -------------------------------------------------------------------------------
-
-/** The first `count` bytes of uniform words. @param {Bits} bits @param {number} count */
-function uniformBytes(bits, count) {
-  const words = bits.integers(Math.ceil(count / 8));
-  return new Uint8Array(words.buffer, words.byteOffset, count);
-}
-
-/**
- * Draws coins that are true with probability threshold / 2^64, exactly: the first byte of a word
- * decides, unless it ties with the threshold's.
- *
- * @param {Bits} bits
- * @param {bigint} threshold
- * @param {number} count
- * @returns {boolean[]}
- */
-function bernoulli(bits, threshold, count) {
-  const first = Number(threshold >> 56n);
-  const drawn = uniformBytes(bits, count);
-  const coins = Array.from(drawn, (byte) => byte < first);
-  const tied = coins.flatMap((_, i) => (drawn[i] === first ? [i] : []));
-  if (tied.length > 0) {
-    const rest = bits.integers(tied.length);
-    tied.forEach((i, n) => {
-      coins[i] = rest[n] >> 8n < (threshold & LOW_56);
-    });
-  }
-  return coins;
-}
-
-/**
- * Draws a coin that is true with a probability given as a number, within 2^-61; its first byte
- * decides, unless it ties.
- *
- * @param {Bits} bits
- * @param {number} fraction
- */
-function roundUp(bits, fraction) {
-  const scaled = fraction * 2 ** 8;
-  const first = Math.trunc(scaled);
-  const [drawn] = uniformBytes(bits, 1);
-  if (drawn !== first) return drawn < first;
-  return Number(bits.integers(1)[0] >> 11n) < (scaled - first) * 2 ** 53;
-}
-
-/**
- * An integer uniform on [0, bound), by rejection; up to 2^24, of 32 bits of each word.
- *
- * @param {Bits} bits
- * @param {bigint} bound
- */
-function uniformBelow(bits, bound) {
-  const largest = bound > MAX_NARROW ? WORD - 1n : 2n ** 32n - 1n;
-  const limit = (largest / bound) * bound;
-  let drawn = bits.integers(1)[0] & largest;
-  while (drawn >= limit) drawn = bits.integers(1)[0] & largest;
-  return drawn % bound;
-}
 
 // -- The mechanisms -------------------------------------------------------------------------------
 
@@ -380,24 +210,6 @@ function dyadicHadamard(definition) {
 }
 
 /**
- * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word is
- * below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
- * e^epsilon whatever else the definition says.
- *
- * @param {number} epsilon
- * @param {bigint} symbols
- * @returns {bigint}
- */
-function keepThreshold(epsilon, symbols) {
-  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
-  return atExp(
-    units,
-    BigInt(LEVEL_UNITS),
-    (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one),
-  );
-}
-
-/**
  * The edges of a distribution's bins.
  *
  * @param {Definition} definition
@@ -447,25 +259,6 @@ function treeConstants({ name, constants }, level, height) {
   return { blockBits: Number(blockBits), hashBits, depths };
 }
 
-/** Whether a number has an odd number of ones. @param {bigint} x */
-function isOdd(x) {
-  let odd = false;
-  for (let rest = x; rest > 0n; rest &= rest - 1n) odd = !odd;
-  return odd;
-}
-
-/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols */
-function symbolWidth(symbols) {
-  const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
-  if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
-  return width;
-}
-
-/** @param {bigint} value @param {number} width @returns {Uint8Array} */
-function littleEndian(value, width) {
-  return Uint8Array.from({ length: width }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
-}
-
 /** @param {Definition} definition @returns {number} */
 function categoryCount({ name, categories }) {
   const count = Array.isArray(categories) ? categories.length : categories;
@@ -504,6 +297,7 @@ const MECHANISMS = {
   rappor,
   hadamard_response: hadamardResponse,
   dyadic_hadamard: dyadicHadamard,
+  prefix_tree: prefixTree,
 };
 
 /** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
@@ -565,7 +359,7 @@ export function levelOf(definition, epsilon) {
  *
  * @param {Definition} definition
  * @param {number | string} value A number for a mean (clipped to the range); a category's name or
- *   index for a frequency.
+ *   index for a frequency; a string for open categories.
  * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
  * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
  * @param {import("./deny.js").Deny} [deny] For strings, the page's own rule, beside that of the

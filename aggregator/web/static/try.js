@@ -12,6 +12,7 @@ const ATTEMPTS = 2; // a person waits: more are for devices
 const SENDING = 20_000; // milliseconds until a server that says nothing is given up
 const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
 const SHOWN_BITS = 128;
+const LONGEST = 10_000; // characters of a string
 const FINER = 3; // digits beyond the band's, so that one report shows
 
 const root = document.getElementById("try");
@@ -29,7 +30,8 @@ function isSupported(definition) {
 
 /** The least and the largest value of a metric of numbers. */
 const endsOf = ({range, edges}) => range ?? (edges && [edges[0], edges.at(-1)]);
-const anyValue = (definition) => endsOf(definition)?.[0] ?? (Array.isArray(definition.categories) ? definition.categories[0] : 0);
+const isOpen = ({categories}) => categories === "open";
+const anyValue = (definition) => isOpen(definition) ? "" : endsOf(definition)?.[0] ?? (Array.isArray(definition.categories) ? definition.categories[0] : 0);
 
 /** The question, the value and the privacy that its owner demands. */
 class Question {
@@ -57,7 +59,7 @@ class Question {
   #choose() {
     const {definition} = this;
     setText(this.about, definition.description || definition.kind);
-    this.value.replaceChildren(...(endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
+    this.value.replaceChildren(...(isOpen(definition) ? this.#string(definition) : endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
     const middle = definition.levels[Math.floor((definition.levels.length - 1) / 2)];
     this.levels.replaceChildren(h("legend", {class: "hidden"}, "Epsilon"), ...definition.levels.flatMap((epsilon, index) => {
       const input = h("input", {type: "radio", name: "epsilon", id: `level-${index}`, value: String(epsilon), checked: epsilon === middle, onchange: () => this.#explain()});
@@ -76,6 +78,13 @@ class Question {
     const slider = h("input", {type: "range", min: low, max: high, step, value: initial, "aria-label": "Value", oninput: () => { box.value = slider.value; }});
     this.read = () => Number(box.value);
     return [h("label", {for: "value", class: "hidden"}, "Value"), slider, h("span", {class: "with-unit"}, box, unit && h("span", {}, unit))];
+  }
+
+  #string({watch = []}) {
+    const box = h("input", {type: "text", id: "value", maxlength: LONGEST, autocomplete: "off", spellcheck: "false", list: "watched"});
+    this.read = () => box.value;
+    this.nameOf = (text) => text;
+    return [h("label", {for: "value", class: "hidden"}, "Value"), box, h("datalist", {id: "watched"}, watch.map((text) => h("option", {value: text})))];
   }
 
   #categories({categories}) {
@@ -98,8 +107,8 @@ class Question {
     this.button.disabled = true;
     try {
       const value = this.read();
-      const {level, report} = randomize(definition, value, epsilon);
-      const sent = {definition, epsilon, report, own: endsOf(definition) ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
+      const {level, report, denied} = randomize(definition, value, epsilon);
+      const sent = {definition, epsilon, report, denied, own: endsOf(definition) ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
       const [before, time] = await Promise.all([estimateOf(definition), eventTime(definition)]);
       const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now()});
       const outcome = new Outcome(sent, time, before);
@@ -120,13 +129,13 @@ class Question {
 class Outcome {
   constructor(sent, time, before) {
     Object.assign(this, {sent, before, elements: []});
-    const {definition, epsilon, report, own} = sent;
+    const {definition, epsilon, report, own, denied} = sent;
     this.state = h("p", {class: "delivery"}, "Sending …");
     this.move = h("div", {class: "move", hidden: true});
     this.again = h("button", {type: "button", class: "button small", hidden: true}, "Send the same report again");
     this.elements = [
       h("div", {class: "sides"},
-        h("div", {class: "side kept"}, h("h3", {}, "Stays here"), h("p", {class: "own"}, own), h("p", {class: "note"}, "The true value. No request contains it.")),
+        h("div", {class: "side kept"}, h("h3", {}, "Stays here"), h("p", {class: "own"}, own), h("p", {class: "note"}, "The true value. No request contains it.", denied ? " The metric's rule denies it: the report is one of \"other\"." : "")),
         h("div", {class: "side sent"}, h("h3", {}, "Sent"), picture(sent),
           h("p", {class: "note"}, `${report.length} ${report.length === 1 ? "byte" : "bytes"}: `, h("code", {}, hex(report)), `, level ε = ${epsilon}`, time === null ? "" : `, as of ${moment(time / 1000)}, the time of this replay`))),
       this.state, this.again, this.move,
@@ -177,6 +186,16 @@ class Outcome {
     this.move.replaceChildren(h("p", {class: "note"}, `Not counted within ${PATIENCE / 1000} s. Check that a worker runs (dither aggregate) and that the event time is not too late.`));
   }
 
+  /** A string that is not on watch: to ask for it would tell the server what it was. */
+  #unasked(now) {
+    const {definition} = this;
+    this.move.hidden = false;
+    this.move.replaceChildren(
+      h("p", {class: "note"}, `${definition.name} has ${whole(now.reports)} reports. This page does not ask how frequent your string is: the question would tell the server what it was.`),
+      h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
+    announce("The report is counted.");
+  }
+
   #moved(now) {
     const {definition, before, sent} = this;
     const scale = new Scale(definition.kind, definition.unit);
@@ -186,6 +205,7 @@ class Outcome {
       return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports, isShown: answer.status !== "too_few_reports"};
     };
     const [was, is] = [pick(before), pick(now)];
+    if (isOpen(definition) && is.value === null) return this.#unasked(now);
     const digits = is.lower === null ? 2 : scale.digits(is.lower, is.upper) + FINER;
     const column = (title, one) => h("div", {}, h("p", {class: "note"}, title),
       h("p", {class: "moved"}, one?.value === null || !one?.isShown ? "–" : scale.withUnit(one.value, digits)),
@@ -242,7 +262,7 @@ async function start() {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
     const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
     if (!supported.size) {
-      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor or hadamard_response."));
+      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor, hadamard_response, dyadic_hadamard and prefix_tree."));
       return;
     }
     const question = new Question(definitions, supported);

@@ -22,6 +22,9 @@ levels = [4]
 pane = "1h"
 options = {last = 32, rows = 64}
 
+[metrics.tail.deny]
+presets = ["email"]
+
 [metrics.page]
 kind = "frequency"
 mechanism = "count_sketch"
@@ -70,3 +73,18 @@ def test_strings_are_found_when_somebody_asks_and_may_be_watched(
             page.get_by_role("heading", name="Strings on watch or in your query")
         ).to_be_visible()
         page.get_by_role("radio", name="JFK").wait_for()
+
+        page = visitor.open(f"{site.url}/try#metric=tail")
+        sent: list[bytes] = []
+        page.on("request", lambda r: sent.append(r.url.encode() + (r.post_data_buffer or b"")))
+        expect(page.get_by_role("option", name="page (count_sketch: not in the")).to_be_disabled()
+        for text, denied in (("secret é", False), ("ann@example.org", True)):
+            page.get_by_label("Value").fill(text)
+            page.get_by_role("button", name="Randomize and send").click()
+            result = page.get_by_role("region", name="What was sent")
+            expect(result.locator(".kept")).to_contain_text(text)
+            expect(result).to_contain_text("Kafka has the report.")
+            expect(result).to_contain_text("does not ask how frequent your string is")
+            assert ("denies it" in result.locator(".kept").inner_text()) == denied
+        assert len([each for each in sent if b"/v1/reports" in each]) == 2
+        assert not [each for each in sent if b"secret" in each or b"ann" in each]

@@ -10,32 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from playwright.sync_api import Browser, Page, Route
 
 from estimators import LocalMetric, define
 from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms.hadamard_response import block_count
 from producers.wire.batch import encode_batch
+from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.running import served
 
 SITE = "http://device.test/"
 LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
 SEED = 20261121
-
-
-@dataclasses.dataclass
-class Words:
-    """Prepared random words, and how many were used."""
-
-    words: NDArray[np.uint64]
-    used: int = 0
-
-    def integers(self, n: int) -> NDArray[np.uint64]:
-        taken = self.words[self.used : self.used + n].copy()
-        assert taken.size == n, "too few prepared words"
-        self.used += n
-        return taken
 
 
 def binary(low: float = 0, high: float = 1) -> LocalMetric:
@@ -119,20 +105,6 @@ RANDOMIZE = """
 """
 
 
-def awkward_words(
-    generator: np.random.Generator, thresholds: list[int], count: int
-) -> NDArray[np.uint64]:
-    """Return words of which many tie with a threshold's first byte, or are rejected."""
-    words = generator.integers(0, 2**64, count, dtype=np.uint64)
-    view = words.view(np.uint8)
-    first = np.array([threshold >> 56 for threshold in thresholds], dtype=np.uint8)
-    tied = generator.random(view.size) < 0.3
-    view[tied] = generator.choice(first, int(tied.sum()))
-    words[generator.random(count) < 0.1] = 2**64 - 1
-    words[generator.random(count) < 0.05] = 0
-    return words
-
-
 def thresholds_of(metric: LocalMetric) -> list[int]:
     mechanism: Any = metric.randomizer
     if metric.mechanism == "hadamard_response":
@@ -167,7 +139,7 @@ def test_the_same_random_words_give_the_same_bytes(device: Page, metric: LocalMe
         else:
             value = generator.choice([0, size - 1, int(generator.integers(size))]).item()
         longest = 64 + (2 * -(-size // 8) + size if metric.mechanism == "rappor" else 0)
-        words = Words(awkward_words(generator, thresholds, longest))
+        words = PreparedWords(awkward_words(generator, thresholds, longest))
         level = metric.level_of([epsilon])
         report = metric.randomize([value], level, words)
         expected.append([int(level[0]), list(metric.randomizer.encode(report)), words.used])

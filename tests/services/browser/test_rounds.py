@@ -19,8 +19,9 @@ from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from estimators.metrics.loading import read_definition
 from producers.wire.batch import encode_batch
-from tests.services.browser.test_randomizers import Words, device
+from tests.services.browser.test_randomizers import device
 from tests.support.paths import ROOT
+from tests.support.prepared_words import PreparedWords
 from tests.support.running.served import definition, module
 
 __all__ = ["device"]
@@ -76,7 +77,7 @@ def test_the_same_random_words_give_the_same_answers(device: Page, kind: str, sp
     asked, cases, expected = metric(kind, split), [], []
     for value in range(-3, 68):
         level = value % 3
-        words = Words(SeededBits(value + 3).integers(8))
+        words = PreparedWords(SeededBits(value + 3).integers(8))
         answer = asked.search.answer([value], [level], THRESHOLD, words)
         batch = encode_batch(asked, [level], answer, TIME_MS, KEY, 3)
         expected.append([level, int(answer[0]), words.used, list(batch)])

@@ -1,0 +1,110 @@
+/**
+ * The randomizer of `prefix_tree`, as in the Python package: strings are discovered from hashes of
+ * prefixes of their code words, and of whole strings; a report is of one.
+ *
+ * Whatever a definition says, its code and its options are functions of the string alone, and the
+ * thresholds come from epsilon and the geometry, which are both found out here.
+ *
+ * @module prefix_tree
+ */
+
+import { bestGeometry, membersOf, outside } from "./geometry.js";
+import { bernoulli, littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
+import { encoder, mix, stringKey, utf8 } from "./string_code.js";
+
+/** @typedef {import("./dither.js").Definition} Definition */
+
+const LARGEST = 6; // levels above it report at it
+const WIDTH = 128;
+const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels
+const LARGEST_TABLE = 2 ** 24;
+const GOLDEN = 0x9e3779b97f4a7c15n;
+const MASK = (1n << 64n) - 1n;
+
+/**
+ * The mechanism's options, checked.
+ *
+ * @param {Definition} definition
+ * @returns {{depths: number[], rows: number, seed: bigint}}
+ */
+function optionsOf({ name, options = {} }) {
+  const known = { first: 16, last: 64, step: 4, rows: 256, seed: 0, ...options };
+  const { first, last, step, rows, seed } = known;
+  const isTree = first >= 8 && first <= 16 && step >= 1 && step <= 8 && last >= first;
+  const isWhole = Object.values(known).every((number) => Number.isSafeInteger(number));
+  const fits = last <= WIDTH && (last - first) % step === 0 && rows >= 1 && seed >= 0;
+  if (!isTree || !isWhole || !fits) {
+    throw new TypeError(`options of ${name}: expected first, last, step, rows and seed`);
+  }
+  const depths = Array.from({ length: (last - first) / step + 1 }, (_, i) => first + step * i);
+  return { depths, rows, seed: BigInt(seed) };
+}
+
+/** floor(points * word / 2^64). @param {bigint} word @param {number} points */
+function pointOf(word, points) {
+  return Number((word * BigInt(points)) >> 64n);
+}
+
+/**
+ * The hash of the first bits of a code word, up to and with those of a group.
+ *
+ * @param {bigint} bits 128.
+ * @param {number[]} depths
+ * @param {number} group
+ */
+function prefixHash(bits, depths, group) {
+  let [hash, before] = [0n, 0];
+  for (const [index, depth] of depths.slice(0, group + 1).entries()) {
+    const block = (bits >> BigInt(WIDTH - depth)) & ((1n << BigInt(depth - before)) - 1n);
+    hash = mix(hash ^ mix((block + BigInt(index + 1) * GOLDEN) & MASK));
+    before = depth;
+  }
+  return hash;
+}
+
+/**
+ * @param {Definition} definition
+ * @returns {import("./dither.js").Mechanism}
+ * @throws {TypeError} If the definition's code or options are none.
+ */
+export function prefixTree(definition) {
+  const { name, categories, code, levels } = definition;
+  if (categories !== "open") throw new TypeError(`${name}: expected categories "open"`);
+  const { depths, rows, seed } = optionsOf(definition);
+  const encode = encoder(code);
+  const groups = depths.length;
+  const used = levels.map((level) => Math.min(level, LARGEST));
+  const trees = used.map((epsilon) => bestGeometry(epsilon, [2 ** 13, 2 ** 17], 2 ** 15));
+  const sketches = used.map((epsilon) => bestGeometry(epsilon, [128, 2048], 1536));
+  const symbols = levels.map((_, i) => groups * trees[i].points + rows * sketches[i].points);
+  const most = Math.max(...symbols);
+  if (most >= LARGEST_TABLE) throw new TypeError(`options of ${name}: expected fewer rows`);
+  const width = symbolWidth(BigInt(most));
+  const constant = (/** @type {number} */ index) => mix((seed + BigInt(index + 1) * GOLDEN) & MASK);
+  return {
+    width,
+    randomize(value, level, bits) {
+      if (typeof value !== "string") {
+        throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
+      }
+      const data = utf8(value);
+      const drawn = Number(uniformBelow(bits, BigInt(3 * groups)));
+      const isWhole = drawn < groups;
+      const group = isWhole
+        ? Number(uniformBelow(bits, BigInt(rows)))
+        : Math.floor((drawn - groups) / 2);
+      const geometry = (isWhole ? sketches : trees)[level];
+      const { points, size, threshold } = geometry;
+      const own = isWhole
+        ? stringKey(data) ^ constant(TREE_CONSTANTS + level * rows + group)
+        : prefixHash(encode(data), depths, group) ^ constant(level);
+      const [missed] = bernoulli(bits, threshold, 1);
+      const rank = Number(uniformBelow(bits, BigInt(missed ? points - size : size)));
+      const members = membersOf(geometry);
+      const point = missed ? outside(members, rank) : members[rank];
+      const start = isWhole ? groups * trees[level].points : 0;
+      const report = start + group * points + ((point + pointOf(mix(own), points)) % points);
+      return littleEndian(BigInt(report), width);
+    },
+  };
+}

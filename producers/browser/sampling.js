@@ -1,0 +1,226 @@
+/**
+ * Exact thresholds and exact sampling, as in the Python package (`estimators.exact`).
+ *
+ * @module sampling
+ */
+
+/**
+ * A source of independent uniform 64-bit words.
+ *
+ * @typedef {object} Bits
+ * @property {(count: number) => BigUint64Array} integers
+ */
+
+export const WORD = 1n << 64n;
+const MAX_NARROW = 2n ** 24n;
+const LOW_56 = (1n << 56n) - 1n;
+const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
+const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
+
+/** @type {Bits} The browser's cryptographic generator. */
+export const systemBits = {
+  integers(count) {
+    const words = new BigUint64Array(count);
+    for (let start = 0; start < count; start += RANDOM_WORDS) {
+      crypto.getRandomValues(words.subarray(start, start + RANDOM_WORDS));
+    }
+    return words;
+  },
+};
+
+// -- Exact thresholds: integers only, rounded towards privacy ------------------------------------
+
+/** @param {bigint} x @returns {number} */
+export function bitLength(x) {
+  return x === 0n ? 0 : x.toString(2).length;
+}
+
+/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b */
+export function ceilDiv(a, b) {
+  return (a + b - 1n) / b;
+}
+
+/**
+ * Returns integers around 2^precision e^(numerator / denominator).
+ *
+ * The Taylor series of e^y, y at most 1/2, in fixed point, then as many squarings as there were
+ * halvings; every step is rounded down for the lower and up for the upper end.
+ *
+ * @param {bigint} numerator At least 0.
+ * @param {bigint} denominator
+ * @param {bigint} precision
+ * @returns {[bigint, bigint]}
+ */
+function expBounds(numerator, denominator, precision) {
+  const one = 1n << precision;
+  if (numerator === 0n) return [one, one];
+  const halvings = bitLength((2n * numerator) / denominator);
+  const divisor = denominator << BigInt(halvings);
+  let [lower, upper, lowTerm, highTerm] = [one, one, one, one];
+  for (let step = 1n; highTerm > 1n; step += 1n) {
+    lowTerm = (lowTerm * numerator) / (divisor * step);
+    highTerm = ceilDiv(highTerm * numerator, divisor * step);
+    lower += lowTerm;
+    upper += highTerm;
+  }
+  upper += 2n * highTerm;
+  for (let i = 0; i < halvings; i += 1) {
+    lower = (lower * lower) >> precision;
+    upper = ceilDiv(upper * upper, one);
+  }
+  return [lower, upper];
+}
+
+/**
+ * Returns f(e^x) exactly, for a monotone f to integers, which takes e^x as a fraction: on an
+ * interval around e^x that is narrowed until both of its ends agree.
+ *
+ * @param {bigint} numerator
+ * @param {bigint} denominator
+ * @param {(numerator: bigint, denominator: bigint) => bigint} f
+ * @returns {bigint}
+ */
+function atExp(numerator, denominator, f) {
+  for (let precision = 128n; ; precision *= 2n) {
+    const one = 1n << precision;
+    const [low, high] = expBounds(numerator, denominator, precision).map((end) => f(end, one));
+    if (low === high) return low;
+  }
+}
+
+/**
+ * Returns T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T misses.
+ *
+ * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
+ * the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most e^epsilon.
+ *
+ * @param {number} epsilon Above 0, with at most 4 decimal digits.
+ * @param {bigint} [inside]
+ * @param {bigint} [outside]
+ * @param {bigint} [parts] The threshold is that of epsilon / parts.
+ * @returns {bigint}
+ */
+export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
+  const units = Math.round(epsilon * LEVEL_UNITS);
+  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
+    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
+  }
+  return atExp(BigInt(units), BigInt(LEVEL_UNITS) * parts, (e, one) =>
+    ceilDiv(WORD * outside * one, inside * e + outside * one),
+  );
+}
+
+/**
+ * Returns 2^floor(log2 min(e^epsilon, 2k)): the number of blocks of Hadamard response.
+ *
+ * @param {number} epsilon
+ * @param {number} categories k.
+ * @returns {bigint}
+ */
+export function blockCount(epsilon, categories) {
+  const most = 2n * BigInt(categories);
+  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
+  return atExp(units, BigInt(LEVEL_UNITS), (e, one) => {
+    const whole = e / one;
+    return 1n << BigInt(bitLength(whole < most ? whole : most) - 1);
+  });
+}
+
+/**
+ * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word is
+ * below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
+ * e^epsilon whatever else the definition says.
+ *
+ * @param {number} epsilon
+ * @param {bigint} symbols
+ * @returns {bigint}
+ */
+export function keepThreshold(epsilon, symbols) {
+  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
+  return atExp(
+    units,
+    BigInt(LEVEL_UNITS),
+    (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one),
+  );
+}
+
+// -- Exact sampling -------------------------------------------------------------------------------
+
+/** The first `count` bytes of uniform words. @param {Bits} bits @param {number} count */
+function uniformBytes(bits, count) {
+  const words = bits.integers(Math.ceil(count / 8));
+  return new Uint8Array(words.buffer, words.byteOffset, count);
+}
+
+/**
+ * Draws coins that are true with probability threshold / 2^64, exactly: the first byte of a word
+ * decides, unless it ties with the threshold's.
+ *
+ * @param {Bits} bits
+ * @param {bigint} threshold
+ * @param {number} count
+ * @returns {boolean[]}
+ */
+export function bernoulli(bits, threshold, count) {
+  const first = Number(threshold >> 56n);
+  const drawn = uniformBytes(bits, count);
+  const coins = Array.from(drawn, (byte) => byte < first);
+  const tied = coins.flatMap((_, i) => (drawn[i] === first ? [i] : []));
+  if (tied.length > 0) {
+    const rest = bits.integers(tied.length);
+    tied.forEach((i, n) => {
+      coins[i] = rest[n] >> 8n < (threshold & LOW_56);
+    });
+  }
+  return coins;
+}
+
+/**
+ * Draws a coin that is true with a probability given as a number, within 2^-61; its first byte
+ * decides, unless it ties.
+ *
+ * @param {Bits} bits
+ * @param {number} fraction
+ */
+export function roundUp(bits, fraction) {
+  const scaled = fraction * 2 ** 8;
+  const first = Math.trunc(scaled);
+  const [drawn] = uniformBytes(bits, 1);
+  if (drawn !== first) return drawn < first;
+  return Number(bits.integers(1)[0] >> 11n) < (scaled - first) * 2 ** 53;
+}
+
+/**
+ * An integer uniform on [0, bound), by rejection; up to 2^24, of 32 bits of each word.
+ *
+ * @param {Bits} bits
+ * @param {bigint} bound
+ */
+export function uniformBelow(bits, bound) {
+  const largest = bound > MAX_NARROW ? WORD - 1n : 2n ** 32n - 1n;
+  const limit = (largest / bound) * bound;
+  let drawn = bits.integers(1)[0] & largest;
+  while (drawn >= limit) drawn = bits.integers(1)[0] & largest;
+  return drawn % bound;
+}
+
+// -- Reports as bytes ------------------------------------------------------------------------------
+
+/** Whether a number has an odd number of ones. @param {bigint} x */
+export function isOdd(x) {
+  let odd = false;
+  for (let rest = x; rest > 0n; rest &= rest - 1n) odd = !odd;
+  return odd;
+}
+
+/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols */
+export function symbolWidth(symbols) {
+  const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
+  if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
+  return width;
+}
+
+/** @param {bigint} value @param {number} width @returns {Uint8Array} */
+export function littleEndian(value, width) {
+  return Uint8Array.from({ length: width }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
+}
