@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Estimate, Floats
+
+
+def names_of(limits: Sequence[float]) -> tuple[str, ...]:
+    """Return the names of the shares below limits.
+
+    Examples
+    --------
+    >>> names_of([250.0])
+    ('below 250',)
+    """
+    return tuple(f"below {limit:.12g}" for limit in limits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +117,19 @@ class DistributionEstimate(Estimate):
         last = first if self.edges[first] == value else first + 1
         share = float(np.interp(value, self.edges, self.monotone))
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
+
+    def shares_below(self, limits: Sequence[float]) -> Estimate:
+        """Return the shares below some of the edges as numbers: unbiased, with the band's limits.
+
+        Parameters
+        ----------
+        limits : sequence of float
+            Of the edges.
+        """
+        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)}
+        places = np.searchsorted(self.edges, limits)
+        bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
+        return Estimate(**own | bounds | {"value": self.cdf[places], "labels": names_of(limits)})
 
     @property
     def numbers(self) -> QuantileEstimates:

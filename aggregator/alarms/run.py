@@ -11,7 +11,7 @@ import numpy as np
 import structlog
 
 from aggregator.alarms.answers import AlarmRaised, Baseline, Since
-from aggregator.alarms.series import Series, promise, series_of
+from aggregator.alarms.series import Series, promise, series_of, unit_of
 from aggregator.alarms.stored import (
     MOST_RAISED,
     StoredAlarm,
@@ -30,6 +30,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import iso
 from estimators import LocalMetric
 from estimators.alarms import Detector, Step, smallest_shift
+from estimators.comparison.distributions import numbers_of
 from estimators.estimate import Counts
 from estimators.weights import DEFAULT_POLICY
 
@@ -296,10 +297,16 @@ class AlarmRun:
         window = self._read(overview, since_ms, end_ms)
         if window.status == "provisional":
             return None
-        chosen = None if one.category is None else [one.category]
-        found = metric.estimate(
-            _rows(window)[one.group], BETA, DEFAULT_POLICY, "fixed", categories=chosen
+        chosen = None if one.category is None or one.below else [one.category]
+        whole = metric.estimate(
+            _rows(window)[one.group],
+            BETA,
+            DEFAULT_POLICY,
+            "fixed",
+            categories=chosen,
+            simultaneous=not one.below,
         )
+        found = numbers_of(whole, one.below)
         value, lower, upper = (
             plain(np.ravel(x)[0]) for x in (found.value, found.lower, found.upper)
         )
@@ -307,7 +314,7 @@ class AlarmRun:
         return AlarmRaised(
             alarm=definition.name,
             metric=metric.name,
-            unit=metric.unit,
+            unit=unit_of(metric, definition),
             slice=values(one.slice),
             category=msgspec.UNSET if one.category is None else one.category,
             direction=step.direction,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import msgspec
 
@@ -13,6 +14,8 @@ from aggregator.reading.query import Query
 from aggregator.reading.slices.answers import values
 from estimators import LocalMetric
 from estimators.alarms import Detector
+from estimators.comparison.distributions import limits_of
+from estimators.distribution import names_of
 from estimators.estimate import Counts
 
 
@@ -24,6 +27,8 @@ class Series:
     ----------
     slice : mapping
     category : str or None
+    below : tuple of float
+        Of a distribution: the one limit, below which the share is watched.
     baseline : ndarray of int64 or None
         The sums of its baseline.
     detector : Detector or None
@@ -36,6 +41,7 @@ class Series:
     slice: Slice
     category: str | None
     index: int | None
+    below: tuple[float, ...] = ()
     baseline: Counts | None = None
     detector: Detector | None = None
     known: Baseline | None = None
@@ -65,15 +71,33 @@ def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[Series]:
     slices: list[Slice] = [{}]
     if grouping is not None and definition.by:
         slices = [grouping.slice(group) for group in range(grouping.size)]
-    labels, _ = metric.domain.select(definition.categories)
-    numbers: list[tuple[str | None, int | None]] = [(None, None)]
-    if labels:
-        numbers = [(label, metric.domain.labels.index(label)) for label in labels]
     return [
-        Series(group, found, category, index)
+        Series(group, found, *number)
         for group, found in enumerate(slices)
-        for category, index in numbers
+        for number in _numbers(metric, definition)
     ]
+
+
+def _numbers(
+    metric: LocalMetric, definition: AlarmDefinition
+) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
+    """Yield the numbers of a slice that are watched: name, index and limit."""
+    if definition.below:
+        places = limits_of((metric, metric), definition.below, None, ratio=False)
+        assert places is not None  # noqa: S101
+        for limit, place in zip(definition.below, places[0].tolist(), strict=True):
+            yield (*names_of([limit]), place, (limit,))
+        return
+    labels, _ = metric.domain.select(definition.categories)
+    for label in labels:
+        yield label, metric.domain.labels.index(label), ()
+    if not labels:
+        yield None, None, ()
+
+
+def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
+    """Return the unit of what an alarm watches; a share has none."""
+    return "" if definition.below else metric.unit
 
 
 def promise(definition: AlarmDefinition, series: int) -> str:

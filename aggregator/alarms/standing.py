@@ -11,7 +11,7 @@ from aggregator.alarms.answers import (
     State,
     series_answer_order,
 )
-from aggregator.alarms.series import Series, promise, series_of
+from aggregator.alarms.series import Series, promise, series_of, unit_of
 from aggregator.alarms.stored import StoredSeries, identity, read_state
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.live_metrics import watches
@@ -80,7 +80,7 @@ def alarm_answer(reader: Reader, definition: AlarmDefinition) -> AlarmAnswer:
     return AlarmAnswer(
         alarm=definition.name,
         metric=definition.metric,
-        unit=metric.unit,
+        unit=unit_of(metric, definition),
         by=list(definition.by),
         where=values(definition.where),
         start=str(iso(definition.start_ms)),

@@ -35,6 +35,8 @@ class AlarmDefinition(Watch):
         Only reports of devices with these values.
     categories : sequence of str, optional
         A series for each of these; by default for each that there is.
+    below : sequence of float
+        Of a distribution: a series for the share of the users below each of these edges.
     baseline_ms : int, optional
         The baseline is estimated from so much event time before the start.
     baseline_value : float, optional
@@ -48,11 +50,13 @@ class AlarmDefinition(Watch):
     """
 
     kind: ClassVar[str] = "alarms"
+    added: ClassVar[tuple[str, ...]] = ("below",)
     every_ms: int
     false_alarms: float
     by: Sequence[str] = ()
     where: Where = dataclasses.field(default_factory=dict)
     categories: Sequence[str] | None = None
+    below: Sequence[float] = ()
     baseline_ms: int | None = None
     baseline_value: float | None = None
     direction: str = "any"
@@ -75,6 +79,7 @@ class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     by: list[str] = msgspec.field(default_factory=list)
     where: dict[str, str] = msgspec.field(default_factory=dict)
     categories: list[str] | None = None
+    below: list[float] = msgspec.field(default_factory=list)
     baseline: str | None = None
     baseline_value: float | None = None
     direction: Literal["any", "up", "down"] = "any"
@@ -123,7 +128,8 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
     if not 0 <= table.least < float("inf"):
         checks.refuse("least", "a move of 0 or more")
     categories = checks.categories(metric)
-    series = len(categories or metric.labels or "1")
+    below = checks.below(metric)
+    series = len(below or categories or metric.labels or "1")
     for attribute in table.by:
         assert metric.slicing is not None  # noqa: S101
         series *= len(metric.slicing.words(attribute))
@@ -142,6 +148,7 @@ def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinitio
         by=tuple(table.by),
         where=where,
         categories=categories,
+        below=below,
         baseline_ms=None if table.baseline is None else checks.duration("baseline", *grain),
         baseline_value=table.baseline_value,
         direction=table.direction,

@@ -42,10 +42,13 @@ class ComparisonDefinition(Watch):
     independent : bool, optional
         See :func:`estimators.compare`.
     categories : sequence of str, optional
-        Only these; all by default.
+        Only these; all by default. Of a distribution, quantiles.
+    below : sequence of float
+        Of a distribution: the shares below these edges instead of quantiles.
     """
 
     kind: ClassVar[str] = "comparisons"
+    added: ClassVar[tuple[str, ...]] = ("below",)
     where: Where
     against: Where | str
     other: str | None = None
@@ -54,6 +57,7 @@ class ComparisonDefinition(Watch):
     beta: float = 0.05
     independent: bool | None = None
     categories: Sequence[str] | None = None
+    below: Sequence[float] = ()
 
 
 class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -69,6 +73,8 @@ class ComparisonTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     beta: float = 0.05
     independent: bool | None = None
     categories: list[str] | None = None
+    quantiles: list[float] | None = None
+    below: list[float] = []
 
 
 def step_ms(*metrics: LocalMetric) -> int:
@@ -124,7 +130,7 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         checks.refuse(
             "other", "a metric that is not memoized: its panes repeat each other's answers"
         )
-    categories = checks.categories(metric)
+    categories = checks.quantiles(metric) or checks.categories(metric)
     try:
         empty = compare(
             metric,
@@ -135,9 +141,11 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
             other=None if other is metric else other,
             independent=table.independent,
             categories=categories,
+            below=table.below,
         )
     except ValueError as error:
-        checks.refuse("of" if str(error).startswith("of ") else "other", str(error))
+        first = str(error).split()[0]
+        checks.refuse(first if first in ("of", "below") else "other", str(error))
     if not np.size(empty.value):
         checks.refuse("categories", "those to be compared: the vocabulary is open")
     _, grain = max(grain_ms(each, sliced=True) for each in (metric, other))
@@ -153,4 +161,5 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         beta=table.beta,
         independent=table.independent,
         categories=categories,
+        below=tuple(table.below),
     )

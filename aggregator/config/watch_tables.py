@@ -13,10 +13,12 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric
+from estimators.comparison.distributions import limits_of
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
 from estimators.metrics.attributes import NONE, OTHER
 from estimators.metrics.validation import check_name
+from estimators.shapes import Shape
 
 Table = TypeVar("Table", bound=msgspec.Struct)
 Definition = TypeVar("Definition", bound="Watch")
@@ -38,6 +40,8 @@ class Watch:
     """
 
     kind: ClassVar[str]
+    added: ClassVar[tuple[str, ...]] = ()
+    """Fields of later versions, which mean nothing where they are empty."""
     name: str
     metric: str
     start_ms: int
@@ -45,7 +49,11 @@ class Watch:
     @property
     def key(self) -> str:
         """Its name and 32 bits of what it means: one that was changed is another."""
-        text = json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        facts = dataclasses.asdict(self)
+        for name in self.added:
+            if not facts[name]:
+                del facts[name]
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return f"{self.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -121,6 +129,31 @@ class Checks:
         except ValueError as error:
             self.refuse("categories", str(error))
         return tuple(labels)
+
+    def quantiles(self, metric: LocalMetric) -> tuple[str, ...] | None:
+        """Return the names of the quantiles that are given, which a distribution has."""
+        given = self._given.get("quantiles")
+        if given is None:
+            return None
+        if metric.shape is not Shape.DISTRIBUTION:
+            self.refuse("quantiles", f"none: metric {metric.name!r} is of kind {metric.kind!r}")
+        if not given:
+            self.refuse("quantiles", "one quantile or more, or nothing: those of the definition")
+        try:
+            return metric.domain.select(given)[0]
+        except ValueError as error:
+            self.refuse("quantiles", str(error))
+
+    def below(self, metric: LocalMetric) -> tuple[float, ...]:
+        """Return the edges of a distribution whose shares are watched; none of other kinds."""
+        given = tuple(self._given["below"])
+        if not given and metric.shape is Shape.DISTRIBUTION:
+            self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
+        try:
+            limits_of((metric, metric), given, self._given.get("categories"), ratio=False)
+        except ValueError as error:
+            self.refuse("below", str(error))
+        return given
 
     def duration(self, key: str, unit_ms: int, unit: str) -> int:
         """Return a duration in ms, a multiple of a unit and above zero.

@@ -155,6 +155,14 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
         return {**super().fields(), "where": conditions(self.where)}
 
 
+Below = Annotated[
+    list[float],
+    Meta(
+        max_length=100,
+        description="Of a distribution: the shares below these edges instead of quantiles; may be "
+        "repeated.",
+    ),
+]
 Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta, too.")]
 
 
@@ -179,6 +187,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     weights: Policy | Literal["standard"] | None = None  # type: ignore[assignment]
     split: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     independent: bool | None = None
+    below: Below = []
     each: Each = False
 
     def fields(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from estimators.alarms.panes import EValues, PaneMean, baseline_shares
 from estimators.alarms.watchable import check_watchable
 from estimators.estimate import Counts, Floats
 from estimators.metrics.local import LocalMetric
+from estimators.shapes import Shape
 
 Direction = Literal["any", "up", "down"]
 FEWEST_SHIFTS = 11
@@ -85,7 +86,8 @@ class Detector:
     least : float
         A move of at most so much is none; in the metric's unit.
     category : int, optional
-        Which of the named numbers; None for a metric with one.
+        Which of the named numbers; None for a metric with one. Of a distribution: the place of an
+        edge, from 1 to one less than its bins; the share of the users below it is watched.
 
     Attributes
     ----------
@@ -156,6 +158,10 @@ class Detector:
         if (baseline is None) == (baseline_value is None):
             raise ValueError("baseline, baseline_value: expected one of the two")
         numbers = len(metric.labels)
+        if metric.shape is Shape.DISTRIBUTION:
+            numbers = metric.domain.parameters["bins"]
+            if category == 0:
+                raise ValueError("category = 0: expected an edge between two bins")
         if (category is None) == (numbers > 0) or not 0 <= (category or 0) < max(numbers, 1):
             raise ValueError(
                 f"category = {category!r}: expected one for a metric with named numbers, none else"
@@ -164,7 +170,7 @@ class Detector:
         self.needed = math.log(1 / alpha) + MARGIN
         self._signs = {"any": (1, -1), "up": (1,), "down": (-1,)}[direction]
         middle, scale = metric.domain.unit
-        if metric.kind == "frequency":  # theta = 2 f - 1
+        if metric.kind != "mean":  # theta = 2 f - 1
             middle, scale = middle + scale / 2, scale / 2
         self._unit, self.least = (middle, scale), least
         self.precision: float | None = None

@@ -56,7 +56,7 @@ class PaneMean:
             The share of each level; every level may then have a mean of its own. None: optimal
             shares of the pane, and all levels have one mean.
         category : int or None
-            Which of the named numbers.
+            Which of the named numbers; of a distribution, the place of an edge.
 
         Raises
         ------
@@ -73,7 +73,7 @@ class PaneMean:
             shares = level_weights(weights, counts, facts)
         used = shares > 0
         variance = float((shares[used] ** 2 * facts.variances[used]) @ (1 / counts[used]))
-        return cls(arm, 1 / (variance * (4 if metric.kind == "frequency" else 1)))
+        return cls(arm, 1 / (variance * (1 if metric.kind == "mean" else 4)))
 
     @property
     def mean(self) -> float:

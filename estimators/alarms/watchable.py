@@ -8,6 +8,7 @@ from estimators.comparison.arms import has_law
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.question import Question
+from estimators.shapes import Shape
 
 
 def check_watchable(metric: Metric) -> None:
@@ -22,16 +23,19 @@ def check_watchable(metric: Metric) -> None:
     ValueError
         With the reason.
     """
-    if not isinstance(metric, LocalMetric) or metric.kind not in ("mean", "frequency"):
+    watched = ("mean", "frequency", "distribution")
+    if not isinstance(metric, LocalMetric) or metric.kind not in watched:
         raise ValueError(
             f"metric {metric.name!r} is a {metric.kind} with trust {metric.trust!r}: expected a "
-            "mean or frequencies with local privacy"
+            "mean, frequencies or a distribution, with local privacy"
         )
     if metric.memoized:
         raise ValueError(
             f"metric {metric.name!r} is memoized: expected one that is not, because its panes "
             "repeat each other's answers"
         )
+    if metric.shape is Shape.DISTRIBUTION:
+        return
     question = Question(asked=np.array([0]) if metric.labels else None)
     if not has_law(metric, question, ratio=False):
         raise ValueError(

@@ -10,9 +10,17 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, Law
 from estimators.bounds.deviations import Noise
-from estimators.comparison.streams import DifferenceStream, LawStream, NoiseStream, Stream
+from estimators.comparison.streams import (
+    DifferenceStream,
+    LawStream,
+    NoiseStream,
+    ScoreStream,
+    Stream,
+)
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
+from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
+from estimators.mechanisms.dyadic_hadamard.answers import worst_scores
 from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
@@ -47,6 +55,8 @@ class Arm:
         What rounding can move S by.
     blocks : DifferenceStream or None
         The reports of a Hadamard mechanism, which have no `law`.
+    scores : ScoreStream or None
+        The scores of a distribution's reports, which have none either.
     """
 
     observed: Floats
@@ -56,11 +66,12 @@ class Arm:
     outside: float = 0.0
     slack: float = 0.0
     blocks: DifferenceStream | None = None
+    scores: ScoreStream | None = None
 
     @property
     def empty(self) -> bool:
         """Whether there are no reports."""
-        return self.law is None and self.noise is None and self.blocks is None
+        return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
     def stream(self, *, mirrored: bool = False) -> Stream:
         """Return the sum as a stream; mirrored, that of -S.
@@ -74,6 +85,8 @@ class Arm:
             return NoiseStream(self.noise, sign * self.observed, self.total)
         if self.blocks is not None:
             return dataclasses.replace(self.blocks, sign=sign)
+        if self.scores is not None:
+            return dataclasses.replace(self.scores, observed=sign * self.observed)
         assert self.law is not None  # noqa: S101
         law = self.law.mirrored() if mirrored else self.law
         return LawStream(law, sign * self.observed, self.total)
@@ -104,7 +117,7 @@ def arm_of(
     Parameters
     ----------
     metric : LocalMetric
-        For which :func:`has_law`.
+        For which :func:`has_law`; or a distribution, of which the question asks edges.
     statistic : ndarray of int64
     question : Question
         Its `beta` is that of the whole comparison.
@@ -125,6 +138,8 @@ def arm_of(
     if isinstance(mechanism, Hemisphere):
         mean, noise_of, slack = mean_and_noise(mechanism, table, shares)
         return Arm(mean, None, noise_of, total, slack=slack)
+    if isinstance(mechanism, DyadicHadamard):
+        return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
         return _of_blocks(mechanism, table, shares, question, total)
     if isinstance(mechanism, ScalarMean):
@@ -156,9 +171,23 @@ def _of_blocks(
     return Arm(stream.observed, None, None, total, blocks=stream)
 
 
+def _of_scores(
+    mechanism: DyadicHadamard, table: Counts, shares: Floats, question: Question, total: float
+) -> Arm:
+    """Return the arm of the shares below the edges in question, on the scale of 2 F - 1."""
+    assert question.asked is not None  # noqa: S101
+    counts = table[:, 0]
+    weights = np.divide(shares, counts, out=np.zeros_like(shares), where=shares > 0)
+    value, largest, worst = worst_scores(mechanism.tree, table, weights, question.asked)
+    stream = ScoreStream(2 * value - 1, 2 * largest, 4 * worst, total)
+    return Arm(stream.observed, None, None, total, scores=stream)
+
+
 def _numbers(mechanism: Mechanism, question: Question) -> int:
     if isinstance(mechanism, Hemisphere):
         return mechanism.dimension
+    if isinstance(mechanism, DyadicHadamard):
+        return 0 if question.asked is None else question.asked.size
     if isinstance(mechanism, SupportCounts | BlockDifferences):
         return mechanism.categories if question.asked is None else question.asked.size
     return 1

@@ -17,14 +17,22 @@ from estimators.comparison.arms import (
     mixes_differ,
     standard_shares,
 )
+from estimators.comparison.distributions import (
+    ShareArm,
+    limits_of,
+    numbers_of,
+    share_difference,
+)
 from estimators.comparison.joint import Found, anytime, consistent, fixed_difference, fixed_ratio
 from estimators.comparison.requirements import are_independent, checked
 from estimators.comparison.union import Answer, union
 from estimators.comparison.vectors import CoordinateNoise, radius
+from estimators.distribution import names_of
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.question import Question
+from estimators.shapes import Shape
 
 SUSPICIOUS = 0.001
 """A p-value below which levels, or mixes of levels, count as different."""
@@ -105,10 +113,11 @@ def compare(
     *,
     independent: bool | None = None,
     categories: Sequence[str | float] | None = None,
+    below: Sequence[float] = (),
     pointwise: bool = False,
     panes: tuple[int | None, int | None] = (1, 1),
 ) -> Comparison:
-    """Compare two statistics: by how much a mean, or frequencies, of a exceed those of b.
+    """Compare two statistics: by how much a mean, frequencies or quantiles of a exceed those of b.
 
     Parameters
     ----------
@@ -135,7 +144,9 @@ def compare(
         Whether the reports of the arms are independent; by default they are for one metric that is
         not memoized, and for the target ``"sample"``.
     categories : sequence of str or int, optional
-        As in :meth:`estimators.LocalMetric.estimate`.
+        As in :meth:`estimators.LocalMetric.estimate`; of a distribution, quantiles.
+    below : sequence of float
+        Of a distribution: compare the shares of the users below these edges instead of quantiles.
     pointwise : bool
         Whether bounds and p-values hold for each number by itself, instead of for all at once.
     panes : tuple of int or None
@@ -164,7 +175,12 @@ def compare(
     """
     one, two = checked(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
+    places = limits_of((one, two), below, categories, ratio=ratio)
     labels, asked = one.domain.select(categories)
+    if places is not None:
+        labels = names_of(below)
+    elif one.shape is Shape.DISTRIBUTION and asked is not None:
+        categories = asked.tolist()  # the second metric's own may be others
     known = "uniform" if weights == STANDARD else weights
     question = Question(
         beta=beta,
@@ -175,17 +191,26 @@ def compare(
         asked=asked,
     )
     counts = one.counts(statistic_a), two.counts(statistic_b)
-    joint = are_independent(one, two, target, independent)
-    joint = joint and all(has_law(m, question, ratio=ratio) for m in (one, two))
+    independent = are_independent(one, two, target, independent)
+    joint = independent and all(has_law(m, question, ratio=ratio) for m in (one, two))
     if weights == STANDARD and not joint:
         raise ValueError(
             "weights = 'standard': expected independent arms of a mechanism that has a joint law"
         )
+    alone = dataclasses.replace(question, simultaneous=not pointwise and len(below) != 1)
     answers = [
-        _answer(m, s, question, categories, p)
+        _answer(m, s, alone, categories, below, p)
         for m, s, p in zip((one, two), (statistic_a, statistic_b), panes, strict=True)
     ]
-    if joint:
+    length = None
+    if places is not None and independent and bound == "fixed" and not ratio:
+        first, second = (
+            ShareArm.of(m, s, question, place)
+            for m, s, place in zip((one, two), (statistic_a, statistic_b), places, strict=True)
+        )
+        law, value = "joint", first.value - second.value
+        found = share_difference(first, second, beta, 1 if pointwise else value.size)
+    elif joint:
         shares = None
         if weights == STANDARD:
             shares = standard_shares(one.randomizer.facts, counts)
@@ -198,7 +223,7 @@ def compare(
         if not ratio:
             value, found = value * scale, _scaled(found, scale)
     else:
-        law, length = "union", None
+        law = "union"
         value, found = _union(answers, beta, ratio=ratio)
     single = not one.labels and value.size == 1
     return Comparison(
@@ -225,10 +250,11 @@ def _answer(
     statistic: Counts,
     question: Question,
     categories: Sequence[str | float] | None,
+    below: Sequence[float],
     panes: int | None,
 ) -> Answer:
     def answer(beta: float) -> Estimate:
-        return metric.estimate(
+        found = metric.estimate(
             statistic,
             beta,
             question.weights,
@@ -238,6 +264,7 @@ def _answer(
             simultaneous=question.simultaneous,
             panes=panes,
         )
+        return numbers_of(found, below)
 
     return answer
 

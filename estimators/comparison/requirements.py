@@ -52,7 +52,7 @@ def checked(
         for key, found, expected in (
             ("kind", two.kind, one.kind),
             ("range", two.domain.unit, one.domain.unit),
-            ("labels", two.labels, one.labels),
+            ("labels", _labels(two), _labels(one)),
             ("levels", tuple(two.levels), tuple(one.levels)),
         ):
             if found != expected and (key != "levels" or weights == STANDARD):
@@ -86,15 +86,14 @@ def _with_numbers(metric: Metric) -> Metric:
     if not isinstance(metric, LocalMetric):
         raise ValueError(
             f"metric {metric.name!r} is a {metric.kind}, which has no mean to compare: expected a "
-            "mean, a vector mean or frequencies"
-        )
-    if metric.shape is Shape.DISTRIBUTION:
-        raise ValueError(
-            f"metric {metric.name!r} is a distribution: expected a mean, a vector mean or "
-            "frequencies; the share below a limit can be compared as the mean of a value that is 0 "
-            "or 1"
+            "mean, a vector mean, frequencies or a distribution"
         )
     return metric
+
+
+def _labels(metric: LocalMetric) -> tuple[str, ...]:
+    """Return the names of a metric's numbers; none of a distribution, whose quantiles are asked."""
+    return () if metric.shape is Shape.DISTRIBUTION else metric.labels
 
 
 def are_independent(

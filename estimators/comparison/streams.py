@@ -94,6 +94,45 @@ class NoiseStream:
 
 
 @dataclasses.dataclass(frozen=True)
+class ScoreStream:
+    """A sum of independent scores with a largest score and a largest variance: Bennett's law.
+
+    Parameters
+    ----------
+    observed : ndarray of float64, shape (k,)
+    largest : ndarray of float64, shape (k,)
+        b: no centred score is larger, in absolute value.
+    worst : ndarray of float64, shape (k,)
+        V: the largest variance that the sum can have, whatever the values are.
+    total : float
+    """
+
+    observed: Floats
+    largest: Floats
+    worst: Floats
+    total: float
+
+    @property
+    def steepest(self) -> float:
+        """A steeper tilt gains nothing."""
+        return STEEPEST / float(self.largest.max())
+
+    def variance(self) -> Floats:
+        """Return the largest variance."""
+        return self.worst
+
+    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+        """Return the bounds tilt theta + (e^x - 1 - x) V / b^2, x = tilt b, which are lines."""
+        x = tilts * self.largest[:, None]
+        ratio = (self.worst / self.largest**2)[:, None]
+        return tilts * theta[:, None] + (np.expm1(x) - x) * ratio, tilts
+
+    def at(self, rows: Places) -> ScoreStream:
+        """Return the sums of these of the k numbers."""
+        return ScoreStream(self.observed[rows], self.largest[rows], self.worst[rows], self.total)
+
+
+@dataclasses.dataclass(frozen=True)
 class DifferenceStream:
     """A sum of reports that are +1, -1 or 0 for a category: see :class:`DifferenceLaw`.
 

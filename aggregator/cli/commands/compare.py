@@ -104,6 +104,19 @@ class Split(click.ParamType[float]):
 @click.option(
     "--category", "categories", multiple=True, help="Only this category; may be repeated."
 )
+@click.option(
+    "--quantile",
+    "quantiles",
+    type=float,
+    multiple=True,
+    help="Of a distribution: only this quantile, as in 0.95; may be repeated.",
+)
+@click.option(
+    "--below",
+    type=float,
+    multiple=True,
+    help="Of a distribution: the share below this edge instead of quantiles; may be repeated.",
+)
 @click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
 @click.option("--pointwise", is_flag=True, help="Each comparison and category by itself.")
 @click.option(
@@ -168,7 +181,8 @@ def as_text(found: Compared) -> str:
     if found.comparison.warning:
         lines.append(f"warning    {found.comparison.warning}")
     kind = P_VALUES[found.bound]
-    unit = f" {found.a.window.metric.unit}" if found.a.window.metric.unit else ""
+    metric = found.a.window.metric
+    unit = f" {metric.unit}" if metric.unit and not query.below else ""
     suffix = unit if query.of == "difference" else ""
     ends = _intervals(found.value, found.lower, found.upper, suffix)
     p_values = np.atleast_1d(np.asarray(found.p_value, dtype=np.float64)).tolist()

@@ -11,6 +11,7 @@ from aggregator.reading.comparisons.arms import ArmAnswer, Compared, CompareQuer
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
 from aggregator.reading.slices.answers import Value, values
 from aggregator.timestamps import iso
+from estimators.distribution import names_of
 
 P_VALUES = {
     "fixed": "for a look at the end",
@@ -42,7 +43,8 @@ class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     together. `p_value` is at most beta exactly where 0 (for a ratio: 1) is outside of them, and
     `decided` says so; `p_value_kind` says how often it may be looked at. `law` is "joint" where the
     arms' reports are independent, else "union". An upper bound of a ratio is null where it is
-    infinite. All numbers are null where an arm has fewer reports than `minimum_reports`. If b is
+    infinite. Of a distribution, the numbers are its `quantiles`, or `shares` below edges. All
+    numbers are null where an arm has fewer reports than `minimum_reports`. If b is
     "rest", it is all reports of the window that are not in a.
     """
 
@@ -71,6 +73,8 @@ class ComparisonAnswer(msgspec.Struct, frozen=True, kw_only=True):
     chosen_among: int | UnsetType = UNSET
     categories: list[str] | UnsetType = UNSET
     coordinates: list[str] | UnsetType = UNSET
+    quantiles: list[str] | UnsetType = UNSET
+    shares: list[str] | UnsetType = UNSET
 
 
 class ComparisonsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +87,12 @@ def comparison_answer(found: Compared) -> ComparisonAnswer:
     """Return a comparison as plain values."""
     query, metric = found.query, found.a.window.metric
     labels, _ = metric.domain.select(query.a.categories)
-    names = metric.domain.names
+    names = {metric.domain.names: list(labels)} if metric.domain.names else {}
+    if query.below:
+        names = {"shares": list(names_of(query.below))}
     return ComparisonAnswer(
         metric=metric.name,
-        unit=metric.unit if query.of == "difference" else "",
+        unit=unit_of(found),
         of=query.of,
         status=found.status,  # type: ignore[arg-type]
         value=plain(found.value),
@@ -108,8 +114,14 @@ def comparison_answer(found: Compared) -> ComparisonAnswer:
         rest=query.rest,
         warning="" if found.comparison is None else found.comparison.warning,
         chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
-        **({names: list(labels)} if names else {}),
+        **names,
     )
+
+
+def unit_of(found: Compared) -> str:
+    """Return the unit of a difference; a ratio has none, nor has a share."""
+    has_one = found.query.of == "difference" and not found.query.below
+    return found.a.window.metric.unit if has_one else ""
 
 
 def as_dicts(found: list[Compared]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregator.config.comparison_definitions import REST
@@ -15,9 +15,10 @@ from aggregator.reading.query import Query
 from aggregator.reading.windows import SliceSums, Window
 from estimators import Comparison, Estimate, LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD
+from estimators.comparison.distributions import limits_of, numbers_of
 from estimators.estimate import Counts, Floats
 
-OWN = ("of", "split", "other", "independent", "each")
+OWN = ("of", "split", "other", "independent", "below", "each")
 """Fields of a :class:`CompareQuery` besides its arms."""
 Read = Callable[[str, Query], Window]
 """Reads a window of a metric."""
@@ -44,6 +45,8 @@ class CompareQuery:
         The planned ratio of reports, a to b, for bounds that hold at all times.
     independent : bool, optional
         See :func:`estimators.compare`.
+    below : sequence of float
+        Of a distribution: compare the shares below these edges instead of quantiles.
     each : bool
         The arms have bounds, too. All three intervals share beta, so that they hold together.
     """
@@ -55,6 +58,7 @@ class CompareQuery:
     of: str = "difference"
     split: float | None = None
     independent: bool | None = None
+    below: Sequence[float] = ()
     each: bool = False
 
     def __post_init__(self) -> None:
@@ -311,16 +315,20 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
         policies = distinct_policies(one.metric)
         among = among // policies * (policies + 1)
     beta = ask.beta / (simultaneous * among * ask.windows * query.intervals)
+    limits_of(metrics, query.below, ask.categories, ratio=query.of == "ratio")
     estimates = [
-        metric.estimate(
-            statistic,
-            beta,
-            plain,
-            bound if query.each else "fixed",
-            ask.target if query.each else "population",
-            categories=ask.categories,
-            simultaneous=ask.simultaneous,
-            panes=window.panes,
+        numbers_of(
+            metric.estimate(
+                statistic,
+                beta,
+                plain,
+                bound if query.each else "fixed",
+                ask.target if query.each else "population",
+                categories=ask.categories,
+                simultaneous=ask.simultaneous,
+                panes=window.panes,
+            ),
+            query.below,
         )
         for metric, statistic, window in zip(metrics, sums, (one, two), strict=True)
     ]
@@ -341,6 +349,7 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
             weights=policy,
             independent=query.independent,
             categories=ask.categories,
+            below=query.below,
             pointwise=not ask.simultaneous,
             panes=(one.panes, two.panes),
         )

@@ -106,6 +106,7 @@ def query_of(
         split=definition.split,
         other=definition.other,
         independent=definition.independent,
+        below=definition.below,
         each=each,
     )
 

@@ -4,6 +4,7 @@ import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
 import {moment, number, Scale, seconds, share, stretch} from "./format.js";
 import {address} from "./place.js";
+import {shapeOf} from "./shapes.js";
 
 const BETWEEN = 10_000; // milliseconds between two looks
 const MOST = 5; // that are listed of an alarm
@@ -82,7 +83,7 @@ export class AlarmPanel {
   #alarm(alarm) {
     const {metric, alarm: name, raised, promise, series} = alarm;
     const definition = this.definitions().find((one) => one.name === metric);
-    const scale = new Scale(definition?.kind, alarm.unit);
+    const scale = new Scale(definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind, alarm.unit);
     const count = series.reduce((sum, {alarms}) => sum + alarms, 0);
     const more = count - Math.min(raised.length, MOST);
     return h("div", {class: "alarm", "data-raised": raised.length > 0},

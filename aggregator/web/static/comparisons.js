@@ -79,7 +79,8 @@ export class ComparisonPanel {
 
 /** One comparison: the difference and its band, over time with a line where both arms are equal, and both arms. */
 class ComparisonCard {
-  constructor({comparison, metric, of, unit}, kind) {
+  constructor({comparison, metric, of, unit, shares}, kindOfMetric) {
+    const kind = shares ? "frequency" : kindOfMetric;
     this.equal = of === "ratio" ? 1 : 0;
     this.scale = of === "ratio" ? new Scale(null, "") : new Scale(kind, unit);
     this.arms = new Scale(kind, unit);
@@ -105,7 +106,7 @@ class ComparisonCard {
 
   show(answer) {
     this.answer = answer;
-    const labels = answer.categories ?? answer.coordinates ?? [];
+    const labels = answer.categories ?? answer.coordinates ?? answer.quantiles ?? answer.shares ?? [];
     const index = this.#index(labels);
     const at = (numbers) => (index === null ? numbers : numbers?.[index]) ?? null;
     const [value, lower, upper, p] = [answer.value, answer.lower, answer.upper, answer.p_value].map(at);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard.bands import (
@@ -29,6 +30,7 @@ from estimators.question import Question
 
 LEAST_REPORTS = 100
 """Of a level in the test of heterogeneity, whose Haar sums are taken for normal."""
+CENTRES = 17
 COMPARED = 3
 """The Haar sums of depths below this are compared between levels: 7 of them."""
 
@@ -84,7 +86,7 @@ def read_distribution(
     question : Question
         Its `asked` has the quantiles; none by default.
     """
-    counts, bins, height = table[:, 0], tree.bins, tree.levels[0].height
+    counts, bins = table[:, 0], tree.bins
     asked = np.zeros(0) if question.asked is None else question.asked
     inner = slice(bins + 1)
     if not counts.any():
@@ -93,17 +95,9 @@ def read_distribution(
         unknown = np.full(bins + 1, np.nan)
         ends = np.array([[q, np.nan, 0, bins] for q in asked.tolist()]).reshape(-1, 4)
         return Found(unknown, unknown, unknown, band, ends, 0.0, None)
-    total = float(counts @ weights)
-    used = np.flatnonzero(counts).tolist()
-    sums = {row: haar_sums(tree.levels[row], table[row]) for row in used}
-    pooled: Tree = [
-        sum((weights[row] * sums[row][i] for row in used), np.zeros(1 << i)) / total
-        for i in range(height)
-    ]
-    estimate = cumulated(masses(pooled)[-1])
-    estimate[bins:] = 1.0
+    sums, pooled = _pooled(tree, table, weights)
     clipped = clipped_masses(pooled, bins)
-    scores = Scores.of(tree.tables, counts, weights, estimate, bins, question)
+    scores = _scores(tree, counts, weights, pooled, question)
     band, one = _band(scores, clipped, question, asked.size == 1)
     within = Band(band.lower[inner], band.upper[inner], band.crossed)
     shown = _within(cumulated(clipped[-1])[inner], within)
@@ -115,7 +109,90 @@ def read_distribution(
     ).reshape(-1, 4)
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
     apart = heterogeneity(tree.levels, counts, sums, clipped)
-    return Found(estimate[inner], shown, smooth, within, quantiles, effective, apart)
+    return Found(scores.estimate[inner], shown, smooth, within, quantiles, effective, apart)
+
+
+def scores_of(
+    tree: TreeConstants, table: Counts, weights: Floats, question: Question
+) -> Scores | None:
+    """Return the scores of a statistic's reports; None without reports.
+
+    Parameters
+    ----------
+    tree : TreeConstants
+    table : ndarray of int64, shape (levels, columns)
+    weights : ndarray of float64, shape (levels,)
+        The weight of one report.
+    question : Question
+    """
+    counts = table[:, 0]
+    if not counts.any():
+        return None
+    return _scores(tree, counts, weights, _pooled(tree, table, weights)[1], question)
+
+
+def worst_scores(
+    tree: TreeConstants, table: Counts, weights: Floats, places: NDArray[np.intp]
+) -> tuple[Floats, Floats, Floats]:
+    """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
+
+    Parameters
+    ----------
+    tree : TreeConstants
+    table : ndarray of int64, shape (levels, columns)
+    weights : ndarray of float64, shape (levels,)
+        The weight of one report; with the numbers of reports they add up to 1.
+    places : ndarray of int, shape (k,)
+        Of inner edges among all edges.
+
+    Returns
+    -------
+    value : ndarray of float64
+        F, unbiased.
+    largest : ndarray of float64
+        The largest weighted and centred score, in absolute value.
+    variance : ndarray of float64
+        Of the sum, at most; it depends on the numbers of reports alone.
+    """
+    used = np.where(weights[:, None] > 0, table, 0)
+    value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[places]
+    inner = places - 1
+    largest, variance = np.zeros(places.size), np.zeros(places.size)
+    for scores, count, weight in zip(tree.tables, used[:, 0], weights.tolist(), strict=True):
+        if weight > 0:
+            largest = np.maximum(largest, weight * scores.centred[inner])
+            variance += count * weight**2 * _worst_variance(scores, inner)
+    return value, largest, variance
+
+
+def _worst_variance(scores: ScoreTables, inner: NDArray[np.intp]) -> Floats:
+    """Return the variance of one score in the worst shell, around the best of fixed centres."""
+    second, mean = scores.second[inner][None], scores.mean[inner][None]
+    centres = np.linspace(mean.min(), mean.max(), CENTRES)[:, None, None]
+    moments = second - 2 * centres * mean + centres**2
+    found: Floats = moments.max(axis=2).min(axis=0)
+    return found
+
+
+def _scores(
+    tree: TreeConstants, counts: Counts, weights: Floats, pooled: Tree, question: Question
+) -> Scores:
+    estimate = cumulated(masses(pooled)[-1])
+    estimate[tree.bins :] = 1.0
+    return Scores.of(tree.tables, counts, weights, estimate, tree.bins, question)
+
+
+def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[dict[int, Tree], Tree]:
+    """Return the Haar sums of each level with reports, times its reports, and their mean."""
+    counts = table[:, 0]
+    used = np.flatnonzero(counts).tolist()
+    sums = {row: haar_sums(tree.levels[row], table[row]) for row in used}
+    total = float(counts @ weights)
+    pooled: Tree = [
+        sum((weights[row] * sums[row][i] for row in used), np.zeros(1 << i)) / total
+        for i in range(tree.levels[0].height)
+    ]
+    return sums, pooled
 
 
 def _band(

@@ -106,6 +106,25 @@ def test_a_distribution_is_shown_by_its_quantiles(
         assert early == pytest.approx([0.31, 0.31, 0.31, 0.06], abs=0.1)
         assert late == pytest.approx([1, 0, 0, 0], abs=0.1)
         assert sum(late) == pytest.approx(1)
+        asked = {
+            "metric": "latency",
+            "from": "2013-01-01T10:00Z",
+            "to": "2013-01-01T11:00Z",
+            "against-from": "2013-01-01T11:00Z",
+            "against-to": "2013-01-01T12:00Z",
+        }
+        compared = httpx.get(f"{site.url}/v1/compare", params={**asked, "below": 20}).json()
+        (found,) = compared["comparisons"]
+        assert (found["shares"], found["unit"], found["law"]) == (["below 20"], "", "union")
+        assert found["lower"][0] <= 0.25 - 1 <= found["upper"][0] < 0
+        assert found["a"]["value"] == pytest.approx([0.25], abs=0.1)
+        compared = httpx.get(f"{site.url}/v1/compare", params={**asked, "quantile": 0.5}).json()
+        (found,) = compared["comparisons"]
+        assert (found["quantiles"], found["unit"], found["decided"]) == (["0.5"], "ms", True)
+        assert found["lower"][0] <= 40 - 10 <= found["upper"][0]
+        refused = httpx.get(f"{site.url}/v1/compare", params={**asked, "below": 21})
+        assert refused.status_code == 400
+        assert "such as 20 or 25" in refused.text
         map_of_hours.focus()
         for key in ("End", *["ArrowDown"] * 20):
             map_of_hours.press(key)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator.alarms.run import AlarmRun, Taken
+from aggregator.alarms.standing import alarm_answer
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.settings import Settings
@@ -24,6 +25,7 @@ from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
+from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
@@ -99,6 +101,51 @@ def count(counting: Counting, sent: Sequence[ReportBatch], hours: int) -> None:
 def take(reader: Reader, run: AlarmRun) -> list[Taken]:
     overview = reader.store.overview()
     return [*run.advance(overview, reader.finality_watermarks(overview)["late"])]
+
+
+def test_the_share_below_a_limit_raises_an_alarm(store: Store) -> None:
+    """Half of the users wait for less than 4 s; from some hour on, all do."""
+    wait = LocalMetric.require(
+        define(
+            name="wait",
+            kind="distribution",
+            range=(0, 8),
+            bins=8,
+            levels=[4],
+            unit="s",
+            pane="1h",
+        )
+    )
+    definition = dataclasses.replace(MOVES, name="slow", metric="wait", below=(4.0, 6.0), by=())
+    counting, draws = Counting(store, {"wait": wait}), np.random.default_rng(9)
+    sent = [
+        batch(
+            wait,
+            draws.uniform(0, 3 if hour >= MOVED else 8, 500).tolist(),
+            4.0,
+            EPOCH + hour * HOUR,
+            1 + hour,
+        )
+        for hour in range(PANES)
+    ]
+    end = heartbeat(wait, EPOCH + PANES * HOUR + wait.lateness_ms)
+    counting.count(0, *sent, *[end] * CONFIRMING_BATCHES)
+    reader = Reader(store, {"wait": wait})
+    run, overview = AlarmRun(reader, definition), store.overview()
+    taken = [*run.advance(overview, reader.finality_watermarks(overview)["wait"])]
+    raised = [one for pane in taken for one in pane.raised]
+    assert {one.category for one in raised} == {"below 4", "below 6"}
+    first = next(one for one in raised if one.category == "below 4")
+    assert (first.direction, first.unit) == ("up", "")
+    assert first.baseline.value == pytest.approx(0.5, abs=0.1)
+    assert first.now.value == pytest.approx(1.0, abs=0.2)
+    assert first.since >= str(iso(EPOCH + (MOVED - 2) * HOUR))
+    answer = alarm_answer(reader, definition)
+    assert (answer.unit, [one.category for one in answer.series]) == ("", ["below 4", "below 6"])
+
+
+def test_a_definition_without_limits_is_the_same_as_before_there_were_any() -> None:
+    assert MOVES.key == "moved@21130b65"
 
 
 def test_the_series_that_moves_raises_an_alarm(reader: Reader) -> None:

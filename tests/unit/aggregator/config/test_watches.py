@@ -165,6 +165,22 @@ categories = "open"
 levels = [1]
 options = {rows = 4, buckets = 64}
 by = ["variant"]
+
+"""
+DISTRIBUTIONS = """
+[metrics.wait]
+kind = "distribution"
+range = [0, 8]
+bins = 8
+levels = [1]
+by = ["variant", "country"]
+
+[metrics.shift]
+kind = "distribution"
+range = [-4, 4]
+bins = 8
+levels = [1]
+by = ["variant"]
 """
 IMPOSSIBLE_COMPARISONS = [
     ('"late"', '"seen"', "checkout.categories", "the vocabulary is open"),
@@ -172,6 +188,13 @@ IMPOSSIBLE_COMPARISONS = [
     ('"late"', '"change"\nof = "ratio"', "checkout.of", "below 0"),
     ("start", 'other = "change"\nstart', "checkout.other", "different range"),
     ('{ variant = "old" }', '{}\nother = "kept"', "checkout.other", "not memoized"),
+    ("start", "below = [1]\nstart", "checkout.below", "for a distribution alone"),
+    ("start", "quantiles = [0.5]\nstart", "checkout.quantiles", "is of kind 'mean'"),
+    ('"late"', '"wait"\nquantiles = [1.5]', "checkout.quantiles", "between 0 and 1"),
+    ('"late"', '"wait"\nquantiles = []', "checkout.quantiles", "one quantile or more"),
+    ('"late"', '"wait"\nbelow = [2.5]', "checkout.below", "such as 2 or 3"),
+    ('"late"', '"wait"\nbelow = [2]\nquantiles = [0.5]', "checkout.below", "one of the two"),
+    ('"late"', '"shift"\nof = "ratio"', "checkout.of", "a ratio of quantiles"),
 ]
 
 
@@ -180,7 +203,7 @@ def test_arms_that_cannot_be_compared_are_refused(
     tmp_path: Path, old: str, new: str, key: str, expected: str
 ) -> None:
     with pytest.raises(DefinitionError) as refused:
-        load(tmp_path, COMPARISON.replace(old, new, 1), NEGATIVE)
+        load(tmp_path, COMPARISON.replace(old, new, 1), NEGATIVE, DISTRIBUTIONS)
     assert refused.value.key == f"comparisons.{key}"
     assert expected in refused.value.expected
 
@@ -197,6 +220,10 @@ def test_a_wrong_comparison_is_refused_by_its_key(
 
 
 WRONG_ALARMS = [
+    ('"28d"', '"28d"\nbelow = [3]', "alarms.moved.below", "for a distribution alone"),
+    ('"late"', '"wait"', "alarms.moved.below", "the shares below are watched"),
+    ('"late"', '"wait"\nbelow = [2.5]', "alarms.moved.below", "such as 2 or 3"),
+    ('"late"', '"wait"\nbelow = [2]\ncategories = ["0.5"]', "alarms.moved.below", "one of the"),
     ('"28d"', '"28x"', "alarms.moved.baseline", "a duration"),
     ('"28d"', '"90m"', "alarms.moved.baseline", "by_pane"),
     ('baseline = "28d"', "", "alarms.moved.baseline", "baseline_value"),
@@ -221,7 +248,7 @@ def test_a_wrong_alarm_is_refused_by_its_key(
     tmp_path: Path, old: str, new: str, key: str, expected: str
 ) -> None:
     with pytest.raises(DefinitionError) as refused:
-        load(tmp_path, ALARM.replace(old, new))
+        load(tmp_path, ALARM.replace(old, new), DISTRIBUTIONS)
     assert refused.value.key == key
     assert expected in refused.value.expected
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from aggregator.cli.commands.compare import as_text
 from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
@@ -58,6 +60,19 @@ COLOUR = LocalMetric.require(
         attributes={"variant": ["new", "old"]},
     )
 )
+WAIT = LocalMetric.require(
+    define(
+        name="wait",
+        kind="distribution",
+        range=(0, 8),
+        bins=8,
+        levels=[4],
+        unit="s",
+        pane="1h",
+        by=["variant"],
+        attributes={"variant": ["new", "old"]},
+    )
+)
 BEGIN, HOURS = 2, 14
 """Hours: the comparison begins later than the reports."""
 CHECKOUT = ComparisonDefinition(
@@ -75,7 +90,15 @@ COLOURS = ComparisonDefinition(
     where={"variant": "new"},
     against="rest",
 )
-METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR}
+QUICK = ComparisonDefinition(
+    name="quick",
+    metric="wait",
+    start_ms=EPOCH,
+    where={"variant": "new"},
+    against="rest",
+    below=(4.0,),
+)
+METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
 DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
 
 
@@ -96,12 +119,16 @@ def sent(hours: range, means: tuple[float, float] = (0.6, 0.4)) -> list[ReportBa
             one = batch(COLOUR, colours, 4.0, EPOCH + hour * HOUR, 8 + 10 * hour + number)
             one.attributes.append(Attribute(name="variant", value=variant))
             found.append(one)
+            waits = draws.uniform(0, 3 if variant == "new" else 8, 200)
+            one = batch(WAIT, waits.tolist(), 4.0, EPOCH + hour * HOUR, 10**6 + 10 * hour + number)
+            one.attributes.append(Attribute(name="variant", value=variant))
+            found.append(one)
     return found
 
 
 def close(hours: int) -> list[bytes]:
     """What closes all panes up to an hour."""
-    ends = [heartbeat(one, EPOCH + hours * HOUR + one.lateness_ms) for one in (CLICKS, COLOUR)]
+    ends = [heartbeat(one, EPOCH + hours * HOUR + one.lateness_ms) for one in METRICS.values()]
     return ends * CONFIRMING_BATCHES
 
 
@@ -133,6 +160,51 @@ def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
 def store_state(reader: Reader, run: ComparisonRun) -> None:
     client: Any = reader.store.client
     client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
+
+
+def test_shares_below_a_limit_and_quantiles_are_decided(reader: Reader) -> None:
+    """All new users wait for less than 4 s, and one of two others; medians are 1.5 and 4."""
+    medians = dataclasses.replace(QUICK, name="medians", below=(), categories=("0.5",))
+    reader.metrics = Definitions(METRICS, {"quick": QUICK, "medians": medians})
+    run = ComparisonRun(reader, QUICK)
+    (found,) = take(reader, run)
+    assert (found.category, found.unit, found.law, found.bound) == (
+        "below 4",
+        "",
+        "union",
+        "anytime",
+    )
+    assert found.value == pytest.approx(1 / 2, abs=0.1)
+    assert isinstance(found.lower, float)
+    assert found.lower > 0
+    store_state(reader, run)
+    answer = living_answer(reader.comparison("quick"))
+    assert (answer.shares, answer.unit, answer.decided) == (["below 4"], "", True)
+    (found,) = take(reader, ComparisonRun(reader, medians))
+    assert (found.category, found.unit, found.law) == ("0.5", "s", "union")
+    assert isinstance(found.upper, float)
+    assert found.upper < 0
+    answer = living_answer(reader.comparison("medians"))
+    assert (answer.quantiles, answer.unit) == (["0.5"], "s")
+
+
+def test_shares_and_quantiles_are_printed_by_their_names(reader: Reader) -> None:
+    window: dict[str, Any] = {"start": EPOCH / 1000, "end": (EPOCH + HOURS * HOUR) / 1000}
+    found = reader.compare("wait", {"variant": "new"}, below=[4, 6], **window)
+    assert (found.law, found.bound, found.decided) == ("joint", "fixed", True)
+    below_4, below_6 = as_text(found).splitlines()[-3:-1]
+    assert re.fullmatch(r"below 4  0\.\d+ in \[0\.\d+, 0\.\d+\], p = \S+: different", below_4)
+    assert re.fullmatch(r"below 6  0\.\d+ in \[0\.\d+, 0\.\d+\], p = \S+: different", below_6)
+    found = reader.compare("wait", {"variant": "new"}, quantiles=[0.5], each=True, **window)
+    median, first, second = as_text(found).splitlines()[-4:-1]
+    assert re.fullmatch(r"0\.5  -\d\.\d+ s in \[-\d\.\d+, -\d\.\d+\], p = \S+: different", median)
+    assert first.startswith("  a 1.")
+    assert second.startswith(("  b 4.", "  b 3."))
+
+
+def test_a_definition_without_limits_is_the_same_as_before_there_were_any() -> None:
+    assert CHECKOUT.key == "checkout@72872e3b"
+    assert QUICK.key != dataclasses.replace(QUICK, below=()).key
 
 
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:

@@ -80,7 +80,6 @@ def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most(case: str) -
         (metric_for("count_sketch"), "count_sketch"),
         (metric_for("prefix_tree"), "prefix_tree"),
         (metric_for("hemisphere"), "vector_mean"),
-        (metric_for("dyadic_hadamard"), "distribution"),
         (metric_for("projection", options={"rows": 64}), "projection"),
         (metric_for("randomized_response", memoized=True), "memoized"),
         (

@@ -1,0 +1,201 @@
+"""Comparisons of distributions: of quantiles, or of the shares of the users below limits.
+
+A share of an arm is a mean of independent scores, each bounded. So is the difference of two arms
+with independent reports: its variance is the sum of theirs, and no score is larger than the larger
+of the two bounds. A quantile has an interval in each arm.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.comparison.joint import Found, consistent
+from estimators.comparison.search import chained
+from estimators.distribution import DistributionEstimate
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
+from estimators.mechanisms.dyadic_hadamard.answers import scores_of
+from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
+from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
+from estimators.metrics.bins import Bins
+from estimators.metrics.local import LocalMetric
+from estimators.question import Question
+
+VARIANCE_SHARE = 0.1
+"""Of beta, for the two bands that bound the arms' variances."""
+
+
+def limits_of(
+    metrics: tuple[LocalMetric, LocalMetric],
+    below: Sequence[float],
+    quantiles: Sequence[str | float] | None,
+    *,
+    ratio: bool,
+) -> tuple[NDArray[np.intp], NDArray[np.intp]] | None:
+    """Return the places of limits among the edges of two distributions; None without limits.
+
+    Parameters
+    ----------
+    metrics : tuple of LocalMetric
+        Of any kind: others than distributions have no limits.
+    below : sequence of float
+    quantiles : sequence of str or float, optional
+        What else is asked for.
+    ratio : bool
+
+    Raises
+    ------
+    ValueError
+        If these metrics cannot be compared in this way.
+    """
+    name, domain = metrics[0].name, metrics[0].domain
+    if not isinstance(domain, Bins):
+        if below:
+            raise ValueError(
+                f"below = {list(below)}: metric {name!r} is of kind {metrics[0].kind!r}: expected "
+                "limits for a distribution alone"
+            )
+        return None
+    if not below:
+        if ratio and domain.limits[0] < 0:
+            raise ValueError(
+                f"of = 'ratio': the range of metric {name!r} begins at {domain.limits[0]:g}, below "
+                "0, where a ratio of quantiles means nothing; use 'difference'"
+            )
+        return None
+    if quantiles is not None:
+        raise ValueError("below and quantiles: expected one of the two")
+    one, two = (_places(metric, below) for metric in metrics)
+    return one, two
+
+
+def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
+    """Return the places of limits among the edges of one distribution."""
+    assert isinstance(metric.domain, Bins)  # noqa: S101
+    edges = metric.domain.limits
+    places = np.searchsorted(edges, below)
+    for limit, place in zip(below, places.tolist(), strict=True):
+        if not 0 < place < edges.size - 1 or edges[place] != limit:
+            first = min(max(1, place - 1), edges.size - 2)
+            near = edges[first : min(first + 2, edges.size - 1)].tolist()
+            raise ValueError(
+                f"below = {limit:g}: expected an edge between two bins of {metric.name!r}, such as "
+                + " or ".join(f"{edge:.12g}" for edge in near)
+            )
+    if np.unique(places).size < places.size:
+        raise ValueError(f"below = {list(below)}: expected each limit once")
+    return places.astype(np.intp)
+
+
+def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
+    """Return the numbers of an arm that are compared: shares below limits, or what it shows.
+
+    Parameters
+    ----------
+    estimate : Estimate
+    below : sequence of float
+        Of a distribution; without limits, its quantiles are compared.
+    """
+    if not below:
+        return estimate.numbers
+    assert isinstance(estimate, DistributionEstimate)  # noqa: S101
+    return estimate.shares_below(below)
+
+
+@dataclasses.dataclass(frozen=True)
+class ShareArm:
+    """The shares below some edges in one arm, as sums of scores.
+
+    Attributes
+    ----------
+    question : Question
+    scores : Scores or None
+        None without reports.
+    inner : ndarray of int, shape (k,)
+        The places of the limits among the inner edges.
+    """
+
+    question: Question
+    scores: Scores | None
+    inner: NDArray[np.intp]
+
+    @classmethod
+    def of(
+        cls,
+        metric: LocalMetric,
+        statistic: Counts,
+        question: Question,
+        places: NDArray[np.intp],
+    ) -> ShareArm:
+        """Return the arm of a statistic.
+
+        Parameters
+        ----------
+        metric : LocalMetric
+        statistic : ndarray of int64
+        question : Question
+        places : ndarray of int, shape (k,)
+            Of the limits among the edges.
+        """
+        mechanism = metric.randomizer
+        assert isinstance(mechanism, DyadicHadamard)  # noqa: S101
+        weights = mechanism.report_weights(question.weights)
+        table = metric.table(statistic)
+        scores = scores_of(mechanism.tree, table, weights / weights.max(), question)
+        return cls(question, scores, places - 1)
+
+    @property
+    def value(self) -> Floats:
+        """The shares, unbiased; NaN without reports."""
+        if self.scores is None:
+            return np.full(self.inner.size, np.nan)
+        return self.scores.estimate[self.inner + 1]
+
+    def moments(self, beta: float) -> tuple[Floats, Floats]:
+        """Return upper bounds of the variances of the shares, and of one report's part in them.
+
+        Parameters
+        ----------
+        beta : float
+            The probability that a variance is larger.
+        """
+        scores = self.scores
+        assert scores is not None  # noqa: S101
+        variance = simultaneous_band(scores, self.question, beta)[1]
+        total = scores.total
+        return variance[self.inner] / total**2, scores.largest[self.inner] / total
+
+
+def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Found:
+    """Return limits and p-values for the difference of shares of two arms with independent reports.
+
+    By Bentkus's inequality for a sum of independent centred scores of both arms: its variance is at
+    most the sum of what the arms' bands allow, and no score exceeds the larger bound.
+
+    Parameters
+    ----------
+    a, b : ShareArm
+    beta : float
+    numbers : int
+        So many differences hold together.
+    """
+    value = a.value - b.value
+    if a.scores is None or b.scores is None:
+        return Found(-np.ones_like(value), np.ones_like(value), np.ones_like(value))
+
+    def width(share: float) -> Floats:
+        (one, least), (two, most) = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
+        largest = np.maximum(least, most)
+        tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
+        found: Floats = largest * fixed_deviation((one + two) / largest**2, tail)
+        return found
+
+    half = width(beta)
+    p_value = chained(lambda share: np.abs(value) > width(share), beta)
+    return consistent(
+        np.maximum(value - half, -1.0), np.minimum(value + half, 1.0), p_value, beta, 0.0
+    )

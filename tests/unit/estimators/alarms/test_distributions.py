@@ -1,0 +1,95 @@
+"""Alarms on the share of the users below an edge of a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from estimators import LocalMetric, define
+from estimators.alarms import Detector
+from estimators.alarms.panes import PaneMean
+from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import SeededBits
+
+LEVELS = [1.0, 4.0]
+EDGE = 5
+"""The place of the edge that is watched; the edges are 0 to 8."""
+WAIT = LocalMetric.require(
+    define(name="wait", kind="distribution", range=(0, 8), bins=8, levels=LEVELS)
+)
+SPLITS = {
+    "beside the edge": (4.5, 5.5),
+    "at both ends": (0.5, 7.5),
+    "below, and in the other half": (4.5, 0.5),
+}
+
+
+def panes(
+    ends: tuple[float, float], share: float, count: int, reports: int, seed: int
+) -> Iterator[Counts]:
+    """Yield panes of users of whom a share has the first of two values."""
+    draws = np.random.default_rng(seed)
+    for number in range(count):
+        values = np.where(draws.random(reports) < share, *ends)
+        level = (np.arange(reports) % len(LEVELS)).astype(np.uint8)
+        statistic = WAIT.zero()
+        reported = WAIT.randomize(values, level, SeededBits(1000 * seed + number))
+        WAIT.accumulate(statistic, level, reported)
+        yield statistic
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_e_values_have_a_mean_of_one_at_most(name: str) -> None:
+    """Within 4 standard errors of 400 panes, for tilts of half, one and three standard errors."""
+    ends = SPLITS[name]
+    share = 1.0 if max(ends) < EDGE else 0.3
+    theta, shares = np.array([2 * share - 1]), np.array([0.3, 0.7])
+    found: list[list[Floats]] = [[], []]
+    for statistic in panes(ends, 0.3, 400, 60, 1):
+        pane = PaneMean.of(WAIT, statistic, shares, EDGE)
+        assert pane is not None
+        tilts = np.array([0.5, 1.0, 3.0]) * pane.variance(0.0) ** -0.5
+        for row, sign in enumerate((1, -1)):
+            found[row].append(np.exp(pane.e_values(theta, tilts, sign).log[0]))
+    for logs in found:
+        mean, error = np.mean(logs, axis=0), np.std(logs, axis=0) / len(logs) ** 0.5
+        assert (mean <= 1 + 4 * error).all()
+
+
+def test_a_pane_has_the_share_below_the_edge() -> None:
+    whole = np.sum([*panes(SPLITS["beside the edge"], 0.3, 20, 2000, 2)], axis=0)
+    pane = PaneMean.of(WAIT, whole, None, EDGE)
+    assert pane is not None
+    estimate = WAIT.estimate(whole).shares_below([5.0])  # type: ignore[attr-defined]
+    assert (1 + pane.mean) / 2 == pytest.approx(float(estimate.value[0]))
+    assert (1 + pane.mean) / 2 == pytest.approx(0.3, abs=4 * pane.variance(0.0) ** 0.5)
+
+
+def test_a_share_that_moves_raises_an_alarm_and_one_that_stays_does_not() -> None:
+    """At most 1e-3 a pane is false."""
+    ends = SPLITS["beside the edge"]
+    (baseline,) = panes(ends, 0.7, 1, 40_000, 3)
+    detector = Detector(WAIT, 1e-3, baseline=baseline, category=EDGE)
+    value, reports = detector.baseline_estimate
+    assert value == pytest.approx(0.7, abs=0.02)
+    assert reports == 40_000
+    steps = [detector.update(pane) for pane in panes(ends, 0.7, 30, 4000, 4)]
+    assert not any(step.raised for step in steps)
+    steps = [detector.update(pane) for pane in panes(ends, 0.8, 3, 4000, 5)]
+    assert any(step.raised and step.direction == "up" for step in steps)
+
+
+def test_another_edge_that_does_not_move_raises_none() -> None:
+    """Users move from 4.5 to 5.5, both between 4 and 6."""
+    values = {4: 0.0, 6: 1.0}
+    detectors = [Detector(WAIT, 1e-3, baseline_value=values[at], category=at) for at in values]
+    moved = panes(SPLITS["beside the edge"], 0.2, 10, 4000, 6)
+    assert not any(one.update(pane).raised for pane in moved for one in detectors)
+
+
+@pytest.mark.parametrize("category", [None, 0, 8])
+def test_what_is_no_edge_between_bins_is_refused(category: int | None) -> None:
+    with pytest.raises(ValueError, match=f"category = {category}"):
+        Detector(WAIT, 1e-3, baseline_value=0.5, category=category)
