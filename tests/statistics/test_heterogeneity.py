@@ -23,7 +23,7 @@ from tests.support.reports.populations import LEVELS, Population
 if TYPE_CHECKING:
     from estimators.estimate import Floats
 
-RUNS = 400
+RUNS = 250
 FEW, GRID = 25, 1024
 EVEN, UNEVEN = (500, 500, 500, 500, 500), (3000, 600, 200, 100, 60)
 INDEPENDENT = [

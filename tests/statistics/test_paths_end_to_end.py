@@ -15,7 +15,7 @@ from estimators.mechanisms import mechanism_class
 from tests.statistics.paths import CHECKED, LAST
 from tests.support.reports.cases import CASES, COMPOSITE
 
-PATHS, BETA = 40, 0.2
+PATHS, BETA = 25, 0.2
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)
 LEVELS = (0.5, 1.0, 4.0)
 K, DIMENSION = 6, 3

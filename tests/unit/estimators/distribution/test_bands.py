@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 
 LEVELS = (0.5, 1.0, 2.0, 4.0)
 MIX = (0.4, 0.3, 0.2, 0.1)
-BETA, RUNS = 0.05, 150
+BETA, RUNS = 0.05, 100
 LIMIT = int(binom.isf(1e-4, RUNS, BETA))
 
 
