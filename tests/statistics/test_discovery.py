@@ -96,7 +96,6 @@ def test_recall_is_that_of_the_specification(
     hit, times = np.array(found), np.array(frequency)
     assert (times > 5).sum() >= 60
     recalls = [float(hit[times > least].mean()) for least in (5, 8, 10)]
-    print("recall", [round(x, 3) for x in recalls], "of", int((times > 5).sum()), "wrong", wrong)
     for recall, wanted in zip(recalls, specified, strict=True):
         assert recall >= 0.95 * wanted, recalls
     assert wrong <= most_wrong(6)
@@ -114,7 +113,6 @@ def test_nobodys_strings_are_found_in_one_of_twenty_runs_at_most() -> None:
         strings = metric.discover(collected(metric, held, [0.5, 0.5], seed)).strings
         wrong += bool(set(strings) - set(WORDS.tolist()))
         found += len(strings)
-    print("wrong", wrong, "found", found)
     assert wrong <= most_wrong(40)
     assert found > 100
 
@@ -135,12 +133,9 @@ def test_p_values_of_absent_strings_are_valid(power: float) -> None:
     keys = np.random.default_rng(5).integers(0, 2**64, 100_000, dtype=np.uint64)
     sums = [rows.values(rows.points(part)).sum(axis=1) for part in np.split(keys, 100)]
     p = np.exp(tail.log_p(np.concatenate(sums)))
-    shares = {}
     for nominal in (0.1, 0.01, 0.001):
         assert (p <= nominal).sum() <= binom.isf(1e-5, p.size, nominal)
-        shares[nominal] = float((p <= nominal).mean())
-    print("p-values", shares)
-    assert shares[0.1] > 0.03  # and not without power
+    assert (p <= 0.1).mean() > 0.01  # and not without power
 
 
 @pytest.mark.slow
