@@ -32,7 +32,7 @@ SPECIFIED = [
 
 
 def metric_of(levels: Sequence[float], seed: int) -> LocalMetric:
-    metric: LocalMetric = define(
+    metric = define(
         name="m",
         kind="frequency",
         categories="open",
@@ -41,7 +41,7 @@ def metric_of(levels: Sequence[float], seed: int) -> LocalMetric:
         levels=list(levels),
         options={"seed": seed},
     )
-    return metric
+    return LocalMetric.require(metric)
 
 
 def zipf(n: int, seed: int, power: float = 1.0) -> Counts:
