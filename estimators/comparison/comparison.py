@@ -19,6 +19,7 @@ from estimators.comparison.arms import (
 )
 from estimators.comparison.distributions import (
     ShareArm,
+    anytime_share_difference,
     limits_of,
     numbers_of,
     share_difference,
@@ -203,13 +204,17 @@ def compare(
         for m, s, p in zip((one, two), (statistic_a, statistic_b), panes, strict=True)
     ]
     length = None
-    if places is not None and independent and bound == "fixed" and not ratio:
+    if places is not None and independent and not ratio:
         first, second = (
             ShareArm.of(m, s, question, place)
             for m, s, place in zip((one, two), (statistic_a, statistic_b), places, strict=True)
         )
         law, value = "joint", first.value - second.value
-        found = share_difference(first, second, beta, 1 if pointwise else value.size)
+        numbers = 1 if pointwise else value.size
+        if bound == "anytime":
+            found = anytime_share_difference(first, second, beta, numbers, split)
+        else:
+            found = share_difference(first, second, beta, numbers)
     elif joint:
         shares = None
         if weights == STANDARD:

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.comparison.joint import Found, consistent
+from estimators.comparison.arms import Arm
+from estimators.comparison.joint import Found, anytime, consistent
 from estimators.comparison.search import chained
+from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
@@ -24,6 +26,7 @@ from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
 from estimators.metrics.local import LocalMetric
 from estimators.question import Question
+from estimators.weights import total_weight
 
 VARIANCE_SHARE = 0.1
 """Of beta, for the two bands that bound the arms' variances."""
@@ -117,11 +120,14 @@ class ShareArm:
         None without reports.
     inner : ndarray of int, shape (k,)
         The places of the limits among the inner edges.
+    total : float
+        From :func:`estimators.weights.total_weight`.
     """
 
     question: Question
     scores: Scores | None
     inner: NDArray[np.intp]
+    total: float
 
     @classmethod
     def of(
@@ -146,7 +152,8 @@ class ShareArm:
         weights = mechanism.report_weights(question.weights)
         table = metric.table(statistic)
         scores = scores_of(mechanism.tree, table, weights / weights.max(), question)
-        return cls(question, scores, places - 1)
+        total = total_weight(question.weights, table[:, 0], mechanism.facts)
+        return cls(question, scores, places - 1, total)
 
     @property
     def value(self) -> Floats:
@@ -168,6 +175,44 @@ class ShareArm:
         variance = simultaneous_band(scores, self.question, beta)[1]
         total = scores.total
         return variance[self.inner] / total**2, scores.largest[self.inner] / total
+
+    def arm(self, beta: float) -> Arm:
+        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them.
+
+        Parameters
+        ----------
+        beta : float
+        """
+        variance, largest = self.moments(beta)
+        stream = ScoreStream(2 * self.value - 1, 2 * largest, 4 * variance, self.total)
+        return Arm(stream.observed, None, None, self.total, scores=stream)
+
+
+def anytime_share_difference(
+    a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
+) -> Found:
+    """Return limits and p-values as :func:`share_difference`, for all times at once.
+
+    The arms' bands hold at all times, and then so does their bound of the variances; the mixtures
+    are those of other kinds, with Bennett's bound of the cumulants.
+
+    Parameters
+    ----------
+    a, b : ShareArm
+        Whose question has bounds for all times.
+    beta : float
+    numbers : int
+    split : float or None
+        The planned ratio of reports, a to b.
+    """
+    value = a.value - b.value
+    if a.scores is None or b.scores is None:
+        return Found(-np.ones_like(value), np.ones_like(value), np.ones_like(value))
+    spent = VARIANCE_SHARE * beta
+    found = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
+    p_value = np.minimum(found.p_value * numbers + spent, 1.0)
+    lower, upper = np.maximum(found.lower / 2, -1.0), np.minimum(found.upper / 2, 1.0)
+    return consistent(lower, upper, p_value, beta, 0.0)
 
 
 def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Found:

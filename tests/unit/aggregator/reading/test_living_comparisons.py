@@ -171,7 +171,7 @@ def test_shares_below_a_limit_and_quantiles_are_decided(reader: Reader) -> None:
     assert (found.category, found.unit, found.law, found.bound) == (
         "below 4",
         "",
-        "union",
+        "joint",
         "anytime",
     )
     assert found.value == pytest.approx(1 / 2, abs=0.1)
