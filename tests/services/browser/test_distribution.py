@@ -115,7 +115,7 @@ def test_a_distribution_is_shown_by_its_quantiles(
         }
         compared = httpx.get(f"{site.url}/v1/compare", params={**asked, "below": 20}).json()
         (found,) = compared["comparisons"]
-        assert (found["shares"], found["unit"], found["law"]) == (["below 20"], "", "union")
+        assert (found["shares"], found["unit"], found["law"]) == (["below 20"], "", "joint")
         assert found["lower"][0] <= 0.25 - 1 <= found["upper"][0] < 0
         assert found["a"]["value"] == pytest.approx([0.25], abs=0.1)
         compared = httpx.get(f"{site.url}/v1/compare", params={**asked, "quantile": 0.5}).json()
