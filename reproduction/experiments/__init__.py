@@ -10,6 +10,7 @@ from reproduction.experiments import (
     adpm,
     adpm_appendix,
     bounds,
+    distribution,
     errata,
     hdpwc_figures,
     hdpwc_tables,
@@ -34,6 +35,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **minimum_tasks.EXPERIMENTS,
     **hldp.EXPERIMENTS,
     **bounds.EXPERIMENTS,
+    **distribution.EXPERIMENTS,
     **errata.EXPERIMENTS,
 }
 """By the names that `dither reproduce` takes."""
