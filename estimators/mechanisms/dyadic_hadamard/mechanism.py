@@ -249,9 +249,9 @@ class DyadicHadamard(Mechanism):
         """Return the least and the largest F at an edge that a report of each level represents."""
         edges = np.arange(1, 1 << self.height) / (1 << self.height)
         inner = slice(self.bins - 1)
-        reach = [table.largest for table in self.tree.tables]
-        low = np.array([(edges - score)[inner].min() for score in reach])
-        high = np.array([(edges + score)[inner].max() for score in reach])
+        tables = self.tree.tables
+        low = np.array([(edges + table.least)[inner].min() for table in tables])
+        high = np.array([(edges + table.greatest)[inner].max() for table in tables])
         return low, high
 
     def privacy_ratio(self, level: int) -> Fraction:

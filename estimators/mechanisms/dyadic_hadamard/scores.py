@@ -28,15 +28,16 @@ class ScoreTables:
         E[score^2] in each shell: Q0.
     mean : ndarray of float64, shape (B - 1, h + 1)
         E[score] in each shell: M.
-    largest : ndarray of float64, shape (B - 1,)
-        A bound on abs(score).
+    least, greatest : ndarray of float64, shape (B - 1,)
+        The least and the greatest score that a report can have.
     centred : ndarray of float64, shape (B - 1,)
         A bound on abs(score - E[score]), for every law of x: b.
     """
 
     second: Floats
     mean: Floats
-    largest: Floats
+    least: Floats
+    greatest: Floats
     centred: Floats
 
 
@@ -73,7 +74,8 @@ def score_tables(level: LevelConstants) -> ScoreTables:
     weights, signs = path_weights(height)
     edges, shells = len(weights), np.arange(height + 1)
     second, mean = np.zeros((edges, height + 1)), np.zeros((edges, height + 1))
-    largest, centred = np.zeros(edges), np.zeros(edges)
+    least, greatest = np.full(edges, np.inf), np.full(edges, -np.inf)
+    centred = np.zeros(edges)
     a, q = level.honest, level.symbols
     for depth in level.depths:
         share = level.probability(depth)
@@ -99,9 +101,50 @@ def score_tables(level: LevelConstants) -> ScoreTables:
         total = others + np.abs(fine[:, depth])
         own = np.abs(before[:, blocks]) + total / (2 * (1 - nu))
         reach = np.maximum(np.abs(block).max(axis=1), own) / a
-        largest = np.maximum(largest, reach)
+        low, high = _fine_range(parts * 2.0 ** (depth - np.arange(depth)), signs, level, depth)
+        others_low, others_high = (
+            block[:, : blocks + 1].min(axis=1),
+            block[:, : blocks + 1].max(axis=1),
+        )
+        least = np.minimum(least, np.minimum(others_low, before[:, blocks] + low) / a)
+        greatest = np.maximum(greatest, np.maximum(others_high, before[:, blocks] + high) / a)
         centred = np.maximum(centred, reach + np.abs(full).max(axis=1))
-    return ScoreTables(second, mean, largest, centred)
+    return ScoreTables(second, mean, least, greatest, centred)
+
+
+def _fine_range(
+    sums: Floats, signs: Floats, level: LevelConstants, depth: int
+) -> tuple[Floats, Floats]:
+    """Return a times the least and the greatest score that the hash bits of a report give.
+
+    Parameters
+    ----------
+    sums : ndarray of float64, shape (B - 1, depth)
+        A_i times the number of nodes of this depth below the split.
+    signs : ndarray of float64, shape (B - 1, h)
+        As from :func:`path_weights`.
+    level : LevelConstants
+    depth : int
+
+    Notes
+    -----
+    A row counts in one Haar sum on the path of an edge: that of its lowest bit. Of two rows and
+    their sum, two have the same split i, and the third a coarser one k. If x and y are the signs
+    with which the two count, the third counts with x y, turned at the right child of split k.
+    """
+    first, hashes = level.block_bits, level.hash_bits
+    rows = (1 << (depth - first)) - 1
+    scale = rows / (((1 << hashes) - 1) * (rows + 1))
+    sizes = scale * sums
+    if hashes == 1:
+        greatest: Floats = sizes[:, first:].max(axis=1)
+        return -greatest, greatest
+    low, high = np.full(len(sums), np.inf), np.full(len(sums), -np.inf)
+    for k in range(first, depth - 1):
+        third, finer = signs[:, k] * sizes[:, k], sizes[:, k + 1 :].max(axis=1)
+        low = np.minimum(low, np.minimum(third - 2 * finer, -third))
+        high = np.maximum(high, np.maximum(third + 2 * finer, -third))
+    return low, high
 
 
 def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> list[Floats]:

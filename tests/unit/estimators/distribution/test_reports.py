@@ -148,19 +148,44 @@ def shell(bins: int, edge: int, value: int) -> int:
 
 @each_enumerated
 def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilon: float) -> None:
-    """The closed forms of the second moment, the mean and the largest score."""
+    """The closed forms of the second moment, the mean, and the extreme scores."""
     mechanism, _, scores, law = enumerated(bins, epsilon)
     tables = score_tables(mechanism.levels[0])
     second, mean = law.T @ scores**2, law.T @ scores
-    largest = np.abs(scores).max(axis=0)
+    assert tables.least == pytest.approx(scores.min(axis=0)[1:-1], rel=1e-11)
+    assert tables.greatest == pytest.approx(scores.max(axis=0)[1:-1], rel=1e-11)
     for edge in range(1, bins):
         for value in range(bins):
             where = edge - 1, shell(bins, edge, value)
             assert tables.second[where] == pytest.approx(second[value, edge], rel=1e-11)
             assert tables.mean[where] == pytest.approx(mean[value, edge], abs=1e-11)
-        assert largest[edge] <= tables.largest[edge - 1] * (1 + 1e-12)
         centred = np.abs(scores[:, edge, None] - mean[:, edge]).max()
         assert centred <= tables.centred[edge - 1] * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("bins", "epsilon"), [(8, 0.5), (16, 1.0), (16, 4.0)])
+def test_the_most_harmful_report_moves_a_share_by_what_is_said(bins: int, epsilon: float) -> None:
+    """The bound is attained at the edge where reports reach farthest, whatever they meet there."""
+    metric = define(name="m", kind="distribution", range=(0, 1), bins=bins, levels=[epsilon])
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, DyadicHadamard)
+    tables, reports = mechanism.tree.tables[0], reports_of(mechanism)
+    statistic, changes = metric.zero(), []
+    values = np.full(2000, 0.3)
+    level = np.zeros(2000, dtype=np.uint8)
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(4)))
+    before = metric.estimate(statistic, bound="normal")
+    for report in reports:
+        moved = statistic.copy()
+        metric.accumulate(moved, level[:1], report[None])
+        changes.append(np.asarray(metric.estimate(moved, bound="normal").value) - before.value)
+    said = metric.manipulation_bound(before, 1)
+    largest = np.abs(changes).max(axis=0)[1:-1]
+    assert (largest <= np.asarray(said.shift)[1:-1] * (1 + 1e-9)).all()
+    edges, cdf = np.arange(1, bins) / bins, np.asarray(before.value)[1:-1]
+    reach = np.maximum(edges + tables.greatest - cdf, cdf - edges - tables.least) / 2001
+    assert largest == pytest.approx(reach, rel=1e-9)
+    assert largest.max() > 0.85 * said.largest
 
 
 @each_enumerated
