@@ -230,8 +230,8 @@ def _claims(
 
 NOTE = (
     "Errors in %, averaged over the data sets. KS: the largest distance of F; W1: the area between "
-    "as a share of the range; p50 and p99: in rank. Ours is what is shown. The paper's column is the "
-    "named rival, made ascending by isotonic regression; trees have the best probabilities of "
+    "as a share of the range; p50 and p99: in rank. Ours is what is shown. The paper's column is "
+    "the named rival, made ascending by isotonic regression; trees have the best probabilities of "
     "depths, OUE or randomized response, and least squares."
 )
 EXPERIMENTS = {
