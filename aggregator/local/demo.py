@@ -32,6 +32,7 @@ from aggregator.reading.releases import Releases
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
+from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flights
@@ -141,7 +142,7 @@ class Demonstration:
         sent = self._produced.reports
         deadline = time.monotonic() + DRAIN_SECONDS
         while (
-            (counted := self.view().counted) < sent
+            (counted := self._counted(self._store.overview())) < sent
             or not self._is_released()
             or not are_looked_at(self.reader)
         ):
@@ -182,7 +183,7 @@ class Demonstration:
             },
             windows=windows,
             estimates=estimates,
-            counted=sum(outcomes[name, "accepted"] for name in self.metrics),
+            counted=self._counted(overview),
             answers=sum(outcomes[name, "accepted"] for name in self._searches),
             seconds=time.monotonic() - self._began,
             url=self.url,
@@ -190,6 +191,11 @@ class Demonstration:
             alarms=tuple(true_alarms(self.reader, self._population)),
             comparisons=tuple(true_comparisons(self.reader, self._population)),
         )
+
+    def _counted(self, overview: TopicProgress) -> int:
+        """Return how many reports are counted of what devices send without being asked."""
+        outcomes = overview.outcomes()
+        return sum(outcomes[name, "accepted"] for name in self.metrics)
 
     def _truth(self, name: str, counted: int) -> Truth:
         """Return the truth when as many reports had been sent as are counted now."""

@@ -79,13 +79,13 @@ def covered(population: Population, runs: int, **question: Any) -> int:
 
 @pytest.mark.parametrize("population", HARDEST, ids=name)
 def test_bounds_cover_the_population_at_the_hardest_data(population: Population) -> None:
-    runs = fast_runs(population.mechanism, 2000, 400)
+    runs = fast_runs(population.mechanism, 1000, 200)
     assert covered(population, runs) >= 0.945 * runs
 
 
 @pytest.mark.parametrize("population", HARDEST, ids=name)
 def test_bounds_cover_the_users_own_values_at_the_hardest_data(population: Population) -> None:
-    runs = fast_runs(population.mechanism, 400, 200)
+    runs = fast_runs(population.mechanism, 200, 100)
     hits = covered(population, runs, target="sample", weights="uniform")
     assert hits >= 0.945 * runs
 
@@ -160,7 +160,7 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level(
     truth: Any = np.mean([p.frequencies for p in parts], axis=0)
     if kind == "mean":
         truth = truth[1] - truth[0]
-    hits, runs = 0, fast_runs(mechanism, 400, 200)
+    hits, runs = 0, fast_runs(mechanism, 200, 100)
     for run in range(runs):
         drawn = parts[0].reseeded(run)
         held = np.stack([part.held(rng)[i] for i, part in enumerate(parts)])

@@ -281,7 +281,7 @@ def test_nothing_is_known_before_the_first_report(name: str) -> None:
 @pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
 def test_the_first_reports_already_have_bounds(name: str, n: int, target: str, bound: str) -> None:
     metric = metric_for(name, MANY_LEVELS)
-    seeds = 20 if bound == "fixed" and metric.mechanism not in COMPOSITE else 3
+    seeds = 6 if bound == "fixed" and metric.mechanism not in COMPOSITE else 3
     for level in range(len(MANY_LEVELS)):
         for seed in range(seeds):
             index = np.full(n, level, dtype=np.uint8)
