@@ -128,7 +128,8 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """The events on the estimates topic: published by one of the `serve` processes.
 
-    Final events have `slices`, as ``METRIC: ATTRIBUTE, ATTRIBUTE``.
+    Final events have `slices`, as ``METRIC: ATTRIBUTE, ATTRIBUTE``, and the frequent strings of
+    metrics that discover them, but for those in `unsearched`.
     """
 
     enabled: bool = True
@@ -137,6 +138,7 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     since: str = ""
     top_categories: int = 1_000
     slices: list[str] = msgspec.field(default_factory=list)
+    unsearched: list[str] = msgspec.field(default_factory=list)
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):

@@ -17,9 +17,10 @@ import msgspec
 from aggregator.alarms.answers import AlarmRaised
 from aggregator.kafka.headers import read
 from aggregator.reading.comparisons.stored import ComparisonDecided
+from aggregator.reading.discovery.answers import DiscoveryAnswer, pane_discovery
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
-from aggregator.reading.slices.answers import with_slices
+from aggregator.reading.slices.answers import final_answer
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
@@ -117,7 +118,13 @@ def pane_key(metric: str, start_ms: int) -> str:
     return f"{metric}/{iso(start_ms)}"
 
 
-def final(window: Window, top: int, origin: str, slices: Sequence[Slices] = ()) -> Event:
+def final(
+    window: Window,
+    top: int,
+    origin: str,
+    slices: Sequence[Slices] = (),
+    strings: DiscoveryAnswer | None = None,
+) -> Event:
     """Return the event of a pane that is final.
 
     When its last report arrived is left out: the store knows that of the metric, not of the pane.
@@ -127,14 +134,17 @@ def final(window: Window, top: int, origin: str, slices: Sequence[Slices] = ()) 
     window : Window
         One pane.
     top : int
-        Categories or coordinates to tell at most.
+        Categories, coordinates or strings to tell at most.
     origin : str
         The CloudEvent's source.
     slices : sequence of Slices
         Of the stretch that ends with the pane.
+    strings : DiscoveryAnswer, optional
+        What was found in the pane.
     """
     shown = dataclasses.replace(window, arrived_ms=NEVER)
-    return _final(window, window.policy, _data(shown, Reader.answer(shown), top, slices), origin)
+    data = _data(shown, Reader.answer(shown), top, slices, strings)
+    return _final(window, window.policy, data, origin)
 
 
 def _final(window: Window, policy: str, data: bytes, origin: str) -> Event:
@@ -223,13 +233,30 @@ def decided(found: ComparisonDecided, identity: str, origin: str) -> Event:
     return Event(place, DECIDED, origin, found.comparison, found.at, place, data)
 
 
-def _data(window: Window, found: Estimate, top: int, slices: Sequence[Slices] = ()) -> bytes:
-    """Return an answer in JSON; with fewer slices, then categories, if Kafka refused it."""
+def _data(
+    window: Window,
+    found: Estimate,
+    top: int,
+    slices: Sequence[Slices] = (),
+    strings: DiscoveryAnswer | None = None,
+) -> bytes:
+    """Return an answer in JSON; with fewer slices, then categories, if Kafka refused it.
+
+    Parameters
+    ----------
+    window : Window
+    found : Estimate
+    top : int
+        Categories, coordinates or strings at most.
+    slices : sequence of Slices
+    strings : DiscoveryAnswer, optional
+    """
     most = max((len(one.slices) for one in slices), default=0)
     while True:
         shown = answer(window, found, top)
-        if slices:
-            shown = with_slices(shown, [one.first(most) for one in slices])
+        if slices or strings:
+            discovery = None if strings is None else pane_discovery(strings, top)
+            shown = final_answer(shown, [one.first(most) for one in slices], discovery)
         data = msgspec.json.encode(shown)
         if len(data) <= MAX_BYTES or (top <= 1 and not most):
             return data

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import structlog
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
+from aggregator.publishing.pane_searches import PaneSearches
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.grouping import Groupings, queries
@@ -18,6 +19,7 @@ from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.watermark import NEVER
 from aggregator.storage.progress import TopicProgress
+from estimators.metrics.categories import CodedVocabulary
 from estimators.metrics.trusted import TrustedMetric
 from estimators.weights import DEFAULT_POLICY
 
@@ -37,9 +39,11 @@ class PaneFinalizer:
     since_ms : int
         Panes that begin before are not published.
     top : int
-        So many categories or coordinates are published, the largest.
+        So many categories, coordinates or strings are published, the largest.
     groupings : mapping
         By which attributes of devices final events have slices, by metric.
+    unsearched : collection of str
+        Metrics that discover strings, and whose final events have no list of them.
     """
 
     def __init__(
@@ -50,17 +54,33 @@ class PaneFinalizer:
         since_ms: int,
         top: int,
         groupings: Groupings | None = None,
+        unsearched: Collection[str] = (),
     ) -> None:
         self.reader, self.published = reader, published
         self._source, self._top, self._groupings = source, top, groupings or {}
         self._metrics = {
             n: m for n, m in reader.metrics.items() if not isinstance(m, TrustedMetric)
         }
-        self._unpublished = Unpublished(reader, published, self._metrics, since_ms)
+        searched = {
+            name: metric
+            for name, metric in self._metrics.items()
+            if isinstance(metric.domain, CodedVocabulary) and name not in unsearched
+        }
+        others = {n: m for n, m in self._metrics.items() if n not in searched}
+        self._unpublished = Unpublished(reader, published, others, since_ms)
+        self._searched = {
+            name: Unpublished(reader, published, {name: metric}, since_ms)
+            for name, metric in searched.items()
+        }
+        self._searches = PaneSearches()
         self._versions: dict[str, str] = {}
 
+    def close(self) -> None:
+        """End the search that is under way."""
+        self._searches.close()
+
     def final_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
-        """Yield the events of panes that are final and have none yet.
+        """Yield the events of panes that are final and have none yet, but for those with strings.
 
         Parameters
         ----------
@@ -74,8 +94,52 @@ class PaneFinalizer:
         StateUnreadable
             Where panes or slices cannot be read: after the events of the other metrics.
         """
+        for window, slices in self._finals(self._unpublished, overview, partitions):
+            yield events.final(window, self._top, self._source, slices)
+
+    def searched_events(self, overview: TopicProgress, partitions: int) -> Iterator[Event]:
+        """Yield the events of panes with the strings that were found in them, of one each metric.
+
+        It does not wait for a search: a pane whose search is under way has its event in a later
+        turn, and the panes of its metric after that.
+
+        Parameters
+        ----------
+        overview : TopicProgress
+            As of now.
+        partitions : int
+            How many the reports topic has.
+
+        Raises
+        ------
+        StateUnreadable
+            Where panes or slices cannot be read: after the events of the other metrics.
+        """
+        unreadable: StateUnreadable | None = None
+        for name, unpublished in list(self._searched.items()):
+            if self._searches.is_under_way:
+                break
+            try:
+                for window, slices in self._finals(unpublished, overview, partitions):
+                    strings = self._searches.take(window)
+                    others = {n: one for n, one in self._searched.items() if n != name}
+                    if strings is None:  # whoever looks again begins with it
+                        self._searched = {name: unpublished, **others}
+                    else:
+                        self._searched = {**others, name: unpublished}
+                        yield events.final(window, self._top, self._source, slices, strings)
+                    break
+            except StateUnreadable as error:
+                unreadable = error
+        if unreadable is not None:
+            raise unreadable
+
+    def _finals(
+        self, unpublished: Unpublished, overview: TopicProgress, partitions: int
+    ) -> Iterator[tuple[Window, list[Slices]]]:
+        """Yield the panes that are due, with slices of the stretches that they end."""
         unreadable: dict[str, StateUnreadable] = {}
-        for metric, start, statistic in self._unpublished.sums(overview, partitions):
+        for metric, start, statistic in unpublished.sums(overview, partitions):
             window = Window(
                 metric=metric,
                 start_ms=start,
@@ -95,7 +159,7 @@ class PaneFinalizer:
             if slices is None:
                 log.info("state changed while it was read", metric=metric.name)
                 return
-            yield events.final(window, self._top, self._source, slices)
+            yield window, slices
         for why in unreadable.values():
             raise why
 

@@ -75,7 +75,9 @@ class Publisher(Leader):
             origin = (self.reader, self.published, self._source, self._since_ms)
             groupings = parse_groupings(self.settings.publish.slices)
             top = self.settings.publish.top_categories
-            self._finalizer = PaneFinalizer(*origin, top, groupings)
+            unsearched = self.settings.publish.unsearched
+            self._finalizer = PaneFinalizer(*origin, top, groupings, unsearched)
+            closing.enter_context(contextlib.closing(self._finalizer))
             self._drawer = ReleaseDrawer(*origin)
             watched, reader = watches(self.reader.metrics), self.reader
             whole = (reader, self.published, self.lease, self._source)
@@ -107,13 +109,17 @@ class Publisher(Leader):
             yield batch
             yield from self._releases()
         failed: Exception | None = None
-        for watch in self._watches:
+        for turns in (*(watch.turns for watch in self._watches), self._searched):
             try:
-                yield from watch.turns(overview, partitions)
-            except Exception as error:  # the other one has its turns first
+                yield from turns(overview, partitions)
+            except Exception as error:  # the others have their turns first
                 failed = failed or error
         if failed is not None:
             raise failed
+
+    def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
+        """Yield the final events whose panes were searched for frequent strings."""
+        yield from in_batches(self._finalizer.searched_events(overview, partitions))
 
     def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
         """Yield the events of releases that are due; close what is due to be closed.

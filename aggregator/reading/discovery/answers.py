@@ -79,6 +79,35 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     strings: list[StringAnswer]
 
 
+class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
+    """The strings that were found in a final pane, the most frequent first.
+
+    With probability 1 - beta each is held by somebody and all bounds hold; this is a promise beside
+    that of the estimate. The fields are those of a discovery; `left_out` more strings were found.
+    """
+
+    beta: float
+    covers: str
+    whole_strings: int
+    candidates: int
+    found_from: float | None
+    strings: list[StringAnswer]
+    left_out: int
+
+
+def pane_discovery(found: DiscoveryAnswer, most: int) -> PaneDiscovery:
+    """Return what was found in a pane, with so many strings at most."""
+    return PaneDiscovery(
+        beta=found.beta,
+        covers=found.covers,
+        whole_strings=found.whole_strings,
+        candidates=found.candidates,
+        found_from=found.found_from,
+        strings=found.strings[:most],
+        left_out=max(0, len(found.strings) - most),
+    )
+
+
 def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
     """Return what was found, as the API and the command line give it."""
     window, found = discovered.window, discovered.found

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aggregator.reading.coverage import covers
+from aggregator.reading.discovery.answers import PaneDiscovery
 from aggregator.reading.grouping import Slice
 from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
 from aggregator.reading.slices.estimates import SliceEstimate, Slices
@@ -77,22 +78,30 @@ class FinalAnswer(Answer, frozen=True, kw_only=True):
     """The answer about a final pane, as its event has it.
 
     `slices` is there with the last pane of a whole stretch of `by_pane`, if `publish.slices` names
-    the metric: that stretch by attributes of devices, once for each of these groupings.
+    the metric: that stretch by attributes of devices, once for each of these groupings. `discovery`
+    is there with a metric that discovers strings, unless `publish.unsearched` names it.
     """
 
     slices: list[SlicesAnswer] | UnsetType = UNSET
+    discovery: PaneDiscovery | UnsetType = UNSET
 
 
-def with_slices(pane: Answer, found: Sequence[Slices]) -> FinalAnswer:
-    """Return the answer of a pane with slices of the stretch that it ends.
+def final_answer(
+    pane: Answer, found: Sequence[Slices], discovery: PaneDiscovery | None
+) -> FinalAnswer:
+    """Return the answer of a pane with slices of the stretch that it ends, and frequent strings.
 
     Parameters
     ----------
     pane : Answer
     found : sequence of Slices
+    discovery : PaneDiscovery or None
     """
-    slices = [slices_answer(one) for one in found]
-    return FinalAnswer(**msgspec.structs.asdict(pane), slices=slices)
+    return FinalAnswer(
+        **msgspec.structs.asdict(pane),
+        slices=[slices_answer(one) for one in found] or UNSET,
+        discovery=discovery or UNSET,
+    )
 
 
 def slices_answer(found: Slices) -> SlicesAnswer:
