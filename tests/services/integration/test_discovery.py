@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from aggregator.cli.main import cli
+from aggregator.reading.discovery.answers import discovery_answer
 from aggregator.reading.reader import Reader
 from estimators import LocalMetric
 from producers import Reporter
+from tests.support.events import final_ids, on_topic, publishing
 from tests.support.reports.counted import Client
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import Deployment, as_json, wait_until
+from tests.support.running.deployment import Deployment, wait_until
 
 METRICS = """
 [metrics.tail]
@@ -56,9 +62,9 @@ def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
                 held[:5] = ["SECRET"] * 5
             reporter.report(held, epsilon=4, time=SECONDS + HOUR * pane)
         reporter.flush()
-        for number in range(60):  # ten batches in each partition close what was before
-            one = batch(tail, ["JFK"], 4, EPOCH + 2500 * HOUR, number)
-            deployment.produce([(number % 6, one.SerializeToString())])
+        later = EPOCH + 2500 * HOUR  # ten batches in each partition close what was before
+        last_ones = [batch(tail, ["JFK"], 4, later, number) for number in range(60)]
+        deployment.produce([(n % 6, one.SerializeToString()) for n, one in enumerate(last_ones)])
         deployment.wait_until_counted()
     reader = Reader(deployment.store, deployment.metrics)
 
@@ -91,10 +97,8 @@ def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
     assert asked.lower[0] < 0.5 < asked.upper[0]  # type: ignore[index]
     assert asked.lower[1] == 0  # type: ignore[index]
 
-    printed = deployment.dither("discover", "tail", "--window", "1h")
-    assert printed.returncode == 0, printed.stderr
-    assert '"JFK"' in printed.stdout
-    told = as_json(deployment.dither("discover", "tail", "--json"))
+    assert '"JFK"' in printed(deployment, "discover", "tail", "--window", "1h")
+    told = json.loads(printed(deployment, "discover", "tail", "--json"))
     assert [row["string"] for row in told["strings"]] == closed.found.strings
     assert told["beta"] == 0.05
     client = Client(deployment.store, deployment.metrics, deployment.settings)
@@ -111,10 +115,34 @@ def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
     client.problem(404, "/v1/metrics/nothing/discoveries")
     client.problem(400, "/v1/metrics/tail/discoveries?window=1h&from=2013-01-01")
     client.problem(400, "/v1/metrics/tail/discoveries?beta=2")
-    refused = deployment.dither("discover", "page")
-    assert refused.returncode == 2
+    refused = CliRunner().invoke(cli, ["discover", "page", *deployment.flags])
+    assert refused.exit_code == 2
     assert "discover = true" in refused.stderr
     assert deployment.verify().verified
+    has_events_with_the_strings(deployment, reader)
+
+
+def has_events_with_the_strings(deployment: Deployment, reader: Reader) -> None:
+    """Each final event has what is found in its pane."""
+    with publishing(deployment):
+        wait_until(lambda: len(final_ids(deployment)) >= 2, "two final events")
+    found = [event for event in on_topic(deployment) if event.is_final]
+    assert [event.answer["reports"] for event in found] == [20_000, 20_000]
+    for pane, event in enumerate(found):
+        start = SECONDS + HOUR * pane
+        asked = discovery_answer(reader.discover("tail", start, start + HOUR))
+        listed = event.answer["discovery"]
+        assert listed["strings"] == msgspec.to_builtins(asked.strings)
+        assert {row["string"] for row in listed["strings"]} == set(CODES)
+        assert (listed["candidates"], listed["left_out"]) == (asked.candidates, 0)
+        assert (listed["beta"], listed["covers"]) == (0.05, "this window")
+
+
+def printed(deployment: Deployment, *arguments: str) -> str:
+    """Return what a command prints."""
+    told = CliRunner().invoke(cli, [*arguments, *deployment.flags], catch_exceptions=False)
+    assert told.exit_code == 0, told.output
+    return told.stdout
 
 
 def polled(client: Client, path: str) -> dict[str, Any]:
@@ -136,5 +164,4 @@ def polled(client: Client, path: str) -> dict[str, Any]:
 def test_before_any_report_nothing_is_found(deployment: Deployment) -> None:
     answer = Reader(deployment.store, deployment.metrics).discover("tail")
     assert (answer.status, answer.found.strings) == ("not_ready", [])
-    printed = deployment.dither("discover", "tail")
-    assert "No string is frequent enough" in printed.stdout
+    assert "No string is frequent enough" in printed(deployment, "discover", "tail")

@@ -1,0 +1,148 @@
+"""Final events with the frequent strings of their pane: found beside the publisher, once each."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.publishing.events import Event
+from aggregator.publishing.pane_finalizer import PaneFinalizer
+from aggregator.publishing.published_log import PublishedLog
+from aggregator.reading.reader import Reader
+from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from estimators import Metric, define
+from producers.wire.batch import heartbeat
+from tests.support.reports.counted import MINUTE, Counting
+from tests.support.reports.messages import EPOCH
+from tests.support.running.deployment import wait_until
+
+METRICS: dict[str, Metric] = {
+    name: define(
+        name=name,
+        kind="frequency",
+        categories="open",
+        discover=True,
+        preset="upper",
+        levels=[4],
+        pane="1m",
+        lateness="1m",
+        options={"last": 24, "rows": 64},
+    )
+    for name in ("tail", "page")
+} | {
+    "delay": define(
+        name="delay",
+        kind="mean",
+        mechanism="laplace",
+        range=(0, 1),
+        levels=[1],
+        pane="1m",
+        lateness="1m",
+    )
+}
+CODES = ("JFK", "LGA", "EWR")
+
+
+@pytest.fixture
+def published(store: Store) -> Iterator[PublishedLog]:
+    key = publisher_key(store.topic)
+    lease = Lease(store.client, key, "publisher", 60)
+    assert lease.acquire()
+    yield PublishedLog(store.client, lease, key, Settings())
+    lease.release()
+
+
+@pytest.fixture
+def counted(store: Store) -> Store:
+    """Two panes of each metric: in each of two, 8,000 people hold one of three codes."""
+    counting, rng = Counting(store, METRICS), np.random.default_rng(1)
+    sent: list[Any] = []
+    for minute in (0, 1):
+        for name in ("tail", "page"):
+            held = rng.choice(CODES, 8_000, p=(0.5, 0.3, 0.2)).tolist()
+            sent.append(counting.batch(name, held, minute, 4.0))
+        sent.append(counting.batch("delay", [0.5] * 100, minute))
+    for one in METRICS.values():
+        sent += [heartbeat(one, EPOCH + 5 * MINUTE)] * 8
+    counting.count(0, *sent)
+    return store
+
+
+@contextlib.contextmanager
+def finalizing(
+    store: Store, published: PublishedLog, top: int = 10, unsearched: tuple[str, ...] = ()
+) -> Iterator[PaneFinalizer]:
+    reader = Reader(store, METRICS)
+    finalizer = PaneFinalizer(reader, published, "dither", 0, top, None, unsearched)
+    with contextlib.closing(finalizer):
+        yield finalizer
+
+
+def next_searched(finalizer: PaneFinalizer, store: Store) -> Event:
+    """Take turns until a pane was searched."""
+    found: list[Event] = []
+
+    def is_there() -> bool:
+        found.extend(finalizer.searched_events(store.overview(), 1))
+        return bool(found)
+
+    wait_until(is_there, "a pane was searched")
+    (event,) = found
+    return event
+
+
+def test_other_events_do_not_wait_and_panes_of_metrics_take_turns(
+    counted: Store, published: PublishedLog
+) -> None:
+    with finalizing(counted, published) as finalizer:
+        assert [*finalizer.searched_events(counted.overview(), 1)] == [], "the search has begun"
+        others = [*finalizer.final_events(counted.overview(), 1)]
+        assert [event.subject for event in others] == ["delay", "delay"]
+        assert all("discovery" not in json.loads(event.data) for event in others)
+        found = []
+        for _ in range(4):
+            found.append(next_searched(finalizer, counted))
+            published.note_committed(found[-1:], {})
+        assert [*finalizer.searched_events(counted.overview(), 1)] == []
+    assert {event.subject for event in found[:2]} == {"tail", "page"}
+    assert len({event.id for event in found}) == 4
+    for event in found:
+        told = json.loads(event.data)
+        assert [row["string"] for row in told["discovery"]["strings"]] == [*CODES]
+        for row, truth in zip(told["discovery"]["strings"], (0.5, 0.3, 0.2), strict=True):
+            assert row["lower"] < truth < row["upper"]
+        assert (told["reports"], told["discovery"]["left_out"]) == (8_000, 0)
+
+
+def test_whoever_takes_over_finds_the_same_bytes(counted: Store, published: PublishedLog) -> None:
+    with finalizing(counted, published) as one:
+        first = next_searched(one, counted)
+    with finalizing(counted, published) as other:
+        assert next_searched(other, counted) == first
+
+
+def test_a_list_is_bounded_and_can_be_switched_off(counted: Store, published: PublishedLog) -> None:
+    with finalizing(counted, published, top=2, unsearched=("page",)) as finalizer:
+        plain = [*finalizer.final_events(counted.overview(), 1)]
+        assert sorted(event.subject for event in plain) == ["delay", "delay", "page", "page"]
+        assert all("discovery" not in json.loads(event.data) for event in plain)
+        event = next_searched(finalizer, counted)
+    told = json.loads(event.data)["discovery"]
+    assert event.subject == "tail"
+    assert ([row["string"] for row in told["strings"]], told["left_out"]) == ([*CODES[:2]], 1)
+
+
+def test_a_publisher_that_ends_does_not_wait_for_its_search(
+    counted: Store, published: PublishedLog
+) -> None:
+    with finalizing(counted, published) as finalizer:
+        assert [*finalizer.searched_events(counted.overview(), 1)] == []
+    wait_until(lambda: not finalizer._searches.is_under_way, "the search has ended", 20)
