@@ -10,6 +10,7 @@ from reproduction.experiments import (
     adpm,
     adpm_appendix,
     bounds,
+    discovery,
     distribution,
     errata,
     hdpwc_figures,
@@ -35,6 +36,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     **minimum_tasks.EXPERIMENTS,
     **hldp.EXPERIMENTS,
     **bounds.EXPERIMENTS,
+    **discovery.EXPERIMENTS,
     **distribution.EXPERIMENTS,
     **errata.EXPERIMENTS,
 }

@@ -1,0 +1,197 @@
+"""Frequent strings that nobody listed: Dither's search, and PEM with the same reports."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom, norm
+
+from estimators import LocalMetric, define
+from estimators.discovery.layout import Layout
+from estimators.discovery.string_code import WIDTH, StringCode, as_words
+from estimators.exact.randomness import SeededBits, Words
+from estimators.mechanisms import PrefixTree
+from reproduction.experiments.outcome import (
+    Claim,
+    Experiment,
+    Number,
+    Outcome,
+    Tick,
+    mean_and_error,
+)
+
+USERS, STRINGS = 200_000, 3_000
+LEVELS = (2.0, 4.0)
+LAST = 40
+"""Bits of the longest prefix, of both: the longest code word of a serial number."""
+STEP = 8
+"""New bits of PEM's prefixes; steps of 4 and 12 find less."""
+KEPT = 100
+"""Prefixes that PEM keeps, and strings that it returns; 30 and 1,000 find no more."""
+ABOVE = (5, 8, 10)
+"""In units of the noise floor."""
+BETA = 0.05
+
+
+def serial_numbers(count: int, generator: np.random.Generator) -> list[str]:
+    """Return different strings like N725MQ."""
+    letters = [chr(code) for code in range(ord("A"), ord("Z") + 1)]
+    found: dict[str, None] = {}
+    while len(found) < count:
+        number, ends = generator.integers(100, 1000), generator.choice(letters, 2)
+        found[f"N{number}{''.join(ends)}"] = None
+    return list(found)
+
+
+def noise_floor(epsilon: float, users: int) -> float:
+    """Return phi, the least standard error of a frequency."""
+    odds = np.exp(epsilon)
+    return float(2 * np.sqrt(odds / users) / (odds - 1))
+
+
+def pem(
+    code: StringCode, layout: Layout, bits: Words, generator: np.random.Generator
+) -> tuple[set[str], set[str]]:
+    """Return the strings that the prefix extending method finds, and those of them that are proved.
+
+    Users are divided into as many groups as there are depths. Group by group, the continuations of
+    the prefixes that were kept are ranked by the estimates of the group alone, and the first 100
+    are kept. Its frequency oracle is the best known (projective geometry response). Source: Wang,
+    Li and Jha, "Locally differentially private heavy hitter identification" (1708.06674). It has no
+    test; a string is proved here if its last estimate is beyond the normal quantile at beta over
+    the number of continuations that were ranked.
+
+    Parameters
+    ----------
+    code : StringCode
+    layout : Layout
+        Of one level. Its depths are those of the groups; of its rows nothing is used.
+    bits : ndarray of uint64, shape (n, 2)
+        The users' code words.
+    generator : numpy.random.Generator
+        Simulates the reports, in their law but for rounding.
+    """
+    tree, depths = layout.trees[0], layout.depths
+    groups = generator.integers(0, len(depths), len(bits))
+    prefixes, hashes = [0], np.zeros(1, dtype=np.uint64)
+    for group, width in enumerate(layout.widths):
+        held = layout.prefix_hashes(bits[groups == group])[:, group]
+        missed = generator.random(held.size) >= float(tree.p)
+        size, points = tree.space.size, tree.points
+        rank = (generator.random(held.size) * np.where(missed, points - size, size)).astype(int)
+        report = np.empty_like(rank)
+        report[missed] = tree.space.outside(rank[missed])
+        report[~missed] = tree.space.inside(rank[~missed])
+        report = (report + layout.tree_points(held, 0)) % points
+        estimate = tree.frequencies(np.bincount(report, minlength=points)[None])[0]
+        words = np.arange(1 << width, dtype=np.uint64)
+        longer = layout.extended(hashes[:, None], words, group).ravel()
+        best = np.argsort(-estimate[layout.tree_points(longer, 0)], kind="stable")[:KEPT]
+        hashes = longer[best]
+        prefixes = [prefixes[p] << width | w for p, w in zip(*_split(best, width), strict=True)]
+    deviation = math.sqrt(tree.variance / max(1, held.size))
+    limit = norm.isf(BETA / longer.size) * deviation
+    found: tuple[set[str], set[str]] = set(), set()
+    for prefix, known in zip(prefixes, estimate[layout.tree_points(hashes, 0)], strict=True):
+        text = code.decode(prefix << (WIDTH - depths[-1]))
+        if text is not None:
+            found[0].add(text)
+            if known > limit:
+                found[1].add(text)
+    return found
+
+
+def _split(places: NDArray[np.intp], width: int) -> tuple[list[int], list[int]]:
+    """Return which prefix, and which continuation of it, each place is."""
+    parent, word = np.divmod(places, 1 << width)
+    return parent.tolist(), word.tolist()
+
+
+def one_run(epsilon: float, seed: int) -> tuple[dict[str, float], list[set[str]]]:
+    """Return the strings' frequencies over phi; what Dither finds, PEM, and PEM proves.
+
+    Parameters
+    ----------
+    epsilon : float
+    seed : int
+    """
+    generator = np.random.default_rng([seed, int(10 * epsilon)])
+    names = serial_numbers(STRINGS, generator)
+    chances = 1 / np.arange(1, STRINGS + 1)
+    held = generator.choice(STRINGS, USERS, p=chances / chances.sum())
+    metric = LocalMetric.require(
+        define(
+            name="m",
+            kind="frequency",
+            categories="open",
+            discover=True,
+            preset="upper",
+            levels=[epsilon],
+            options={"last": LAST, "seed": seed},
+        )
+    )
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, PrefixTree)  # noqa: S101
+    statistic, level = metric.zero(), np.zeros(USERS, dtype=np.int64)
+    reports = metric.randomize(np.array(names)[held], level, SeededBits(seed))
+    metric.accumulate(statistic, level, reports)
+    bits = as_words([mechanism.code.encode(name)[0] for name in names])[held]
+    layout = Layout(mechanism.epsilons, tuple(range(16, LAST + 1, STEP)), 1, seed)
+    ours = set(metric.discover(statistic, BETA).strings)
+    shares = np.bincount(held, minlength=STRINGS) / USERS / noise_floor(epsilon, USERS)
+    return dict(zip(names, shares.tolist(), strict=True)), [
+        ours,
+        *pem(mechanism.code, layout, bits, generator),
+    ]
+
+
+def run(runs: int, seed: int, tick: Tick) -> Outcome:
+    """Compare the shares of frequent strings that are found."""
+    numbers: list[Number] = []
+    claims: list[Claim] = []
+    wrong = 0
+    for place, epsilon in enumerate(LEVELS):
+        recalls: dict[int, list[list[float]]] = {least: [] for least in ABOVE}
+        strays: list[float] = []
+        for number in range(runs):
+            shares, found = one_run(epsilon, 1000 * seed + number)
+            for least, each in recalls.items():
+                above = {name for name, share in shares.items() if share > least}
+                each.append([len(above & some) / len(above) for some in found])
+            wrong += bool(found[0] - shares.keys())
+            strays.append(len(found[1] - shares.keys()) / max(1, len(found[1])))
+            tick((place + (number + 1) / runs) / len(LEVELS))
+        for least, each in recalls.items():
+            ours, untested, proved = zip(*each, strict=True)
+            value, error = mean_and_error(ours)
+            other = mean_and_error(proved)[0]
+            name = f"above {least} phi, epsilon {epsilon:g}"
+            numbers.append(Number(f"found {name}", value, error, other))
+            told = f"{value:.2f} against {other:.2f}; PEM without a test: "
+            told += f"{mean_and_error(untested)[0]:.2f}"
+            if least < ABOVE[-1]:  # above 10 phi nearly all are found by either
+                claims.append(Claim(f"Dither finds more {name}", value > other, told))
+        share = mean_and_error(strays)[0]
+        name = f"without a test PEM returns strings that nobody holds, epsilon {epsilon:g}"
+        claims.append(Claim(name, share > BETA, f"{share:.0%} of those that it returns"))
+    most = binom.isf(0.001, runs * len(LEVELS), BETA)
+    told = f"in {wrong} of {runs * len(LEVELS)} runs"
+    claims.append(
+        Claim("Dither finds such a string in 5% of runs at most", wrong <= int(most), told)
+    )
+    note = "The paper's column is PEM with the same users, code and promise."
+    return Outcome(numbers, claims, notes=[note])
+
+
+EXPERIMENTS = {
+    "discovery": Experiment(
+        title="the shares of frequent strings that are found, by Dither and by PEM",
+        source="Wang, Li and Jha (2017)",
+        data=f"synthetic: {USERS:,} users, {STRINGS:,} serial numbers, Zipf's law",
+        runs=20,
+        quick=2,
+        run=run,
+    )
+}
