@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import DefinitionError, DistributionEstimate, LocalMetric, compare, define
+from estimators import DefinitionError, DistributionEstimate, LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.bins import Bins
 
@@ -91,9 +91,3 @@ def test_what_is_no_quantile_is_refused(asked: list[Any]) -> None:
     metric = distribution(range=(0, 1), bins=4)
     with pytest.raises(ValueError, match="expected numbers between 0 and 1, each once"):
         metric.estimate(metric.zero(), quantiles=asked)
-
-
-def test_distributions_are_not_compared() -> None:
-    metric = distribution(range=(0, 1), bins=4)
-    with pytest.raises(ValueError, match="'m' is a distribution: expected a mean"):
-        compare(metric, metric.zero(), metric.zero())
