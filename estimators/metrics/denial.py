@@ -187,6 +187,7 @@ def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray
 
     Examples
     --------
+    >>> import numpy as np
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
     (array(['/home', 'other'], dtype=object), 1)
     """

@@ -1,6 +1,6 @@
 """Estimates from randomized reports are unbiased.
 
-Each number compared lies outside 4 standard errors (200 runs) for one seed in 11,000.
+Each number compared lies outside 4 standard errors (100 runs) for one seed in 8,000.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HARDEST = {
     "count_sketch": ((0.0, 1.0, 0.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
     "prefix_tree": ((0.85, 0.15, 0.0, 0.0, 0.0), EVEN),
 }
-RUNS, EACH = 200, 300
+RUNS, EACH = 100, 300
 POPULATIONS = [
     Population("randomized_response", 0.98, ()),
     Population("laplace", -0.4, ()),
@@ -59,14 +59,14 @@ every_policy = pytest.mark.parametrize("weights", ["optimal", "paper", "uniform"
 
 @every_policy
 @pytest.mark.parametrize("population", SINGLE, ids=name)
-def test_the_mean_of_200_runs_is_the_truth(population: Population, weights: str) -> None:
+def test_the_mean_of_100_runs_is_the_truth(population: Population, weights: str) -> None:
     expect_the_truth(population, weights)
 
 
 @pytest.mark.slow
 @every_policy
 @pytest.mark.parametrize("population", COMPOSED, ids=name)
-def test_the_mean_of_200_runs_of_several_mechanisms_is_the_truth(
+def test_the_mean_of_100_runs_of_several_mechanisms_is_the_truth(
     population: Population, weights: str
 ) -> None:
     expect_the_truth(population, weights)
