@@ -26,8 +26,8 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-test: setup kafka ## run the tests, five at a time; ARGS="-k verify"
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
