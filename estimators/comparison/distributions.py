@@ -205,14 +205,12 @@ def anytime_share_difference(
     split : float or None
         The planned ratio of reports, a to b.
     """
-    value = a.value - b.value
     if a.scores is None or b.scores is None:
-        return Found(-np.ones_like(value), np.ones_like(value), np.ones_like(value))
+        return _unknown(a)
     spent = VARIANCE_SHARE * beta
     found = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
     p_value = np.minimum(found.p_value * numbers + spent, 1.0)
-    lower, upper = np.maximum(found.lower / 2, -1.0), np.minimum(found.upper / 2, 1.0)
-    return consistent(lower, upper, p_value, beta, 0.0)
+    return _limits(found.lower / 2, found.upper / 2, p_value, beta)
 
 
 def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Found:
@@ -228,9 +226,9 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Fou
     numbers : int
         So many differences hold together.
     """
-    value = a.value - b.value
     if a.scores is None or b.scores is None:
-        return Found(-np.ones_like(value), np.ones_like(value), np.ones_like(value))
+        return _unknown(a)
+    value = a.value - b.value
 
     def width(share: float) -> Floats:
         (one, least), (two, most) = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
@@ -241,6 +239,14 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Fou
 
     half = width(beta)
     p_value = chained(lambda share: np.abs(value) > width(share), beta)
-    return consistent(
-        np.maximum(value - half, -1.0), np.minimum(value + half, 1.0), p_value, beta, 0.0
-    )
+    return _limits(value - half, value + half, p_value, beta)
+
+
+def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> Found:
+    """Return limits within [-1, 1], where a difference of shares is, and their p-values."""
+    return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
+
+
+def _unknown(arm: ShareArm) -> Found:
+    ones = np.ones(arm.inner.size)
+    return Found(-ones, ones, ones)

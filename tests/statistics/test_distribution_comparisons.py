@@ -172,6 +172,21 @@ def test_several_limits_hold_together() -> None:
     assert np.all(np.asarray(together.p_value) >= np.asarray(each.p_value))
 
 
+@pytest.mark.parametrize("bound", ["fixed", "anytime"])
+def test_limits_of_a_few_reports_are_in_order_and_possible(bound: str) -> None:
+    """Four reports an arm: the unbiased difference is often far outside [-1, 1]."""
+    case, rng = Case((1.0, 1.0), (4, 4), (0.5,)), np.random.default_rng(6)
+    metric, farthest = metric_of(case), 0.0
+    for _ in range(60):
+        found = compare(metric, *both(metric, case, rng), below=[LIMIT], beta=0.999, bound=bound)
+        (value,), (lower,), (upper,) = (
+            np.asarray(x) for x in (found.value, found.lower, found.upper)
+        )
+        farthest = max(farthest, abs(float(value)))
+        assert -1 <= lower <= upper <= 1
+    assert farthest > 5
+
+
 def test_an_arm_without_reports_is_unknown() -> None:
     metric = metric_of(CASES["apart"])
     found = compare(metric, metric.zero(), metric.zero(), below=[LIMIT])
