@@ -27,6 +27,7 @@ demo: setup      ## replay a year of flights as private telemetry; ARGS="--secon
 	@$(BIN)/dither demo $(ARGS)
 
 test: setup kafka ## run the tests, four at a time; ARGS="-k verify"
+	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction  # once, not by each process
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
@@ -58,7 +59,7 @@ soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
-	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra plots --group dev --universal \
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra plots --extra tables --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
 
 proto: setup     ## regenerate the wire format's code from producers/wire/reports.proto

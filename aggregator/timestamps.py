@@ -1,12 +1,19 @@
-"""Timestamps of event time as text: ISO 8601 in UTC."""
+"""Timestamps of event time, and their text: ISO 8601 in UTC."""
 
 from __future__ import annotations
 
 import datetime
+import math
+import numbers
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: what ISO 8601 can write."""
+
+
+def utc(ms: int) -> datetime.datetime:
+    """Return a time in ms since the epoch as a datetime in UTC, within the years 1 to 9999."""
+    return EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
 
 
 def iso(ms: int | None) -> str | None:
@@ -19,9 +26,8 @@ def iso(ms: int | None) -> str | None:
     """
     if ms is None:
         return None
-    moment = EPOCH + datetime.timedelta(milliseconds=max(FIRST_MS, min(ms, LAST_MS)))
     precision = "milliseconds" if ms % 1000 else "seconds"
-    return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+    return utc(ms).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def format_time(ms: int) -> str:
@@ -59,3 +65,44 @@ def parse_time(text: str) -> float:
         return float(text)
     except ValueError:
         return from_iso(text)
+
+
+def to_seconds(moment: object) -> float:
+    """Return a time in seconds since the epoch.
+
+    Parameters
+    ----------
+    moment : datetime with a time zone, str or float
+        A string is as in :func:`parse_time`, so in UTC unless it names a zone. A datetime without a
+        zone is refused: Python takes it for the local time of whichever machine it is on.
+
+    Raises
+    ------
+    ValueError
+        If it is none of these.
+
+    Examples
+    --------
+    >>> to_seconds(EPOCH), to_seconds("1970-01-02"), to_seconds(1.5)
+    (0.0, 86400.0, 1.5)
+    """
+    if isinstance(moment, datetime.datetime):
+        if moment.tzinfo is None:
+            raise ValueError(
+                f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
+            )
+        found = moment.timestamp()
+    elif isinstance(moment, str):
+        try:
+            found = parse_time(moment)
+        except (ValueError, OverflowError):
+            found = math.nan
+    else:
+        is_number = isinstance(moment, numbers.Real) and not isinstance(moment, bool)
+        found = float(moment) if is_number else math.nan  # type: ignore[arg-type]
+    if not math.isfinite(found):
+        raise ValueError(
+            f"time {moment if isinstance(moment, float) else repr(moment)}: expected seconds since "
+            "the epoch, or a datetime with a time zone, or a string such as 2013-01-31"
+        )
+    return found

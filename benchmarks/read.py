@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.measure import Benchmark, repeated
 from benchmarks.places import Places
-from estimators import define
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import mechanisms_for
 
@@ -20,28 +20,40 @@ COPIES = 50
 """Of every report: a million in all."""
 
 
+BINS = (256, 1024, 4096)
+
+
 def benchmarks(places: Places) -> Iterator[Benchmark]:
-    categories = max(2, places.sized(CATEGORIES))
-    level = np.arange(REPORTS) % len(LEVELS)
-    held = np.floor(categories * np.random.default_rng(7).random(REPORTS) ** 3).astype(np.int64)
     for name, mechanism in mechanisms_for("frequency").items():
-        if not mechanism.closed_vocabulary:
-            continue
-        metric = define(
-            name="m",
-            kind="frequency",
-            mechanism=name,
-            categories=categories,
-            levels=[round(epsilon, 1) for epsilon in LEVELS],
-        )
-        statistic = metric.zero()
-        reports = metric.randomize(held, level, SeededBits(7))
-        metric.accumulate(statistic, level, reports)
-        statistic *= COPIES
-        for bound in ("fixed", "anytime"):
-            yield Benchmark(
-                f"read/{name} {bound}/normal",
-                "estimates/s",
-                repeated(1, functools.partial(metric.estimate, statistic, bound=bound)),
-                repeated(1, functools.partial(metric.estimate, statistic, bound="normal")),
+        if mechanism.closed_vocabulary:
+            metric = define(
+                name="m",
+                kind="frequency",
+                mechanism=name,
+                categories=max(2, places.sized(CATEGORIES)),
+                levels=[round(epsilon, 1) for epsilon in LEVELS],
             )
+            yield from _reads(name, metric)
+    for bins in BINS:
+        metric = define(
+            name="m", kind="distribution", range=(0, 1), bins=bins, levels=[0.5, 1, 2, 4]
+        )
+        yield from _reads(f"{metric.mechanism} {bins}", metric)
+
+
+def _reads(name: str, metric: LocalMetric) -> Iterator[Benchmark]:
+    level = np.arange(REPORTS) % len(metric.levels)
+    held = np.random.default_rng(7).random(REPORTS) ** 3
+    if metric.categories is not None:
+        held = np.floor(len(metric.labels) * held).astype(np.int64)
+    statistic = metric.zero()
+    reports = metric.randomize(held, level, SeededBits(7))
+    metric.accumulate(statistic, level, reports)
+    statistic *= COPIES
+    for bound in ("fixed", "anytime"):
+        yield Benchmark(
+            f"read/{name} {bound}/normal",
+            "estimates/s",
+            repeated(1, functools.partial(metric.estimate, statistic, bound=bound)),
+            repeated(1, functools.partial(metric.estimate, statistic, bound="normal")),
+        )

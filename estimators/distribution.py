@@ -11,6 +11,21 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Estimate, Floats
 
+CLOSE, ULPS = 1e-9, 4
+"""A limit is an edge if it is nearer than this share of a bin, or so many units of rounding."""
+
+
+def name_of(number: float) -> str:
+    """Return a quantile or an edge as text, which no other number has.
+
+    Examples
+    --------
+    >>> name_of(250.0), name_of(0.1 + 0.2)
+    ('250', '0.30000000000000004')
+    """
+    short = f"{number:.12g}"
+    return short if float(short) == number else repr(float(number))
+
 
 def names_of(limits: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the shares below limits.
@@ -20,7 +35,35 @@ def names_of(limits: Sequence[float]) -> tuple[str, ...]:
     >>> names_of([250.0])
     ('below 250',)
     """
-    return tuple(f"below {limit:.12g}" for limit in limits)
+    return tuple(f"below {name_of(limit)}" for limit in limits)
+
+
+def names_of_edges(edges: Floats) -> list[str]:
+    """Return edges as texts: of 12 digits, if that tells them apart.
+
+    Examples
+    --------
+    >>> names_of_edges(np.array([1000 ** (1 / 3), 100])), names_of_edges(np.array([1, 1 + 1e-15]))
+    (['10', '100'], ['1', '1.000000000000001'])
+    """
+    short = [f"{edge:.12g}" for edge in edges.tolist()]
+    return short if len(set(short)) == len(short) else [name_of(x) for x in edges.tolist()]
+
+
+def places_of(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
+    """Return the places of limits among ascending edges, but for rounding; -1 for another number.
+
+    Examples
+    --------
+    >>> places_of(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
+    array([ 1, -1, -1])
+    """
+    asked = np.asarray(limits, dtype=np.float64)
+    after = np.clip(np.searchsorted(edges, asked), 1, edges.size - 1)
+    low, high = edges[after - 1], edges[after]
+    place = np.where(asked - low < high - asked, after - 1, after)
+    allowed = np.maximum(CLOSE * (high - low), ULPS * np.spacing(np.abs(edges[place])))
+    return np.where(np.abs(asked - edges[place]) <= allowed, place, -1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,6 +145,11 @@ class DistributionEstimate(Estimate):
         At an edge the limits are those of the band. Between two edges the share is interpolated,
         and the limits are the lower one of the edge below and the upper one of the edge above.
 
+        Raises
+        ------
+        ValueError
+            If the value is outside the range: devices clip to it, so nothing is known beyond.
+
         Examples
         --------
         >>> from estimators import define
@@ -109,12 +157,17 @@ class DistributionEstimate(Estimate):
         >>> metric.estimate(metric.zero()).below(2.5)
         (nan, 0.0, 1.0)
         """
-        if value <= self.edges[0]:
-            return 0.0, 0.0, 0.0
-        if value >= self.edges[-1]:
-            return 1.0, 1.0, 1.0
-        first = int(np.searchsorted(self.edges, value, side="right")) - 1
-        last = first if self.edges[first] == value else first + 1
+        place = int(places_of(self.edges, [value])[0])
+        if place in (0, self.edges.size - 1):
+            return (float(place > 0),) * 3
+        if place < 0 and not self.edges[0] < value < self.edges[-1]:
+            low, high = (name_of(edge) for edge in self.edges[[0, -1]].tolist())
+            raise ValueError(
+                f"below = {name_of(value)}: expected a number from {low} to {high}, the range to "
+                "which devices clip values"
+            )
+        first = int(np.searchsorted(self.edges, value)) - 1 if place < 0 else place
+        last = first + (place < 0)
         share = float(np.interp(value, self.edges, self.monotone))
         return share, float(self.cdf_lower[first]), float(self.cdf_upper[last])
 
@@ -127,7 +180,7 @@ class DistributionEstimate(Estimate):
             Of the edges.
         """
         own = {field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)}
-        places = np.searchsorted(self.edges, limits)
+        places = places_of(self.edges, limits)
         bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
         return Estimate(**own | bounds | {"value": self.cdf[places], "labels": names_of(limits)})
 

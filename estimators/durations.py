@@ -16,6 +16,17 @@ EXPECTED = "a duration such as 30s, 5m, 1h or 1d"
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
+def is_duration(text: object) -> bool:
+    """Return whether something has the form of a duration.
+
+    Examples
+    --------
+    >>> is_duration("7d"), is_duration("2013-01-31"), is_duration(7)
+    (True, False, False)
+    """
+    return isinstance(text, str) and _DURATION.fullmatch(text.strip()) is not None
+
+
 def milliseconds(duration: str) -> int:
     """Return a duration such as ``"1.5h"`` in whole milliseconds.
 

@@ -9,6 +9,8 @@ import msgspec
 
 MOST_LISTED, FEW_LISTED = 40, 10
 """Up to so many known words are all listed; of more, so few."""
+MOST_SHOWN = 500
+"""Characters of a wrong value in a message."""
 
 
 class DefinitionError(ValueError):
@@ -29,7 +31,7 @@ class DefinitionError(ValueError):
     def __init__(self, key: str, value: object, expected: str, source: str = "") -> None:
         self.key, self.value, self.expected, self.source = key, value, expected, source
         place = f"{source}: {key}" if source else key
-        found = "is missing" if value is None else f"= {value!r}"
+        found = "is missing" if value is None else f"= {shortened(value)}"
         super().__init__(f"{place} {found}: expected {expected}")
 
 
@@ -50,9 +52,24 @@ class ReportError(ValueError):
         super().__init__(f"{reason}: {detail}")
 
 
+def shortened(value: object) -> str:
+    """Return a value as Python writes it, of a very long one the beginning.
+
+    Examples
+    --------
+    >>> shortened([1]), len(shortened("x" * 1_000_000))
+    ('[1]', 522)
+    """
+    text = repr(value)
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]}... ({len(text):,} in all)"
+
+
 def readable(error: msgspec.ValidationError) -> str:
     """Return a description of the expected value, to follow "expected"."""
-    return str(error).replace("Expected ", "").replace("`", "")
+    said = str(error).replace("Number out of range", "a number that is not too large")
+    return said.replace("Expected ", "").replace("`", "")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

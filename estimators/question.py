@@ -79,3 +79,8 @@ class Question:
     def one_mean(self, levels: int) -> bool:
         """Return whether all `levels` in use are assumed to have the same mean."""
         return self.target == "population" and (self.weights != "uniform" or levels == 1)
+
+    @property
+    def may_move(self) -> bool:
+        """Whether the truth may be another one at each of the times at which the bounds hold."""
+        return self.bound == "anytime" and (self.target == "sample" or self.weights == "uniform")

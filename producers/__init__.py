@@ -1,4 +1,4 @@
-"""The device side: randomize reports, batch them, and send them to Kafka.
+"""The device side: randomize reports, batch them, and send them to Kafka or a gateway.
 
 Names are imported on first use, so that each part of this package loads only what it needs.
 """
@@ -9,11 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from producers.delivery.errors import DeliveryError as DeliveryError
+    from producers.device.async_reporter import AsyncReporter as AsyncReporter
     from producers.device.reporter import Reporter as Reporter
+    from producers.device.roll_up import RollUp as RollUp
+    from producers.device.round_follower import Rounds as Rounds
     from producers.device.rounds import Round as Round
-    from producers.device.rounds import Rounds as Rounds
+    from producers.http.async_http_reporter import AsyncHttpReporter as AsyncHttpReporter
+    from producers.http.background import Failure as Failure
+    from producers.http.gateway_client import GatewayError as GatewayError
+    from producers.http.http_connection import HttpConnection as HttpConnection
+    from producers.http.http_reporter import HttpReporter as HttpReporter
+    from producers.http.queue_file import QueueError as QueueError
     from producers.kafka.connection import Connection as Connection
-    from producers.kafka.kafka_errors import DeliveryError as DeliveryError
     from producers.ledger.accounts import BudgetSpent as BudgetSpent
     from producers.ledger.ledger import Ledger as Ledger
     from producers.ledger.ledger import LedgerError as LedgerError
@@ -21,16 +29,24 @@ if TYPE_CHECKING:
     from producers.ledger.pinned_definitions import DefinitionChanged as DefinitionChanged
 
 _HOMES = {
+    "AsyncHttpReporter": "producers.http.async_http_reporter",
+    "AsyncReporter": "producers.device.async_reporter",
     "AlreadyAnswered": "producers.ledger.pane_participation",
     "BudgetSpent": "producers.ledger.accounts",
     "Connection": "producers.kafka.connection",
     "DefinitionChanged": "producers.ledger.pinned_definitions",
-    "DeliveryError": "producers.kafka.kafka_errors",
+    "DeliveryError": "producers.delivery.errors",
+    "Failure": "producers.http.background",
+    "GatewayError": "producers.http.gateway_client",
+    "HttpConnection": "producers.http.http_connection",
+    "HttpReporter": "producers.http.http_reporter",
     "Ledger": "producers.ledger.ledger",
     "LedgerError": "producers.ledger.ledger",
+    "QueueError": "producers.http.queue_file",
     "Reporter": "producers.device.reporter",
+    "RollUp": "producers.device.roll_up",
     "Round": "producers.device.rounds",
-    "Rounds": "producers.device.rounds",
+    "Rounds": "producers.device.round_follower",
 }
 __all__ = list(_HOMES)
 

@@ -9,6 +9,12 @@ import pytest
 import structlog
 
 from tests.support.running import servers
+from tests.support.running.shared_kafka import (
+    KAFKA_SOCKET,
+    SharedKafka,
+    ask_for_kafka,
+    can_be_shared,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +26,7 @@ LONG = ("services", "models", "statistics", "unit/reproduction")
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
 
+@pytest.hookimpl(trylast=True)  # after pytest-xdist, which registers its session
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[RAN_AGAINST] = {}
     if config.pluginmanager.has_plugin("dsession"):
@@ -27,10 +34,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Controller:
-    """Collects, in the process that starts the others, what each of them ran against."""
+    """In the process that starts the others: their Kafka, and what each of them ran against."""
 
     def __init__(self, ran_against: dict[str, str]) -> None:
         self.ran_against = ran_against
+        self.kafka = ExitStack()
+
+    def pytest_sessionstart(self) -> None:
+        shared = self.kafka.enter_context(SharedKafka()) if can_be_shared() else None
+        self.kafka_socket = shared and shared.address
+
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[KAFKA_SOCKET] = self.kafka_socket
+
+    def pytest_unconfigure(self) -> None:
+        self.kafka.close()
 
     def pytest_testnodedown(self, node: Any) -> None:
         self.ran_against.update(getattr(node, "workeroutput", {}).get("ran_against", {}))
@@ -62,9 +80,15 @@ def unconfigured_logs() -> Iterator[None]:
 def kafka(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[servers.Kafka]:
-    """The Kafka of this run: `tests.support.running.servers.start_kafka` says which one."""
+    """The Kafka of this run: `tests.support.running.servers.start_kafka` says which one.
+
+    The processes of one run share it.
+    """
     with ExitStack() as stack:
-        cluster = servers.start_kafka(tmp_path_factory.mktemp("kafka"), stack)
+        if shared := getattr(pytestconfig, "workerinput", {}).get(KAFKA_SOCKET):
+            cluster = ask_for_kafka(shared)
+        else:
+            cluster = servers.start_kafka(tmp_path_factory.mktemp("kafka"), stack)
         pytestconfig.stash[RAN_AGAINST]["kafka"] = cluster.description
         yield cluster
 

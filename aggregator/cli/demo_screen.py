@@ -64,10 +64,8 @@ def draw(view: View) -> Group:
         (f"on {view.places}; dashboard at {view.url}", "dim"),
     )
     notes = Text("\n".join(["", *view.notes, ""]), style="dim")
-    watched = Text("\n".join(["", *view.watch_notes]), style="yellow")
-    return Group(
-        head, _estimates(view), *([watched] if view.watch_notes else []), notes, _levels(view)
-    )
+    findings = Text("\n".join(["", *view.findings]), style="yellow")
+    return Group(head, _estimates(view), findings, notes, _levels(view))
 
 
 def _estimates(view: View) -> Table:
@@ -99,7 +97,8 @@ def _estimates(view: View) -> Table:
                 covered = bool(lower[i] <= true[i] <= upper[i])
                 nothing = view.is_uninformative(name, lower[i], upper[i])
                 verdict = _verdict(covered=covered, is_uninformative=nothing)
-            label = names[i] or view.unit(name)
+            unit = view.unit(name)
+            label = f"{names[i]} ({unit})" if names[i] and unit else names[i] or unit
             table.add_row(name if rank == 0 else "", label, *cells, verdict)
         if len(names) > TOP:
             table.add_row("", f"and {len(names) - TOP} more", style="dim")

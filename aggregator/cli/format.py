@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,9 @@ from estimators import (
     SearchMetric,
     rounding,
 )
+from estimators.distribution import name_of
 from estimators.estimate import Floats
+from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
@@ -141,10 +144,11 @@ def _named_numbers(shown: Shown) -> list[str]:
     """Return the largest of the numbers as a table."""
     found, names = shown.found, shown.metric.domain.names
     kept = found.top(shown.top)
-    head, numbered = [SINGULAR[names], "value", "lower", "upper"], columns(kept)
+    unit = f" ({shown.metric.unit})" if shown.metric.unit else ""
+    head, numbered = [SINGULAR[names], f"value{unit}", "lower", "upper"], columns(kept)
     places = common_decimals(*numbered[1:])
     rows: list[tuple[str, ...]] = [
-        (label, *interval(numbers, places))
+        (printable(label), *interval(numbers, places))
         for label, *numbers in zip(kept.labels, *numbered, strict=True)
     ]
     if shown.nearest is not None:  # in the same order: the projection keeps it
@@ -156,6 +160,8 @@ def _named_numbers(shown: Shown) -> list[str]:
         lines.append(f"and {left} more {names} (--top)")
     if not found.labels:
         lines.append("ask for any string with --category, or list it as watch in the definition")
+        if isinstance(shown.metric.domain, CodedVocabulary):
+            lines.append(f"`dither discover {shown.metric.name}` finds the frequent ones")
     if found.radius is not None:
         lines.append(f"within {at_most(found.radius)}{shown.unit} of the true vector (l2)")
     return lines
@@ -170,7 +176,7 @@ def _distribution(shown: Shown) -> list[str]:
         known = [found.below(value) for value in shown.below]
         places = common_decimals((low for _, low, _ in known), (high for _, _, high in known))
         rows = [
-            (f"{value:g}{shown.unit}", *interval(share, places))
+            (f"{name_of(value)}{shown.unit}", *interval(share, places))
             for value, share in zip(shown.below, known, strict=True)
         ]
         lines += ["", table(("below", "share", "lower", "upper"), rows)]
@@ -198,7 +204,8 @@ def _named_numbers_in_line(shown: Shown) -> str:
     kept = shown.found.top(min(shown.top, LINE_TOP))
     rows = zip(kept.labels, *columns(kept), strict=True)
     values = ", ".join(
-        "{} {} in [{}, {}]".format(label, *interval(numbers)) for label, *numbers in rows
+        "{} {}{unit} in [{}, {}]".format(printable(label), *interval(numbers), unit=shown.unit)
+        for label, *numbers in rows
     )
     left = len(shown.found.labels) - len(kept.labels)
     return values + (f" and {left} more" if left else "")
@@ -311,6 +318,15 @@ def depends(found: Estimate) -> bool:
 def warns(found: Estimate) -> bool:
     """Return whether they do, and the weights suppose otherwise."""
     return depends(found) and found.policy != "uniform"
+
+
+def printable(text: str) -> str:
+    r"""Return a string without characters that control a terminal: these are escaped as in JSON.
+
+    >>> printable("N725MQ"), printable("a\x1b[2J")
+    ('N725MQ', 'a\\u001b[2J')
+    """
+    return text if text.isprintable() else json.dumps(text)[1:-1]
 
 
 def table(head: tuple[str, ...], rows: Sequence[Row]) -> str:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.format import columns, level_table, release_lines, warns
+from aggregator.cli.format import columns, level_table, printable, release_lines, warns
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate
@@ -115,7 +115,9 @@ class LiveView:
         high = max(1e-9, *np.nan_to_num(uppers)) if uppers else 1.0
         places = common_decimals(lowers, uppers)
         for label, *numbers in zip(shown.labels, values, lowers, uppers, strict=True):
-            table.add_row(label, *interval(numbers, places), band(low, high, *numbers))
+            table.add_row(
+                Text(printable(label)), *interval(numbers, places), band(low, high, *numbers)
+            )
         if left := len(found.labels) - len(shown.labels):
             table.add_row(f"and {left} more", style="dim")
         return table

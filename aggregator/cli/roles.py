@@ -22,7 +22,7 @@ from aggregator.storage.redis_keys import (
     stuck_key,
     tag,
 )
-from producers.device.rounds import GROUP
+from producers.device.round_follower import GROUP
 
 USER_PREFIX = "dither-"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aggregator.cli.format import SHAPES, Shown, table
-from aggregator.reading.grouping import Slice
+from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
@@ -53,8 +53,7 @@ def slices_as_text(found: Slices, told: Sequence[str] = ()) -> str:
 def scope_lines(window: Window) -> list[str]:
     """Return lines on the window of slices, and on how much of it they cover."""
     coverage, grouping = window.coverage, window.grouping
-    begin, end = iso(window.start_ms) or "the first report", iso(window.end_ms) or "now"
-    lines = [f"window     from {begin} to {end}"]
+    lines = [_window_line(window)]
     if grouping is not None and grouping.where:
         lines.append(f"where      {slice_name(grouping.conditions)}")
     share = "unknown: panes of the window have expired"
@@ -63,15 +62,15 @@ def scope_lines(window: Window) -> list[str]:
     return [*lines, f"coverage   {share}"]
 
 
-def slice_name(one: Slice) -> str:
-    """Return a slice in words.
+def window_lines(window: Window) -> list[str]:
+    """Return a line on the window, which is widened to whole panes; none for a running total."""
+    is_total = window.start_ms is None and window.end_ms is None
+    return [] if is_total else [_window_line(window)]
 
-    Examples
-    --------
-    >>> slice_name({"country": "DE", "version": None})
-    'country=DE, version=none'
-    """
-    return ", ".join(f"{name}={NONE if value is None else value}" for name, value in one.items())
+
+def _window_line(window: Window) -> str:
+    begin, end = iso(window.start_ms) or "the first report", iso(window.end_ms) or "now"
+    return f"window     from {begin} to {end}"
 
 
 def _table(found: Slices) -> str:

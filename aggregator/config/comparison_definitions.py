@@ -145,7 +145,8 @@ def define_comparison(name: str, table: ComparisonTable, checks: Checks) -> Comp
         )
     except ValueError as error:
         first = str(error).split()[0]
-        checks.refuse(first if first in ("of", "below") else "other", str(error))
+        said = str(error).rpartition(": expected ")[2] if first == "below" else str(error)
+        checks.refuse(first if first in ("of", "below") else "other", said)
     if not np.size(empty.value):
         checks.refuse("categories", "those to be compared: the vocabulary is open")
     _, grain = max(grain_ms(each, sliced=True) for each in (metric, other))

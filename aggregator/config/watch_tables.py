@@ -152,7 +152,7 @@ class Checks:
         try:
             limits_of((metric, metric), given, self._given.get("categories"), ratio=False)
         except ValueError as error:
-            self.refuse("below", str(error))
+            self.refuse("below", str(error).rpartition(": expected ")[2])
         return given
 
     def duration(self, key: str, unit_ms: int, unit: str) -> int:

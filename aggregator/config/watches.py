@@ -5,6 +5,7 @@ Devices do not need them, so they are read here and not with the metrics.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -16,6 +17,7 @@ from aggregator.config.comparison_definitions import (
     define_comparison,
 )
 from aggregator.config.watch_tables import read_tables
+from aggregator.errors import DitherError
 from estimators import Metric
 from estimators.metrics.loading import metrics_of, read_document
 
@@ -64,4 +66,37 @@ class Definitions(dict[str, Metric]):
         """Return whether another file's definitions say the same."""
         return (
             self == other and self.comparisons == other.comparisons and self.alarms == other.alarms
+        )
+
+
+def load_definitions(path: str | os.PathLike[str]) -> Definitions:
+    """Return what a deployment's file of definitions says now.
+
+    Parameters
+    ----------
+    path : path
+
+    Raises
+    ------
+    DitherError
+        If there is no such file.
+    DefinitionError
+        With the file, the key, the value found and what was expected.
+    """
+    require_file(path)
+    return Definitions.load(os.fspath(path))
+
+
+def require_file(path: str | os.PathLike[str]) -> None:
+    """Raise DitherError if there is no such file of definitions.
+
+    Parameters
+    ----------
+    path : path
+    """
+    if not Path(path).exists():
+        raise DitherError(
+            f"no metrics file {os.fspath(path)!r}: write one with a table [metrics.NAME] for each "
+            "question (README.md has an example), or name yours with --metrics, DITHER_METRICS or "
+            "Reader(metrics=...)"
         )

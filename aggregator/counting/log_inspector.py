@@ -6,12 +6,13 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from aggregator.config.settings import Settings
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import clients, topic_admin
+from aggregator.kafka.renewed_consumer import RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
@@ -22,8 +23,8 @@ class LogInspector:
 
     Parameters
     ----------
-    consumer : Consumer
-        Of the workers' group, which it does not join.
+    consumer : RenewedConsumer
+        Of the workers' group, which it does not join. Without an answer it is replaced.
     settings : Settings
     clock : callable
         Monotonic seconds.
@@ -31,7 +32,7 @@ class LogInspector:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: RenewedConsumer,
         settings: Settings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -62,14 +63,16 @@ class LogInspector:
     def _range(self, number: int) -> tuple[int, int]:
         place = TopicPartition(self._topic, number)
         try:
-            return self._consumer.get_watermark_offsets(place, timeout=clients.ANSWER_SECONDS)
+            return self._consumer.current.get_watermark_offsets(
+                place, timeout=clients.ANSWER_SECONDS
+            )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
 
     def _committed(self, number: int) -> tuple[KnownProgress, ...]:
         place = TopicPartition(self._topic, number)
         try:
-            (found,) = self._consumer.committed([place], timeout=clients.ANSWER_SECONDS)
+            (found,) = self._consumer.current.committed([place], timeout=clients.ANSWER_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
         if found.error is not None:
@@ -79,27 +82,30 @@ class LogInspector:
 
     def _mark(self, number: int, offset: int) -> Mark | None:
         place = TopicPartition(self._topic, number, offset)
+        consumer, last = self._consumer.current, None
         deadline = self._clock() + clients.ANSWER_SECONDS
-        last: KafkaError | None = None
-        self._consumer.incremental_assign([place])
+        consumer.incremental_assign([place])
         try:
-            while (left := deadline - self._clock()) > 0:
-                for event in self._consumer.consume(1, timeout=left):
-                    error = event.error()
-                    if error is None:
+            while (left := deadline - self._clock()) > 0 and not _was_cut(last):
+                for event in consumer.consume(1, timeout=left):
+                    last = event.error()
+                    if last is None:
                         return Mark.of(event)
-                    if error.code() == KafkaError._PARTITION_EOF:
+                    if last.code() == KafkaError._PARTITION_EOF:
                         return None
-                    if error.code() == KafkaError._AUTO_OFFSET_RESET:  # it was cut just now
-                        raise self._unreachable(error)
-                    last = error
         finally:
             with contextlib.suppress(KafkaException):
-                self._consumer.incremental_unassign([TopicPartition(self._topic, number)])
+                consumer.incremental_unassign([TopicPartition(self._topic, number)])
         raise self._unreachable(last)
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
         if error is not None and error.code() in topic_admin.NO_TOPIC:
             return TopicGone(self._topic)
+        self._consumer.renew()
         why = "no answer in time" if error is None else describe_kafka_error(error)
         return BrokerUnreachable(self._servers, why)
+
+
+def _was_cut(error: KafkaError | None) -> bool:
+    """Whether a log was cut below the offset that is asked for, just now."""
+    return error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -28,6 +28,9 @@ LOOK_SECONDS = 0.1
 CERTAIN_SECONDS = 0.5
 """After which Kafka's client is believed that no broker is there: it tries each address once."""
 
+RENEW_SECONDS = 30.0
+"""A client that finds no broker for so long is replaced; a sooner one may be about to connect."""
+
 SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
 EARLY = "Kafka has not answered yet"
@@ -97,6 +100,7 @@ class KafkaLog:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings, self._topic, self._clock = settings, settings.topics.reports, clock
         self._client: AdminClient | None = None
+        self._lost_at: float | None = None
         self._down = threading.Event()
         self._partitions: list[int] = []
         self._counted_at = float("-inf")
@@ -134,7 +138,11 @@ class KafkaLog:
                 self._counted_at = self._clock()
         except KafkaException as error:
             self._partitions = []
+            self._lost_at = began if self._lost_at is None else self._lost_at
+            if self._clock() - self._lost_at > RENEW_SECONDS:
+                self._client, self._lost_at = None, None
             return LogEnds({}, _in_words(error))
+        self._lost_at = None
         if not self._partitions:
             return LogEnds({}, UNSEEN)
         try:

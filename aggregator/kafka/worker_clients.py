@@ -16,6 +16,7 @@ from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.kafka.clients import CONSUMER, consumer, producer
 from aggregator.kafka.compaction import CompactionWatch
 from aggregator.kafka.obstacles import Probe, start_probe
+from aggregator.kafka.renewed_consumer import RenewedConsumer
 from aggregator.kafka.topic_admin import TopicId, ask_partition_count
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 
@@ -120,7 +121,7 @@ class Clients:
     ----------
     consumer : Consumer
         Fetches the partitions that the group hands out.
-    inspector : Consumer
+    inspector : RenewedConsumer
         Looks at logs: questions would queue behind a fetch that waits.
     producer : confluent_kafka.Producer
         Takes the dead letters.
@@ -136,7 +137,7 @@ class Clients:
     """
 
     consumer: Consumer
-    inspector: Consumer
+    inspector: RenewedConsumer
     producer: Producer
     topic_id: Callable[[], str]
     probe: Callable[[int, int], Probe]
@@ -149,7 +150,14 @@ class Clients:
         group = settings.aggregate.group
         chosen = {k: settings.kafka[k] for k in LETTERS_MAY if k in settings.kafka}
         unset = {k: v for k, v in received(settings).items() if k not in settings.kafka}
-        inspector = consumer(settings, group, **FRESH, **SINGLE)
+        inspector = RenewedConsumer(lambda: consumer(settings, group, **FRESH, **SINGLE))
+
+        def partitions() -> int:
+            found = ask_partition_count(inspector.current, settings.topics.reports)
+            if not found:
+                inspector.renew()
+            return found
+
         return cls(
             consumer(
                 settings,
@@ -168,6 +176,6 @@ class Clients:
                 lambda: consumer(settings, group, **{"enable.partition.eof": True}, **unset),
                 settings.topics.reports,
             ),
-            functools.partial(ask_partition_count, inspector, settings.topics.reports),
+            partitions,
             CompactionWatch(settings),
         )

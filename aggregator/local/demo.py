@@ -20,9 +20,11 @@ from aggregator.config.watches import Definitions
 from aggregator.counting.verify import verify
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
+from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_view import Outcome, View
 from aggregator.local.demo_watches import (
     are_looked_at,
+    looked_until,
     true_alarms,
     true_comparisons,
 )
@@ -48,6 +50,7 @@ ANSWERING_SHARE = 0.8
 DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 180.0
+"""Without any progress."""
 
 
 class Demonstration:
@@ -94,6 +97,7 @@ class Demonstration:
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
             self.reader = Reader(self._store, definitions)
+            self._discoveries = TrueDiscoveries(self.reader, self._population)
             self._stack = self._stack.pop_all()
         return self
 
@@ -140,17 +144,19 @@ class Demonstration:
         """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
-        deadline = time.monotonic() + DRAIN_SECONDS
+        reached, deadline = None, 0.0
         while (
             (counted := self._counted(self._store.overview())) < sent
             or not self._is_released()
             or not are_looked_at(self.reader)
         ):
+            if (now := (counted, looked_until(self.reader))) != reached:
+                reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{sent} reports were sent, but after {DRAIN_SECONDS:g} s only {counted} "
-                    "are counted, or a release is missing, or alarms or comparisons have not "
-                    "looked at all panes"
+                    f"{sent} reports were sent and {counted} counted, but for {DRAIN_SECONDS:g} s "
+                    "nothing moved: reports or a release are missing, or alarms or comparisons "
+                    "have not looked at all panes"
                 )
             time.sleep(REFRESH_SECONDS / 5)
         outcome = verify(self.settings, self.reader.metrics, self._store)
@@ -169,8 +175,12 @@ class Demonstration:
 
         The last view has the same bounds: Ctrl-C ends the demo when whoever watches it likes.
         """
-        overview, metrics = self._store.overview(), self.reader.metrics
-        windows = {name: self.reader.read(self.reader.describe(overview, name)) for name in metrics}
+        overview = self._store.overview()
+        windows = {
+            name: self.reader.read(self.reader.describe(overview, name))
+            for name, metric in self.reader.metrics.items()
+            if not discovers(metric)
+        }
         estimates = {name: self.reader.answer(window).numbers for name, window in windows.items()}
         outcomes = overview.outcomes()
         return View(
@@ -190,6 +200,7 @@ class Demonstration:
             places=self._deployment.places,
             alarms=tuple(true_alarms(self.reader, self._population)),
             comparisons=tuple(true_comparisons(self.reader, self._population)),
+            discoveries=self._discoveries.now(),
         )
 
     def _counted(self, overview: TopicProgress) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from aggregator.local.demo_discoveries import TrueDiscovery
 from aggregator.local.demo_watches import (
     TrueAlarm,
     TrueComparison,
@@ -48,6 +49,8 @@ class View:
         What was raised, the first one first.
     comparisons : tuple of TrueComparison
         Those that have looked at a pane.
+    discoveries : tuple of TrueDiscovery
+        Of the metrics whose answer is a list of strings, which have no estimate here.
     """
 
     progress: Progress | None
@@ -61,11 +64,13 @@ class View:
     places: str
     alarms: tuple[TrueAlarm, ...] = ()
     comparisons: tuple[TrueComparison, ...] = ()
+    discoveries: tuple[TrueDiscovery, ...] = ()
 
     @property
-    def watch_notes(self) -> list[str]:
-        """How comparisons stand and what alarms have raised, beside the truth."""
-        return watch_notes(self.alarms, self.comparisons)
+    def findings(self) -> list[str]:
+        """What was discovered, decided and raised, beside the truth."""
+        found = [one.note for one in self.discoveries]
+        return [*found, *watch_notes(self.alarms, self.comparisons)]
 
     @property
     def notes(self) -> list[str]:
@@ -158,4 +163,5 @@ class Outcome:
             "metrics": self.rows(),
             "alarms": [one.as_dict() for one in self.view.alarms],
             "comparisons": [one.as_dict() for one in self.view.comparisons],
+            "discoveries": [one.as_dict() for one in self.view.discoveries],
         }

@@ -160,8 +160,23 @@ def are_looked_at(reader: Reader) -> bool:
         until_ms = 1000 * from_iso(alarm.until or alarm.start)
         if closed.get(alarm.metric, 0) - until_ms >= 1000 * alarm.every_seconds:
             return False
-    runs = [ComparisonRun.resumed(reader, x) for x in watches(reader.metrics).comparisons.values()]
-    return not any(run.is_behind(closed) for run in runs)
+    return not any(run.is_behind(closed) for run in _runs(reader))
+
+
+def looked_until(reader: Reader) -> tuple[float, ...]:
+    """Return up to where each alarm and comparison has looked: seconds, or milliseconds.
+
+    Parameters
+    ----------
+    reader : Reader
+    """
+    alarms = (from_iso(alarm.until or alarm.start) for alarm in all_alarms(reader).alarms)
+    return (*alarms, *(run.next_ms for run in _runs(reader)))
+
+
+def _runs(reader: Reader) -> list[ComparisonRun]:
+    definitions = watches(reader.metrics).comparisons.values()
+    return [ComparisonRun.resumed(reader, one) for one in definitions]
 
 
 def _true_mean(

@@ -12,7 +12,7 @@ from aggregator.monitoring.metric_definitions import Exported
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate, SearchMetric
-from estimators.distribution import DistributionEstimate
+from estimators.distribution import DistributionEstimate, names_of_edges
 from estimators.metrics.bins import spread
 from estimators.shapes import Shape
 
@@ -97,7 +97,7 @@ def _distribution(window: Window, estimate: Estimate, top: int) -> Iterable[Samp
         for name, number in zip(shown.labels, np.atleast_1d(numbers).tolist(), strict=True):
             yield Sample(what, number, (window.metric.name, name))
     places = spread(estimate.edges.size - 1, MOST_BINS)
-    names = [*(f"{edge:.12g}" for edge in estimate.edges[places].tolist()), "+Inf"]
+    names = [*names_of_edges(estimate.edges[places]), "+Inf"]
     for what, shares in (
         (metric_definitions.SHARE_BELOW, estimate.shown),
         (metric_definitions.SHARE_BELOW_LOWER, estimate.cdf_lower),

@@ -165,6 +165,8 @@ class Exporter(Collector):
         expired = registry.expired(keys)
         for name, count in zip(self.reader.metrics, expired, strict=True):
             families.put(metric_definitions.EXPIRED, count, name)
+        for name, count in sorted(registry.failed_searches().items()):
+            families.put(metric_definitions.FAILED_SEARCHES, count, name)
         watched = alarm_samples(self.reader), self._comparisons.samples(self.reader, overview)
         for sample in itertools.chain(*watched):
             families.put(sample.what, sample.value, *sample.labels)

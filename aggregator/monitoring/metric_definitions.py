@@ -324,6 +324,11 @@ EXPIRED = Exported(
     "Panes that will never have a final event, because a part expired (the metric's `retention`) "
     "before every partition had closed it.",
 )
+FAILED_SEARCHES = Exported(
+    "dither_failed_pane_searches{metric}",
+    "Panes whose final event waits because the search for their frequent strings failed. Each is "
+    "tried again, at the latest after 5 minutes; the publisher's log has the error.",
+)
 DIFFERENCE = Exported(
     "dither_difference{comparison,category}",
     'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '

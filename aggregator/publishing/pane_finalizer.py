@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import structlog
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
-from aggregator.publishing.pane_searches import PaneSearches
+from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.grouping import Groupings, queries
@@ -73,6 +73,7 @@ class PaneFinalizer:
             for name, metric in searched.items()
         }
         self._searches = PaneSearches()
+        self._noted: Mapping[str, int] | None = None
         self._versions: dict[str, str] = {}
 
     def close(self) -> None:
@@ -101,7 +102,8 @@ class PaneFinalizer:
         """Yield the events of panes with the strings that were found in them, of one each metric.
 
         It does not wait for a search: a pane whose search is under way has its event in a later
-        turn, and the panes of its metric after that.
+        turn, and the panes of its metric after that. A pane whose search failed waits until that is
+        due again; other panes do not wait for it.
 
         Parameters
         ----------
@@ -116,30 +118,49 @@ class PaneFinalizer:
             Where panes or slices cannot be read: after the events of the other metrics.
         """
         unreadable: StateUnreadable | None = None
+        searches = self._searches
         for name, unpublished in list(self._searched.items()):
-            if self._searches.is_under_way:
+            if searches.is_under_way:
                 break
+            others = {n: one for n, one in self._searched.items() if n != name}
+            postponed = searches.postponed(name)
+            finals = self._finals(unpublished, overview, partitions, postponed)
             try:
-                for window, slices in self._finals(unpublished, overview, partitions):
-                    strings = self._searches.take(window)
-                    others = {n: one for n, one in self._searched.items() if n != name}
+                for window, slices in finals:
+                    strings = searches.take(window)
                     if strings is None:  # whoever looks again begins with it
                         self._searched = {name: unpublished, **others}
                     else:
                         self._searched = {**others, name: unpublished}
                         yield events.final(window, self._top, self._source, slices, strings)
                     break
+                else:
+                    searches.keep(name, postponed)
+            except PaneSearchFailedError:
+                self._searched = {**others, name: unpublished}
             except StateUnreadable as error:
                 unreadable = error
+        self._note_failed()
         if unreadable is not None:
             raise unreadable
 
+    def _note_failed(self) -> None:
+        """Have readers see which metrics wait for a search that failed, if that has changed."""
+        failed = {name: self._searches.failed[name] for name in sorted(self._searched)}
+        if failed != self._noted:
+            self.published.note_failed_searches(failed)
+            self._noted = failed
+
     def _finals(
-        self, unpublished: Unpublished, overview: TopicProgress, partitions: int
+        self,
+        unpublished: Unpublished,
+        overview: TopicProgress,
+        partitions: int,
+        postponed: Collection[int] = (),
     ) -> Iterator[tuple[Window, list[Slices]]]:
         """Yield the panes that are due, with slices of the stretches that they end."""
         unreadable: dict[str, StateUnreadable] = {}
-        for metric, start, statistic in unpublished.sums(overview, partitions):
+        for metric, start, statistic in unpublished.sums(overview, partitions, postponed):
             window = Window(
                 metric=metric,
                 start_ms=start,

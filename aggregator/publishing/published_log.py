@@ -27,12 +27,20 @@ from aggregator.reading.releases import is_release
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import expired_key, final_key, release_key
+from aggregator.storage.redis_keys import (
+    expired_key,
+    failed_searches_key,
+    final_key,
+    release_key,
+)
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.estimate import Counts
 
 Command = list[str | bytes | int]
+HAS = "has:"
+"""Before the name of a key of the copy, as a field beside its offsets: whoever reads the offsets
+knows which other keys belong to them, and misses those that somebody deleted."""
 ONCE = {events.ALARM: "alarms", events.DECIDED: "decisions"}
 """Where the ids of events are kept that come once, by type."""
 
@@ -80,8 +88,9 @@ class PublishedLog:
     def check(self) -> None:
         """See whether the copy still is what this publisher has made of it.
 
-        All of it is in one slot, and goes back in time as a whole. What was read of it before this
-        call is then all that there is on the topic.
+        All of it is in one slot, and goes back in time as a whole; a key of it that was deleted by
+        itself is missed. What was read of it before this call is then all that there is on the
+        topic.
 
         Raises
         ------
@@ -93,15 +102,21 @@ class PublishedLog:
         for number, offset in self._positions.items():
             if known.get(str(number)) != str(offset):
                 raise CopyLost(f"{place} has lost offset {offset} of partition {number}")
-        if lost := self._lost_ids():
+        if lost := self._lost_key(known):
             raise CopyLost(f"{lost} is gone")
 
-    def _lost_ids(self) -> str:
-        """Return a key with ids of events that is gone although there were some; else empty."""
-        counted = self._client.hmget(f"{self._key}:events", [*ONCE])
-        keys = [f"{self._key}:{name}" for name in ONCE.values()]
-        pairs = zip(keys, counted, strict=True)
-        return next((key for key, count in pairs if count and not self._client.exists(key)), "")
+    def _lost_key(self, position: Mapping[str, str]) -> str:
+        """Return a key of the copy that is gone; empty if all are there.
+
+        Parameters
+        ----------
+        position : mapping of str to str
+            The fields beside which they are named.
+        """
+        keys = [f"{self._key}:{name}" for name in _names(position)]
+        if not keys or self._client.exists(*keys) == len(keys):
+            return ""
+        return next((key for key in keys if not self._client.exists(key)), "")
 
     def pass_expired(self, metric: Metric, sums: Mapping[int, Counts | None]) -> dict[int, Counts]:
         """Return the panes that are whole; note those of which something has expired.
@@ -128,6 +143,18 @@ class PublishedLog:
                 last=iso(gone[-1]),
             )
         return {start: found for start, found in sums.items() if found is not None}
+
+    def note_failed_searches(self, failed: Mapping[str, int]) -> None:
+        """Say how many panes of each metric wait, because the search for their strings failed.
+
+        Parameters
+        ----------
+        failed : mapping of str to int
+            By the metric's name: of all whose panes are searched.
+        """
+        key = failed_searches_key(self._key)
+        fields = [word for pair in failed.items() for word in pair]
+        self._lease.write([["DEL", key], *([["HSET", key, *fields]] if fields else [])])
 
     def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
         """Return a pane's release as it was drawn, if it ever was; else draw it.
@@ -185,6 +212,7 @@ class PublishedLog:
 
     def _writes(self, committed: Iterable[Event], positions: dict[int, int]) -> Iterator[Command]:
         types: Counter[str] = Counter()
+        names: set[str] = set()
         for event in committed:
             types[event.type] += 1
             if event.type == events.FINAL:
@@ -194,12 +222,17 @@ class PublishedLog:
                     key = release_key(self._key, metric, start)
                     yield ["SET", key, event.data, *self._expiry(metric)]
                 yield ["SADD", f"{self._key}:metrics", metric]
+                names |= {f"final:{metric}", "metrics", "events"}
             elif event.type in ONCE:
                 yield ["SADD", f"{self._key}:{ONCE[event.type]}", event.id]
+                names |= {ONCE[event.type], "events"}
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
+                names |= {"provisional", "events"}
         for name, count in types.items():
             yield ["HINCRBY", f"{self._key}:events", name, count]
+        for name in sorted(names):
+            yield ["HSET", f"{self._key}:position", f"{HAS}{name}", 1]
         for partition, offset in positions.items():
             yield ["HSET", f"{self._key}:position", partition, offset]
 
@@ -251,8 +284,11 @@ class PublishedLog:
             log.warning("the estimates topic was replaced", was=before, now=identity)
             self._forget()
             positions = dict.fromkeys(logs, 0)
-        elif lost := self._lost_ids():
-            log.warning("the estimates topic is read again", lost=lost)
+        elif not _names(known):  # nothing was copied, or by an earlier version
+            self._forget()
+            positions = dict.fromkeys(logs, 0)
+        elif lost := self._lost_key(known):
+            log.warning("the estimates topic is read from its beginning", lost=lost)
             self._forget()
             positions = dict.fromkeys(logs, 0)
         kept = before if before and identity.endswith(":") else identity
@@ -260,10 +296,24 @@ class PublishedLog:
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
 
     def _forget(self) -> None:
+        place = f"{self._key}:position"
+        known = _names(parsing.texts(place, self._client.hgetall(place)))
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
         names += ["metrics", "provisional", *ONCE.values(), "events", "position"]
+        names += [name for name in known if name not in names]
         self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
+
+
+def _names(position: Mapping[str, str]) -> list[str]:
+    """Return the names of the copy's other keys.
+
+    Examples
+    --------
+    >>> _names({"topic": "events:1", "0": "7", "has:alarms": "1"})
+    ['alarms']
+    """
+    return [field.removeprefix(HAS) for field in position if field.startswith(HAS)]
 
 
 def _own(message: Any, source: str) -> Event | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -48,7 +48,7 @@ class Unpublished:
         self._overview = TopicProgress({}, {})
 
     def sums(
-        self, overview: TopicProgress, partitions: int
+        self, overview: TopicProgress, partitions: int, postponed: Collection[int] = ()
     ) -> Iterator[tuple[Metric, int, Counts]]:
         """Yield the panes without a final event: the metric, the start and the statistic of each.
 
@@ -58,6 +58,8 @@ class Unpublished:
             As of now.
         partitions : int
             How many the reports topic has.
+        postponed : collection of int
+            Where panes begin that are left out this time.
 
         Raises
         ------
@@ -71,7 +73,7 @@ class Unpublished:
             if name not in self._metrics:
                 continue
             metric = self._metrics[name]
-            for starts in self._starts(metric, closed - metric.pane_ms):
+            for starts in self._starts(metric, closed - metric.pane_ms, postponed):
                 try:
                     sums = self._reader.sums.of_panes(overview, metric, numbers, starts)
                 except StateUnreadable as error:
@@ -96,22 +98,27 @@ class Unpublished:
             self._begin = dict.fromkeys(self._begin, self._since)
         self._partitions, self._overview = partitions, overview
 
-    def _starts(self, metric: Metric, last: int) -> Iterator[list[int]]:
+    def _starts(self, metric: Metric, last: int, postponed: Collection[int]) -> Iterator[list[int]]:
         """Yield where panes begin, up to `last`, that have no final event, in batches.
 
-        A batch is looked for again unless the next one is asked for.
+        A batch is looked for again unless the next one is asked for, or it has postponed panes.
         """
         limit = max(1, min(BATCH_EVENTS, BATCH_BYTES // metric.zero().nbytes))
         key, name = metric_key(metric.name, metric.revision), metric.name
         panes = self._reader.store.panes
-        while (begin := self._begin[name]) <= last:
+        begin, is_through = self._begin[name], True
+        while begin <= last:
             entries = panes.first(key, self._partitions, begin, last, limit)
             starts = sorted(set(entries))[:limit]
             if starts:
                 there = self._published.finals(key, starts[0], starts[-1])
-                if missing := [start for start in starts if start not in there]:
-                    yield missing
-            self._begin[name] = last + 1 if len(starts) < limit else starts[-1] + 1
+                missing = [start for start in starts if start not in there]
+                if due := [start for start in missing if start not in postponed]:
+                    yield due
+                is_through = is_through and len(due) == len(missing)
+            begin = last + 1 if len(starts) < limit else starts[-1] + 1
+            if is_through:
+                self._begin[name] = begin
 
 
 def in_batches(events: Iterable[Event]) -> Iterator[list[Event]]:

@@ -150,6 +150,17 @@ class Grouping:
         return sorted((group for group, number in enumerate(reports) if number), key=rank)
 
 
+def slice_name(one: Slice) -> str:
+    """Return a slice in words.
+
+    Examples
+    --------
+    >>> slice_name({"country": "DE", "version": None})
+    'country=DE, version=none'
+    """
+    return ", ".join(f"{name}={NONE if value is None else value}" for name, value in one.items())
+
+
 Groupings = Mapping[str, Sequence[tuple[str, ...]]]
 """By metric: the attributes of the slices that are published without a query."""
 

@@ -6,10 +6,19 @@ import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
 
+from aggregator.reading.steps import duration
+from aggregator.timestamps import to_seconds
+from estimators.durations import above_zero, is_duration
 from estimators.metrics.attributes import NONE
 
 MOST_WINDOWS = 1_000_000
-Time = float | datetime.datetime | None
+Time = float | str | datetime.datetime | None
+"""A moment of event time: a datetime with a time zone, ISO 8601 (UTC unless it names a zone), or
+seconds since the epoch."""
+Length = str | datetime.timedelta
+"""A stretch of event time: a timedelta, or text such as ``"1h"``."""
+Start = Time | datetime.timedelta
+"""Where a window starts: a moment, or a length back from its end."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,8 +27,9 @@ class Query:
 
     Parameters
     ----------
-    start, end : float (seconds since the epoch), datetime or None
-        The window [start, end), widened to whole panes; None: unbounded.
+    start, end : datetime, str, float (seconds since the epoch) or None
+        The window [start, end), widened to whole panes; None: unbounded. A start may also be a
+        :data:`Length`, back from the end; without an end, it is the `window`.
     beta : float
         Failure probability of the bounds. If weights or a target are named, it is shared among all
         alternatives, unless `weights_fixed`. The answer without a name is not among them: to
@@ -31,7 +41,7 @@ class Query:
         two statements, each of which holds with 1 - beta.
     target : str
         ``"population"`` or ``"sample"``; see :meth:`estimators.Metric.estimate`.
-    window : str, optional
+    window : str or timedelta, optional
         Instead of start and end: a duration such as ``"1h"``, the last hour of event time.
     categories : sequence of str or int, optional
         Only these categories or coordinates; all by default.
@@ -56,17 +66,17 @@ class Query:
     Raises
     ------
     ValueError
-        If the number of windows is out of range.
+        If the number of windows is out of range, or a time or duration is none.
     """
 
-    start: Time = None
+    start: Start = None
     end: Time = None
     beta: float = 0.05
     weights: str | None = None
     bound: str = "auto"
     target: str = "population"
     _: dataclasses.KW_ONLY
-    window: str | None = None
+    window: Length | None = None
     categories: Sequence[str | float] | None = None
     quantiles: dataclasses.InitVar[Sequence[float] | None] = None
     simultaneous: bool = True
@@ -77,7 +87,14 @@ class Query:
     where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] = ()
 
     def __post_init__(self, quantiles: Sequence[float] | None) -> None:
-        """Check the number of windows, and keep what there are several of: queries are hashable."""
+        """Check the number of windows, and keep what there are several of: queries are hashable.
+
+        What stands for its stretch of event time is kept as seconds, and as text of a duration.
+        """
+        start, end, window = _stretch(self.start, self.end, self.window)
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "end", end)
+        object.__setattr__(self, "window", window)
         if quantiles:
             object.__setattr__(self, "categories", quantiles)
         object.__setattr__(self, "where", self.conditions)
@@ -97,6 +114,11 @@ class Query:
         return tuple(self.where.items()) if isinstance(self.where, Mapping) else self.where
 
     @property
+    def stretch(self) -> tuple[Time, Time, str | None]:
+        """Its stretch of event time: start and end, or the length of the last one."""
+        return self.start, self.end, self.window  # type: ignore[return-value]
+
+    @property
     def is_sliced(self) -> bool:
         """Whether it asks for slices."""
         return bool(self.by or self.where)
@@ -110,6 +132,47 @@ class Query:
         """Raise ValueError if there are several windows, which cannot share bounds."""
         if self.windows > 1:
             raise ValueError(f"windows = {self.windows}: {why}")
+
+
+def _stretch(
+    start: Start, end: Time, window: Length | None
+) -> tuple[float | None, float | None, str | None]:
+    """Return a stretch of event time as seconds since the epoch, or as the length of a window."""
+    if isinstance(end, datetime.timedelta) or is_duration(end):
+        raise ValueError(f"end = {end!r}: expected a time; a duration may be a start or a window")
+    length = None if window is None else length_text("window", window)
+    last = None if end is None else to_seconds(end)
+    if not (isinstance(start, datetime.timedelta) or is_duration(start)):
+        return None if start is None else to_seconds(start), last, length
+    back = length_text("start", start)
+    if length is not None:
+        raise ValueError(f"start = {back!r} and window = {length!r}: expected only one of the two")
+    if last is None:
+        return None, None, back
+    return last - above_zero("start", back) / 1000, last, None
+
+
+def length_text(name: str, length: object) -> str:
+    """Return a length as text; what a text says is checked where it is used.
+
+    Raises
+    ------
+    ValueError
+        If it is neither text nor a timedelta of whole milliseconds above zero.
+
+    Examples
+    --------
+    >>> length_text("step", datetime.timedelta(hours=36)), length_text("step", "7d")
+    ('36h', '7d')
+    """
+    if isinstance(length, str):
+        return length
+    if not isinstance(length, datetime.timedelta):
+        raise ValueError(f'{name} = {length!r}: expected a timedelta, or text such as "7d"')
+    milliseconds, rest = divmod(length, datetime.timedelta(milliseconds=1))
+    if milliseconds <= 0 or rest:
+        raise ValueError(f"{name} = {length!r}: expected whole milliseconds above zero")
+    return duration(milliseconds)
 
 
 EVERYTHING = Query()

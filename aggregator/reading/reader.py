@@ -2,65 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 from aggregator.config.comparison_definitions import REST
 from aggregator.config.live_metrics import watches
-from aggregator.errors import StateUnreadable, UnknownMetric
-from aggregator.reading.comparisons.arms import Compared, CompareQuery, compare_arms
+from aggregator.config.settings import Settings, load_settings
+from aggregator.config.watches import load_definitions
+from aggregator.reading.backlog import Backlog, read_backlog
+from aggregator.reading.comparisons.arms import compare_arms
+from aggregator.reading.comparisons.compared import Compared, CompareQuery
 from aggregator.reading.comparisons.living import Living, definition_of, living
 from aggregator.reading.discovery.answers import Discovered, discover_strings
-from aggregator.reading.grouping import Grouping
-from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.plans import LocalPlan, Plan, plan_for
-from aggregator.reading.query import EVERYTHING, Query, SeriesQuery, Time
-from aggregator.reading.series_plan import SeriesPlan
+from aggregator.reading.frames.estimates import WindowEstimate, with_window
+from aggregator.reading.plans import LocalPlan
+from aggregator.reading.plans.window_reader import WindowReader
+from aggregator.reading.query import Length, Query, SeriesQuery, Start, Time, length_text
+from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.connection import connect
-from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
-from estimators import Estimate, LocalMetric, Metric, SearchMetric
+from estimators import LocalMetric, Metric
 from estimators.durations import above_zero
-from estimators.errors import meant
-
-DEFAULT_TOPIC = "dither.reports"
-TOGETHER, TOGETHER_BYTES = 100, 32_000_000
-"""Running totals that are read together at most, and of what size."""
 
 
-class Reader:
+class Reader(WindowReader):
     """Answers questions about metrics from the sums in Redis.
 
-    As a context manager, it closes its store's connections.
+    What is not named is what the settings say that the command line would use: those of the
+    settings file, and of ``DITHER_*`` variables. As a context manager, it closes its store's
+    connections.
+
+    Wherever a time is taken it may be a datetime with a time zone, text in ISO 8601 (UTC unless it
+    names a zone) or seconds since the epoch. A datetime without a time zone is refused. A duration
+    is text such as ``"7d"``, or a timedelta.
 
     Parameters
     ----------
-    store : str or Store
-        A Redis URL, or a store that is open already.
-    metrics : mapping of str to Metric
-    topic : str
-        The reports topic; used with a URL.
+    store : str or Store, optional
+        A Redis URL, or a store that is open already; by default ``redis.url`` of the settings.
+    metrics : mapping of str to Metric, or path, optional
+        The definitions, or their file; by default ``metrics`` of the settings.
+    topic : str, optional
+        The reports topic, used with a URL; by default ``topics.reports`` of the settings.
+    config : path, optional
+        The settings file; by default the one in DITHER_CONFIG, else ``dither.toml`` if there is
+        one.
 
     Raises
     ------
+    DitherError
+        If the settings cannot be used, or there is no file of definitions.
     StoreUnreachable
         If no Redis answers at the URL.
     """
 
     def __init__(
         self,
-        store: str | Store,
-        metrics: Mapping[str, Metric],
-        topic: str = DEFAULT_TOPIC,
+        store: str | Store | None = None,
+        metrics: Mapping[str, Metric] | str | os.PathLike[str] | None = None,
+        topic: str | None = None,
+        *,
+        config: str | os.PathLike[str] | None = None,
     ) -> None:
-        self.store = Store(connect(store), topic) if isinstance(store, str) else store
-        self.metrics = metrics
-        self.sums = PaneSums(self.store)
-        self._plans: dict[str, Plan[Any]] = {}
+        self.config = config
+        if metrics is None or isinstance(metrics, str | os.PathLike):
+            metrics = load_definitions(self.settings.metrics if metrics is None else metrics)
+        if not isinstance(store, Store):
+            url = self.settings.redis.url if store is None else store
+            topic = self.settings.topics.reports if topic is None else topic
+            store = Store(connect(url), topic)
+        super().__init__(store, metrics)
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings in force; where everything is named, they are not looked at.
+
+        Raises
+        ------
+        SettingsError
+            Naming the source, the key, the value and what was expected.
+        """
+        return load_settings(None if self.config is None else os.fspath(self.config))
 
     def __enter__(self) -> Self:
         """Return the reader."""
@@ -70,48 +97,39 @@ class Reader:
         """Close the store's connections."""
         self.store.client.close()
 
-    def metric(self, name: str) -> Metric:
-        """Return a metric by name.
-
-        Raises
-        ------
-        UnknownMetric
-            Naming the nearest known one.
-        """
-        if name not in self.metrics:
-            raise UnknownMetric(name, meant(name, self.metrics))
-        return self.metrics[name]
-
     @overload
     def estimate(
-        self, name: str, start: Time = None, end: Time = None, *, by: Sequence[str], **options: Any
+        self, name: str, start: Start = None, end: Time = None, *, by: Sequence[str], **options: Any
     ) -> Slices: ...
 
     @overload
     def estimate(
-        self, name: str, start: Time = None, end: Time = None, **options: Any
-    ) -> Estimate: ...
+        self, name: str, start: Start = None, end: Time = None, **options: Any
+    ) -> WindowEstimate: ...
 
     def estimate(
-        self, name: str, start: Time = None, end: Time = None, **options: Any
-    ) -> Estimate | Slices:
+        self, name: str, start: Start = None, end: Time = None, **options: Any
+    ) -> WindowEstimate | Slices:
         """Estimate a metric over a window of event time.
 
         Parameters
         ----------
         name : str
-        start, end : float (seconds since the epoch), datetime or None
-            The window [start, end), widened to whole panes; None: unbounded.
+        start, end : datetime, str, float (seconds since the epoch) or None
+            The window [start, end), widened to whole panes; None: unbounded. A start may be a
+            duration back from the end: ``reader.estimate("delay", "7d")`` is the last week.
         **options
             The other fields of :class:`aggregator.reading.query.Query`: ``window``, ``beta``,
             ``weights``, ``bound``, ``target``, ``categories`` and so on.
 
         Returns
         -------
-        Estimate or Slices
-            With a status: ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or
-            ``expired``. Of a metric that is collected in trust, the latest release of a pane in the
-            window. With attributes in `by`, an estimate for each of their slices.
+        WindowEstimate or Slices
+            An :class:`estimators.Estimate` with its window, that is also a table (``to_frame``) and
+            a picture (``plot``). It has a status: ``not_ready``, ``too_few_reports``,
+            ``provisional``, ``final`` or ``expired``. Of a metric that is collected in trust, the
+            latest release of a pane in the window. With attributes in `by`, an estimate for each of
+            their slices.
 
         Raises
         ------
@@ -122,7 +140,9 @@ class Reader:
         """
         query = Query(start, end, **options)
         window = self.window(name, query)
-        return self.answer_slices(window, query) if query.by else self.answer(window, query)
+        if query.by:
+            return self.answer_slices(window, query)
+        return with_window(window, self.answer(window, query))
 
     @staticmethod
     def answer_slices(window: Window, query: Query) -> Slices:
@@ -140,6 +160,47 @@ class Reader:
             If it cannot be asked so.
         """
         return LocalPlan.answer_slices(window, query)
+
+    @functools.cached_property
+    def _history(self) -> SeriesReader:
+        return SeriesReader(self)
+
+    def series(
+        self,
+        name: str,
+        start: Start = None,
+        end: Time = None,
+        *,
+        step: Length | None = None,
+        **options: Any,
+    ) -> Series:
+        """Estimate a metric over time: for each step of event time, at most 1,000.
+
+        Parameters
+        ----------
+        name : str
+        start, end : datetime, str, float (seconds since the epoch) or None
+            The range, as for :meth:`estimate`; None: where the reports begin, or end.
+        step : str or timedelta, optional
+            A duration, widened to whole panes; by default one that makes about 200 points.
+        **options
+            The other fields of :class:`aggregator.reading.query.SeriesQuery`.
+
+        Returns
+        -------
+        Series
+            With ``points``, the oldest first.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the range is empty, or too long for the step; or if a release was not drawn as it is
+            asked for.
+        """
+        width = None if step is None else length_text("step", step)
+        return self._history.series(SeriesQuery(start, end, metric=name, step=width, **options))
 
     def compare(
         self,
@@ -202,10 +263,10 @@ class Reader:
     def discover(
         self,
         name: str,
-        start: Time = None,
+        start: Start = None,
         end: Time = None,
         *,
-        window: str | None = None,
+        window: Length | None = None,
         beta: float = 0.05,
         progress: Callable[[float], None] = lambda _: None,
     ) -> Discovered:
@@ -214,10 +275,10 @@ class Reader:
         Parameters
         ----------
         name : str
-        start, end : float (seconds since the epoch), datetime or None
+        start, end : datetime, str, float (seconds since the epoch) or None
             The window [start, end), widened to whole panes. Without an end: up to the last pane
             that every partition has closed, for good.
-        window : str, optional
+        window : str or timedelta, optional
             Instead of start and end: a duration such as ``"1d"``, the last closed one.
         beta : float
             The probability, at most, that a string is shown which nobody holds, or that an interval
@@ -236,16 +297,16 @@ class Reader:
         return discover_strings(self.read(described), beta, reading, progress)
 
     def describe_discovery(
-        self, name: str, start: Time = None, end: Time = None, *, window: str | None = None
+        self, name: str, start: Start = None, end: Time = None, *, window: Length | None = None
     ) -> tuple[Window, int | None]:
         """Return the window of a discovery, not read, and which reading of all panes it is.
 
         Parameters
         ----------
         name : str
-        start, end : float (seconds since the epoch), datetime or None
+        start, end : datetime, str, float (seconds since the epoch) or None
             As for :meth:`discover`, which also says what is raised.
-        window : str, optional
+        window : str or timedelta, optional
 
         Returns
         -------
@@ -261,15 +322,16 @@ class Reader:
         """
         metric = LocalMetric.require(self.metric(name))
         metric.require_discovery()
+        start, end, length = Query(start, end, window=window).stretch
         overview = self.store.overview()
         reading, closed = None, self.finality_watermarks(overview).get(name)
-        if window is not None and (start, end) != (None, None):
-            raise ValueError(f"window = {window!r} and a start or an end: expected one of the two")
+        if length is not None and (start, end) != (None, None):
+            raise ValueError(f"window = {length!r} and a start or an end: expected one of the two")
         if closed is not None:
             closed = metric.pane_start(closed)
-        if closed is not None and window is not None:
+        if closed is not None and length is not None:
             end = closed / 1000
-            start = (closed - above_zero("window", window)) / 1000
+            start = (closed - above_zero("window", length)) / 1000
         elif closed is not None and end is None:
             end = closed / 1000
             key = metric_key(metric.name, metric.revision)
@@ -310,170 +372,9 @@ class Reader:
         known = watches(self.metrics).comparisons.values()
         return [living(self, one, each=each) for one in known]
 
-    @staticmethod
-    def answer(window: Window, query: Query = EVERYTHING) -> Estimate:
-        """Estimate from a window that was read before.
+    def backlog(self) -> Backlog:
+        """Return how much of Kafka's log no answer contains yet, and whether somebody counts.
 
-        Of a metric that is asked in rounds the definition says all that can be asked: where the
-        search stands, and what is certain with its beta.
-
-        Parameters
-        ----------
-        window : Window
-        query : Query
-            How it is estimated; its stretch of event time is not looked at.
-
-        Raises
-        ------
-        ValueError
-            If it cannot be asked so.
+        The brokers are those of the settings.
         """
-        return plan_for(window.metric).answer(window, query)
-
-    def window(self, name: str, query: Query = EVERYTHING) -> Window:
-        """Read a window: the sum of a metric's panes over all partitions.
-
-        Parameters
-        ----------
-        name : str
-        query : Query
-            Its stretch of event time.
-
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the window is empty.
-        """
-        return self.read(self.describe(self.store.overview(), name, query))
-
-    def describe(self, overview: TopicProgress, name: str, query: Query = EVERYTHING) -> Window:
-        """Return a window that is not read: what is asked, and how far it is counted.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        name : str
-        query : Query
-            Its stretch of event time.
-
-        Raises
-        ------
-        UnknownMetric
-            If there is no such metric.
-        ValueError
-            If the window is empty.
-        StateUnreadable
-            If it cannot be said how far a partition is counted.
-        """
-        plan = self._plan(self.metric(name))
-        Grouping.of(plan.metric, query)  # of a metric without slices none are asked for
-        overview.check()
-        return plan.describe(overview, query)
-
-    def read(self, window: Window) -> Window:
-        """Return a window with its content: its sums, its release, or where a search stands."""
-        return self._plan(window.metric).read(window)
-
-    def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
-        """Yield windows that are running totals with their sums, many of them read together.
-
-        None in place of any other, and of those that were read together where one cannot be read:
-        :meth:`read` says of each by itself what there is.
-        """
-        together: list[Window] = []
-        size = 0
-        for window in windows:
-            together.append(window)
-            size += window.metric.zero().nbytes * len(window.watermarks)
-            if len(together) == TOGETHER or size > TOGETHER_BYTES:
-                yield from self._read_together(together)
-                together, size = [], 0
-        yield from self._read_together(together)
-
-    def _read_together(self, windows: Sequence[Window]) -> list[Window | None]:
-        wanted = [
-            window
-            for window in windows
-            if window.is_running_total and isinstance(self._plan(window.metric), LocalPlan)
-        ]
-        try:
-            found = self.sums.of_totals(wanted)
-        except StateUnreadable:
-            found = {}
-        return [
-            window.with_sums(found[window.metric.name]) if window.metric.name in found else None
-            for window in windows
-        ]
-
-    def _plan(self, metric: Metric) -> Plan[Any]:
-        known = self._plans.get(metric.name)
-        if known is None or known.metric is not metric:  # it was redefined
-            known = self._plans[metric.name] = plan_for(metric)(self.sums, metric)
-        return known
-
-    def plan_series(self, window: Window, query: SeriesQuery) -> SeriesPlan:
-        """Return the steps of a series over a window that is not read.
-
-        Parameters
-        ----------
-        window : Window
-        query : SeriesQuery
-
-        Raises
-        ------
-        ValueError
-            If there can be no such series.
-        """
-        return self._plan(window.metric).series(window, query)
-
-    def policy(self, overview: TopicProgress, name: str) -> str:
-        """Return the weights in force of a metric.
-
-        Raises
-        ------
-        StateUnreadable
-            If they are none that the metric can have.
-        """
-        return self._plan(self.metric(name)).policy(overview)
-
-    def first_waiting(self, overview: TopicProgress, metric: Metric, start_ms: int) -> int | None:
-        """Return where the first pane begins, from `start_ms` on, that is over in some partition.
-
-        None: there is none. Whether every partition has closed it is for
-        :meth:`finality_watermarks` to say.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        metric : Metric
-        start_ms : int
-            Milliseconds since the epoch.
-        """
-        overview.check()
-        key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
-        marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
-        last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
-        return min(self.store.panes.first(key, numbers, start_ms, last, 1), default=None)
-
-    def finality_watermarks(
-        self, overview: TopicProgress, partitions: int | None = None
-    ) -> dict[str, int]:
-        """Return, by metric, the event time in ms before which every window is final.
-
-        Metrics that are asked in rounds are left out, and those of which nothing is final.
-
-        Parameters
-        ----------
-        overview : TopicProgress
-        partitions : int, optional
-            How many the topic has, for a caller that asked Kafka; else what the workers said last.
-        """
-        overview.check()
-        found = {
-            name: overview.closed(metric_key(name, metric.revision), partitions)
-            for name, metric in self.metrics.items()
-            if not isinstance(metric, SearchMetric)
-        }
-        return {name: closed for name, closed in found.items() if closed != NEVER}
+        return read_backlog(self.settings, self.store.overview())

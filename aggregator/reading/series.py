@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -18,17 +19,22 @@ from numpy.typing import NDArray
 from aggregator.errors import PaneExpired
 from aggregator.reading.coverage import THIS_WINDOW
 from aggregator.reading.estimate_cache import EstimateCache
+from aggregator.reading.frames.columns import ESTIMATE, NUMBER
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.frames.pictures import History, Interval, Line, Picture, Pictured
+from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan, Step
+from aggregator.reading.steps import duration
 from aggregator.state.pane_cover import COARSE
 from aggregator.state.pane_keys import GRAINS_MS
-from aggregator.timestamps import iso
+from aggregator.timestamps import from_iso, iso
 from estimators import Estimate, Metric
 from estimators.distribution import DistributionEstimate
 from estimators.estimate import Counts
 from estimators.metrics.bins import Bins
+from estimators.rounding import certainty
 
 Places = NDArray[np.intp]
 PANES_AT_ONCE = 20_000
@@ -36,7 +42,11 @@ BYTES_AT_ONCE = 32_000_000
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """The estimate over one step of event time; `unbiased` is what `value` was clipped from."""
+    """The estimate over one step of event time.
+
+    `unbiased` is what `value` was clipped from. `bound` is "fixed" where the step is final, and
+    "anytime" while it grows.
+    """
 
     start: Moment = msgspec.field(name="from")
     end: Moment = msgspec.field(name="to")
@@ -48,15 +58,17 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     reports: int
     chosen_among: int | UnsetType = UNSET
     shares: list[float | None] | UnsetType = UNSET
+    bound: str = ""
 
 
-class Series(msgspec.Struct, frozen=True, kw_only=True):
+class Series(Pictured, msgspec.Struct, frozen=True, kw_only=True):
     """A metric over time, the oldest step first.
 
     `covers` says what the bounds cover together with probability 1 - beta: "this window", each step
     by itself, or so many "windows", all points that are answered: all final ones together, and all
     while they grow; each of these two statements holds with 1 - beta, both with 1 - 2 beta. Those
     of its categories, or coordinates, hold simultaneously unless they were asked for by themselves.
+    `target` is what they cover: the population, or exactly the sample.
     `edges` are those of the bins, of which the `shares` of a point are a histogram, without bounds.
     """
 
@@ -73,7 +85,53 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
     quantiles: list[str] | UnsetType = UNSET
     left_out: int | UnsetType = UNSET
     edges: list[float] | UnsetType = UNSET
+    target: str
     points: list[Point]
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the numbers of each point; none where there is one."""
+        named = (self.categories, self.coordinates, self.quantiles)
+        return next((names for names in named if names is not UNSET), [])
+
+    def to_frame(self) -> Frame:
+        """Return it as a table: a row for each number of each step."""
+        names = self.labels if self._has_labels else [None]
+        rows = []
+        for point in self.points:
+            numbers = (point.value, point.lower, point.upper, point.unbiased)
+            columns = [x if isinstance(x, list) else [x] * len(names) for x in numbers]
+            edges = (_milliseconds(point.start), _milliseconds(point.end))
+            stated = (self.beta, point.bound, self.target, self.covers, self.policy)
+            for label, *three, unbiased in zip(names, *columns, strict=True):
+                raw = unbiased if self.quantiles is UNSET else None
+                counted = (label, *three, raw, point.reports, point.status)
+                rows.append((self.metric, self.kind, self.unit, *edges, *counted, *stated))
+        return Frame.of(ESTIMATE, rows)
+
+    @property
+    def _has_labels(self) -> bool:
+        return any(x is not UNSET for x in (self.categories, self.coordinates, self.quantiles))
+
+    @property
+    def picture(self) -> Picture:
+        """Its numbers over time, with their bands."""
+        starts = [_milliseconds(point.start) for point in self.points]
+        ends = [_milliseconds(point.end) for point in self.points]
+        frame, labels = self.to_frame(), self.labels if self._has_labels else [""]
+        columns = [[math.nan if x is None else x for x in frame[name]] for name in NUMBER[1:4]]
+        steps = [Interval("", *row) for row in zip(*columns, strict=True)]
+        lines = tuple(
+            Line(label, starts, ends, steps[place :: len(labels)])
+            for place, label in enumerate(labels)
+        )
+        step = duration(round(1000 * self.step_seconds))
+        span = f" from {self.points[0].start} to {self.points[-1].end}" if self.points else ""
+        facts = (
+            f"{len(self.points)} steps of {step}{span}",
+            f"{certainty(self.beta)} bounds; covers {self.covers}",
+        )
+        return History(f"{self.metric}: {self.kind}", facts, lines, self.unit)
 
 
 class SeriesReader:
@@ -81,12 +139,12 @@ class SeriesReader:
 
     Parameters
     ----------
-    reader : Reader
+    reader : WindowReader
     known : EstimateCache, optional
         What was estimated before.
     """
 
-    def __init__(self, reader: Reader, known: EstimateCache | None = None) -> None:
+    def __init__(self, reader: WindowReader, known: EstimateCache | None = None) -> None:
         self.reader, self.known = reader, known or EstimateCache()
 
     def series(self, query: SeriesQuery) -> Series:
@@ -106,6 +164,8 @@ class SeriesReader:
         """Say what is to be read, without reading a pane."""
         overview = self.reader.store.overview()
         window = self.reader.describe(overview, query.metric, query)
+        if query.bins is not None:
+            _bins(window.metric, query.bins)
         return self.reader.plan_series(window, query)
 
     def read(self, plan: SeriesPlan) -> Series:
@@ -127,6 +187,7 @@ class SeriesReader:
             **named(metric, shown),
             left_out=UNSET if query.top is None else len(labels) - len(shown),
             edges=UNSET if bins is None else bins.limits.tolist(),
+            target=query.target,
             points=[
                 _point(step, estimate, chosen, bins)
                 for step, estimate in zip(plan.steps, self._estimates(plan), strict=True)
@@ -265,7 +326,12 @@ def _point(step: Step, estimate: Estimate, chosen: Places | None, bins: Bins | N
         reports=estimate.reports,
         chosen_among=estimate.chosen_among if estimate.chosen_among > 1 else UNSET,
         shares=UNSET if bins is None else _shares(estimate, bins),
+        bound=estimate.bound,
     )
+
+
+def _milliseconds(moment: str) -> int:
+    return round(1000 * from_iso(moment))
 
 
 def _shares(estimate: Estimate, bins: Bins) -> list[float | None]:

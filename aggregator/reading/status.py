@@ -244,6 +244,30 @@ def silence(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) ->
     return f"no worker has counted since {_moment(now_ms, idle)}"
 
 
+def uncounted(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) -> list[int]:
+    """Return the partitions that nobody counts, although they are not halted.
+
+    Parameters
+    ----------
+    overview : TopicProgress
+        As of now.
+    now_ms : int
+        In ms since the epoch.
+    silent_ms : int
+        After so long without a commit nobody counts.
+    """
+    return [
+        number
+        for number, one in overview.partitions.items()
+        if not one.is_halted and not _is_counting(one, now_ms, silent_ms)
+    ]
+
+
+def _is_counting(progress: PartitionProgress, now_ms: int, silent_ms: int) -> bool:
+    idle = progress.idle_ms(now_ms)
+    return idle is not None and idle < silent_ms and not progress.is_halted
+
+
 def _since(owner: Mapping[str, str]) -> str:
     done = int(owner.get("next", UNSET))
     return "" if done < 0 else f", and only up to offset {done} is counted"
@@ -287,7 +311,7 @@ def _metric(
 def _partition(
     number: int, progress: PartitionProgress, ends: LogEnds, now_ms: int, silent_ms: int
 ) -> PartitionStatus:
-    owner, idle = progress.owner, progress.idle_ms(now_ms)
+    owner = progress.owner
     done, updated = int(owner.get("next", 0)), owner.get("updated")
     return PartitionStatus(
         partition=number,
@@ -297,5 +321,5 @@ def _partition(
         gap=int(owner.get("gap", 0)),
         epoch=int(owner.get("epoch", 0)),
         committed=iso(None if updated is None else int(updated)),
-        counting=idle is not None and idle < silent_ms and not progress.is_halted,
+        counting=_is_counting(progress, now_ms, silent_ms),
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import math
 from collections.abc import Mapping
 
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.query import Time
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.storage.progress import TopicProgress
-from aggregator.timestamps import format_time
+from aggregator.timestamps import format_time, to_seconds
 from estimators import Estimate, Metric
 from estimators.durations import above_zero
 from estimators.estimate import Counts
@@ -234,7 +232,7 @@ def edges(metric: Metric, start: Time, end: Time) -> tuple[int | None, int | Non
     Parameters
     ----------
     metric : Metric
-    start, end : float (seconds since the epoch), datetime or None
+    start, end : datetime, str, float (seconds since the epoch) or None
 
     Raises
     ------
@@ -272,14 +270,4 @@ def widened(first: int | None, last: int | None, width_ms: int) -> tuple[int | N
 
 
 def _milliseconds(moment: Time) -> int | None:
-    if moment is None:
-        return None
-    if isinstance(moment, datetime.datetime):
-        if moment.tzinfo is None:
-            raise ValueError(
-                f"time {moment.isoformat()}: expected one with a time zone, as in +00:00"
-            )
-        moment = moment.timestamp()
-    if not math.isfinite(moment):
-        raise ValueError(f"time {moment}: expected seconds since the epoch, or a datetime")
-    return round(moment * 1000)
+    return None if moment is None else round(to_seconds(moment) * 1000)

@@ -33,7 +33,8 @@ from estimators import SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
-from producers.device.rounds import OPENED, Round, Rounds, encode
+from producers.device.round_follower import Rounds
+from producers.device.rounds import OPENED, Round, encode
 from producers.kafka.connection import PRODUCER_ONLY
 
 LOOK_SECONDS = 0.25

@@ -87,6 +87,11 @@ def expired_key(publisher: str, metric: str) -> str:
     return f"{publisher}:expired:{metric}"
 
 
+def failed_searches_key(publisher: str) -> str:
+    """Return the key of how many panes of each metric wait, because their search failed."""
+    return f"{publisher}:failed-searches"
+
+
 def release_key(publisher: str, metric: str, start: int) -> str:
     """Return the key of a pane's release: drawn, and shown once it has its final event.
 

@@ -14,6 +14,7 @@ from aggregator.storage.redis_keys import (
     deaths_key,
     definitions_key,
     expired_key,
+    failed_searches_key,
     policies_key,
     publisher_key,
     rounds_key,
@@ -90,6 +91,14 @@ class Registry:
         """Return how many panes of each metric had expired before their final event."""
         keys = [expired_key(publisher_key(self._topic), metric) for metric in metrics]
         return [int(number) for number in self._commands.ask([("ZCARD", key) for key in keys])]
+
+    def failed_searches(self) -> dict[str, int]:
+        """Return how many panes of each metric wait, because the search for their strings failed.
+
+        Only of metrics whose panes a publisher searches.
+        """
+        key = failed_searches_key(publisher_key(self._topic))
+        return self._commands.hash(key, parsing.counts)
 
     def coordinating(self) -> bool:
         """Return whether somebody has the lease to open and decide rounds."""

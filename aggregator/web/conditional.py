@@ -9,7 +9,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aggregator.web.operations import as_json
+from aggregator.reading.frames.frame import Frame
+from aggregator.web.operations import CSV, as_json
 
 
 def etag(*facts: Any) -> str:
@@ -34,3 +35,18 @@ def unchanged(request: Request, tag: str) -> Response | None:
 def answered(value: Any, tag: str) -> Response:
     """Return a new answer."""
     return as_json(value, headers=headers(tag))
+
+
+def answered_table(table: Frame, tag: str, name: str) -> Response:
+    """Return a new answer as CSV.
+
+    Parameters
+    ----------
+    table : Frame
+    tag : str
+        Its entity tag.
+    name : str
+        That of the file, without its end.
+    """
+    found = headers(tag) | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(table.to_csv(), headers=found, media_type=CSV)

@@ -14,7 +14,7 @@ import msgspec
 from aggregator.reading.serialization import Answer
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.live import PolicyChange
-from aggregator.web.operations import Content, Operation
+from aggregator.web.operations import CSV, Content, Operation
 
 TEMPLATE = "#/components/schemas/{name}"
 PROBLEM = "application/problem+json"
@@ -124,6 +124,8 @@ def _content(content: Content, known: Mapping[Any, Any]) -> dict[str, Any]:
     schema = {"anyOf": schemas} if len(schemas) > 1 else (*schemas, content.plain)[0]
     media = {name: {"schema": schema} for name in content.media}
     media |= {name: {"schema": {"type": "string", "format": "binary"}} for name in content.binary}
+    if content.is_table:
+        media[CSV] = {"schema": {"type": "string"}}
     return {"description": content.described, "content": media}
 
 

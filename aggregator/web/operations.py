@@ -16,6 +16,7 @@ from aggregator.web.service_context import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 JSON = "application/json"
+CSV = "text/csv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Content:
         What it has in JSON.
     or_schema : struct, optional
         What else it may have.
+    is_table : bool
+        Whether it is also there as a table, in CSV.
     media : tuple of str
     plain : mapping
         The schema where there is no struct.
@@ -42,6 +45,7 @@ class Content:
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
     binary: tuple[str, ...] = ()
     or_schema: Any = None
+    is_table: bool = False
 
     @property
     def schemas(self) -> list[Any]:

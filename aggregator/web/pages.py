@@ -35,6 +35,7 @@ RANDOMIZERS = (
     "deny.js",
     "geometry.js",
     "prefix_tree.js",
+    "projective_sketch.js",
     "sampling.js",
     "string_code.js",
 )

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable
-from aggregator.reading.status import START_WORKERS, silence, unusable_definitions
+from aggregator.reading.status import START_WORKERS, silence, uncounted, unusable_definitions
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import as_problem, unavailable
 from aggregator.web.operations import Content, Operation, as_json
@@ -31,8 +31,8 @@ class Ready(msgspec.Struct, frozen=True):
     """Whether the server can do what it is configured for.
 
     `partitions` is the number of partitions that were ever counted, if Redis was asked. `warnings`
-    say what else does not answer, since when no worker counts, which stored values are missing, or
-    that changed definitions cannot be used.
+    say what else does not answer, since when no worker counts, which partitions nobody counts,
+    which stored values are missing, or that changed definitions cannot be used.
     """
 
     status: str = "ready"
@@ -99,8 +99,11 @@ async def readyz(service: Service, _: Request) -> Response:
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
         else:
-            silent = silence(overview, time.time_ns() // 10**6, service.silent_ms)
+            now_ms = time.time_ns() // 10**6
+            silent = silence(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
+            alone = [] if silent else uncounted(overview, now_ms, service.silent_ms)
+            warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await run_in_threadpool(service.reader.sums.missing)

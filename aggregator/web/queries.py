@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -13,7 +14,7 @@ from aggregator.config.comparison_definitions import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
 from estimators import durations
-from estimators.errors import meant, readable
+from estimators.errors import meant, readable, shortened
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
@@ -141,8 +142,19 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
         return found
 
 
+Format = Annotated[
+    Literal["json", "csv"],
+    Meta(
+        description="csv: a table instead, with a row for each number. Text that a spreadsheet "
+        "could take for a formula has an apostrophe in front."
+    ),
+]
+
+
 class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
     """Query parameters of an estimate."""
+
+    format: Format = "json"
 
     windows: Windows = 1
     bound: Literal["auto", "fixed", "anytime", "normal"] = "auto"
@@ -152,7 +164,8 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.Query`."""
-        return {**super().fields(), "where": conditions(self.where)}
+        found = {**super().fields(), "where": conditions(self.where)}
+        return without_format(found)
 
 
 Below = Annotated[
@@ -210,13 +223,15 @@ class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """Query parameters of a series."""
 
+    format: Format = "json"
     step: Duration | None = None
     all_points: Simultaneous | None = msgspec.field(name="simultaneous", default=None)
     bins: BinCount | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""
-        return {**super().fields(), "all_points": self.all_points is not None}
+        found = {**super().fields(), "all_points": self.all_points is not None}
+        return without_format(found)
 
 
 class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
@@ -241,6 +256,11 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
     last_event_id: EventId | None = None
 
 
+def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is asked, whatever form the answer has."""
+    return {name: value for name, value in fields.items() if name != "format"}
+
+
 def parse(request: Request, query: type[Q]) -> Q:
     """Return a request's parameters.
 
@@ -261,12 +281,13 @@ def parse(request: Request, query: type[Q]) -> Q:
         field, values = fields[name], request.query_params.getlist(name)
         is_list = get_origin(hints[field.name]) is list
         if len(values) > 1 and not is_list:
-            raise ValueError(f"{name} = {values}: expected it once")
+            raise ValueError(f"{name} = {shortened(values)}: expected it once")
         kind, value = _present(field.type), values if is_list else values[0]
         try:
             given[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise ValueError(f"{name} = {value!r}: {_wanted(kind, value, error)}") from None
+            said = _wanted(kind, value, error)
+            raise ValueError(f"{name} = {shortened(value)}: {said}") from None
     return query(**given)
 
 

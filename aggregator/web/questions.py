@@ -15,6 +15,7 @@ from starlette.responses import Response
 from aggregator.reading import serialization
 from aggregator.reading.discovery.answers import DiscoveryAnswer
 from aggregator.reading.discovery.searches import DiscoveryProgress, TooManySearchesError
+from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.plans import SearchPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
@@ -117,6 +118,7 @@ async def show_round(service: Service, request: Request) -> Response:
             "The answer; its status says how reliable it is. With `by`, one for each slice.",
             Answer,
             or_schema=SlicesAnswer,
+            is_table=True,
         )
     },
     conditional=True,
@@ -126,7 +128,8 @@ async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = _name(service, request), service.reader
     with asking():
-        query = Query(**parse(request, EstimateParameters).fields())
+        asked = parse(request, EstimateParameters)
+        query = Query(**asked.fields())
         reader.metric(name).domain.select(query.categories)
 
     def look() -> Any:
@@ -134,18 +137,26 @@ async def estimate(service: Service, request: Request) -> Response:
         with asking():
             return reader.describe(overview, name, query)
 
-    def compute() -> Answer | SlicesAnswer:
-        window = reader.read(described)
+    def compute() -> Response:
+        window, is_table = reader.read(described), asked.format == "csv"
         with asking():
             if query.by:
-                return slices_answer(reader.answer_slices(window, query))
+                slices = reader.answer_slices(window, query)
+                if is_table:
+                    return conditional.answered_table(slices.to_frame(), tag, f"{name}-slices")
+                return conditional.answered(slices_answer(slices), tag)
             found = reader.answer(window, query)
-        return serialization.answer(window, found, query.top)
+        if is_table:
+            table = estimate_frame(window, found, query.top)
+            return conditional.answered_table(table, tag, f"{name}-estimate")
+        return conditional.answered(serialization.answer(window, found, query.top), tag)
 
     described = await service.compute(look)
-    tag = conditional.etag(service.meaning(described.metric), described.version, query)
+    tag = conditional.etag(
+        service.meaning(described.metric), described.version, query, asked.format
+    )
     known = conditional.unchanged(request, tag)
-    return known or conditional.answered(await service.compute(compute), tag)
+    return await service.compute(compute) if known is None else known
 
 
 @Operation(
@@ -153,7 +164,7 @@ async def estimate(service: Service, request: Request) -> Response:
     path="/v1/metrics/{name}/series",
     summary="A metric over time: an estimate for each step of event time, at most 1,000.",
     query=SeriesParameters,
-    answers={200: Content("The points, the oldest first.", Series)},
+    answers={200: Content("The points, the oldest first.", Series, is_table=True)},
     conditional=True,
     problems=(400, 404, 503),
 )
@@ -161,7 +172,8 @@ async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = _name(service, request)
     with asking():
-        query = SeriesQuery(metric=name, **parse(request, SeriesParameters).fields())
+        asked = parse(request, SeriesParameters)
+        query = SeriesQuery(metric=name, **asked.fields())
         if query.top is None and query.categories is None:
             query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
@@ -170,9 +182,16 @@ async def series(service: Service, request: Request) -> Response:
             return service.historian.plan(query)
 
     plan = await service.compute(look)
-    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, query)
+
+    def compute() -> Response:
+        found = service.historian.read(plan)
+        if asked.format == "csv":
+            return conditional.answered_table(found.to_frame(), tag, f"{name}-series")
+        return conditional.answered(found, tag)
+
+    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, query, asked.format)
     known = conditional.unchanged(request, tag)
-    return known or conditional.answered(await service.compute(service.historian.read, plan), tag)
+    return await service.compute(compute) if known is None else known
 
 
 @Operation(

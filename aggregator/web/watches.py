@@ -9,7 +9,7 @@ from aggregator.alarms.answers import AlarmsAnswer
 from aggregator.alarms.standing import all_alarms
 from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
-from aggregator.reading.comparisons.arms import CompareQuery
+from aggregator.reading.comparisons.compared import CompareQuery
 from aggregator.reading.comparisons.living import LivingAnswer, LivingAnswers, living_answer
 from aggregator.web.http.problem_responses import asking
 from aggregator.web.operations import Content, Operation, as_json

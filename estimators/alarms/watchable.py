@@ -41,5 +41,6 @@ def check_watchable(metric: Metric) -> None:
         raise ValueError(
             f"metric {metric.name!r} has the mechanism {metric.randomizer.name!r}: expected one "
             "whose numbers have no bias that moves with other values, as collisions of hashes "
-            "(count_sketch, prefix_tree) and random signs (projection with rows) have"
+            "(count_sketch, projective_sketch, prefix_tree) and random signs (projection with "
+            "rows) have"
         )

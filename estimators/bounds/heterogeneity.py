@@ -16,7 +16,7 @@ chi-square with one less (Cochran, "The combination of estimates from different 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from estimators.bounds import Law
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.point_collisions import Table, most_collisions
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
 
@@ -34,6 +35,8 @@ LEAST_VECTORS = 100
 """Of a level of directions, whose means are taken for normal."""
 CANDIDATES = 64
 """Categories whose least Q is searched for at once."""
+SPENT = 1e-7
+"""The part of a p-value that is for collisions beyond their bound."""
 POINTS, ZOOMS = 17, 3
 """Of a search for the least Q: the last grid has 1/1024 of what the levels' means are apart."""
 Scores = Callable[[Floats, NDArray[np.intp]], Floats]
@@ -93,9 +96,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
         of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
         found[single] = binomial_scores(*of_signs)
-        for row in np.flatnonzero(~single).tolist():
-            own = np.broadcast_to(means[row, chosen], theta.shape)
-            found[row] = mean_scores(law, int(used[row]), own, theta)
+        if not single.all():
+            own = means[~single][:, None, chosen]
+            found[~single] = mean_scores(law, used[~single], own, theta)
         return found
 
     precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[used]
@@ -132,6 +135,56 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 
     precision = (n * contrast) ** 2 / np.maximum(sizes, n * least + 1e-12)
     return _least(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
+
+
+def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) -> float | None:
+    """Return the p-value for reports of hashed points, whose collisions differ between levels.
+
+    A level's mean is not f but f + (1 - f) c, with its own c: between 0 and B for all levels and
+    strings at once, except with probability 1e-7 (:mod:`estimators.bounds.point_collisions`). The
+    score of a level is the one nearest to zero over these c, so Q at the true f is at most the Q at
+    the true c. The p-value is 1e-7 larger for the exception.
+
+    Parameters
+    ----------
+    law : Law
+        Of signs, with the counts of levels with reports only.
+    means : ndarray of float64, shape (levels, k)
+        The unbiased mean 2 (f + (1 - f) c) - 1 of each level, for each of k strings.
+    tables : sequence of pairs of int
+        The rows and the points of a row of these levels.
+
+    Examples
+    --------
+    >>> law = Law(np.array([1e6, 1e6]), np.array([5e-7, 5e-7]), np.array([0.5, 1.0]))
+    >>> for apart in (0.01, 0.1):
+    ...     means = np.array([[-0.5], [-0.5 + apart]])
+    ...     heterogeneity_of_points(law, means, [(1024, 364)] * 2) < 1e-6
+    False
+    True
+    """
+    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not means.size or used.size < 2:
+        return None
+    log_p = np.log(SPENT / (used.size * means.shape[1]))
+    bounds = [most_collisions(*tables[level], float(log_p)) for level in used.tolist()]
+    excess, means = np.array(bounds)[:, None], means[used]
+    n, contrast = law.counts[used, None], law.contrast[used, None]
+    offset = law.offsets[used, None]
+    ones = np.rint(n * (1 + offset + contrast * means) / 2)
+
+    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+        def score(mean: Floats) -> Floats:
+            chance = (1 + contrast[:, None] * mean + offset[..., None]) / 2
+            return binomial_scores(ones[:, None, chosen], n[:, None], chance)
+
+        alone, crowded = theta, theta + (1 - theta) * excess[..., None]
+        return np.minimum(score(alone), 0.0) + np.maximum(score(crowded), 0.0)
+
+    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[used, None]
+    without = (means - excess) / np.maximum(1 - excess, 1e-12)
+    found = _least(means, precision, scores, -1.0, without)
+    return min(1.0, found + SPENT)
 
 
 def heterogeneity_of_vectors(
@@ -173,7 +226,13 @@ def heterogeneity_of_vectors(
     return _least(means, n / largest, scores, -1.0)
 
 
-def _least(means: Floats, precision: Floats, scores: Scores, lowest: float) -> float | None:
+def _least(
+    means: Floats,
+    precision: Floats,
+    scores: Scores,
+    lowest: float,
+    least_means: Floats | None = None,
+) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 
     A Q at any mean bounds the least Q from above. So only categories in which it exceeds the
@@ -187,10 +246,13 @@ def _least(means: Floats, precision: Floats, scores: Scores, lowest: float) -> f
     scores : callable
     lowest : float
         The least possible mean; the largest is 1.
+    least_means : ndarray of float64, shape (levels, k), optional
+        The least common mean at which the score of a level can be zero; its mean by default.
     """
     from scipy.special import chdtrc
 
     levels, k = means.shape
+    low = means if least_means is None else least_means
     total = np.maximum(precision.sum(axis=0), 1e-300)
     pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
     above = _statistic(scores, pooled[None, :], np.arange(k))[0]
@@ -199,7 +261,7 @@ def _least(means: Floats, precision: Floats, scores: Scores, lowest: float) -> f
         chosen = order[begin : begin + CANDIDATES]
         if above[chosen[0]] <= largest:
             break
-        ends = np.clip([means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0)
+        ends = np.clip([low[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0)
         least = _search(scores, ends[0], ends[1], chosen)
         largest = max(largest, float(np.minimum(least, above[chosen]).max()))
     p = np.float64(chdtrc(levels, largest))

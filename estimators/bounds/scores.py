@@ -10,12 +10,18 @@ reports, exceeds 3 up to 1.39 times as often as a standard normal variable.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from estimators.bounds.laws.law import Law
+from estimators.bounds.laws.law import STEEPEST, Law, tilted_signs
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.estimate import Floats
+from estimators.exact import discrete_laplace
+
+Levels = NDArray[np.intp]
+"""Rows of a law."""
 
 NEWTON_STEPS = 5
 NEAR = 0.1
@@ -85,18 +91,22 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     return np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
 
 
-def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
-    """Return the scores of one level's mean, for reports that are not single signs.
+def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Floats:
+    """Return the scores of levels' means, for reports that are not single signs.
 
     Parameters
     ----------
     law : Law
-    level : int
-        The level's row in `law`.
-    mean : ndarray of float64
-        The unbiased mean of the level.
+    levels : ndarray of int, shape (levels,)
+        The levels' rows in `law`.
+    means : ndarray of float64, shape (levels, ...)
+        The unbiased mean of each level; of a shape that broadcasts with `theta`.
     theta : ndarray of float64
-        The hypothesis; of the shape of `mean`.
+        The hypothesis.
+
+    Returns
+    -------
+    ndarray of float64, shape (levels, shape of `theta`)
 
     Notes
     -----
@@ -108,40 +118,66 @@ def mean_scores(law: Law, level: int, mean: Floats, theta: Floats) -> Floats:
     counts, and this one is not a bound for few reports with small noise: it exceeds 3 1.39 times
     too often at epsilon = 64 and 25 reports.
     """
-    one = slice(level, level + 1)
-    counts, contrast = law.counts[one], law.contrast[one]
-    changed = {"counts": counts, "contrast": contrast, "coefficient": 1 / (counts * contrast)}
-    for name in ("rate", "offset", "repeats"):
-        known = getattr(law, name, None)
-        if known is not None:
-            changed[name] = known[one]
-    alone: Law = dataclasses.replace(law, free=False, **changed)  # type: ignore[arg-type]
-    step = 0.0
-    if isinstance(alone, RepeatedLaw):
-        step = 2 * float(alone.coefficient[0] / alone.repeats[0])
-    observed, at = mean.ravel(), theta.ravel()
-    scores = np.zeros(observed.size)
-    for sign, its_law in ((1, alone), (-1, alone.mirrored())):
-        beyond = np.flatnonzero(sign * (observed - at) > step)
-        if beyond.size:
-            found = _signed_roots(its_law, sign * observed[beyond] - step, sign * at[beyond])
-            scores[beyond] = sign * found
-    return scores.reshape(mean.shape)
+    means = np.broadcast_to(means, (levels.size, *theta.shape))
+    level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
+    apart = means - theta
+    step = np.zeros(law.counts.size)
+    if isinstance(law, RepeatedLaw):
+        step = 2 / (law.counts * law.contrast * law.repeats)
+    beyond = np.abs(apart) > step[level]
+    scores = np.zeros(means.shape)
+    if beyond.any():
+        own, sign = level[beyond], np.sign(apart[beyond])
+        at = np.broadcast_to(theta, means.shape)[beyond]
+        observed = sign * means[beyond] - step[own]
+        scores[beyond] = sign * _signed_roots(_each(law, own, sign), observed, sign * at)
+    return scores
+
+
+def _each(law: Law, rows: Levels, sign: Floats) -> Law:
+    """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
+    counts, contrast = law.counts[rows], law.contrast[rows]
+    changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
+    if law.rate is not None:
+        changed["rate"] = law.rate[rows]
+    if law.offset is not None:
+        changed["offset"] = sign * law.offset[rows]
+    if isinstance(law, RepeatedLaw):
+        changed["repeats"] = law.repeats[rows]
+    return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **changed)
 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
-    """Return the scores, at least zero, of sums above their mean."""
-    spread = law.largest_variance(theta)
-    tilt = np.minimum(law.steepest, (observed - theta) / spread)
+    """Return the scores, at least zero, of means above theta: one of each of the law's levels."""
+    steepest = np.full(theta.size, STEEPEST)
+    if law.rate is not None:
+        steepest = np.minimum(steepest, 0.999 * law.rate / law.unit)
+    slope = law.contrast * observed
+    variance = _tilted(law, theta, np.zeros(theta.size))[2]
+    tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
-        at = law.cumulant(theta, tilt)
-        moved = tilt + (observed - at.by_tilt) / np.maximum(at.curvature, 1e-300)
-        tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), law.steepest)
-    at = law.cumulant(theta, tilt)
-    root: Floats = np.sqrt(2 * np.maximum(tilt * observed - at.value, 0.0))
+        _, mean, variance = _tilted(law, theta, tilt)
+        moved = tilt + (slope - mean) / np.maximum(variance, 1e-300)
+        tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)
+    value, _, variance = _tilted(law, theta, tilt)
+    root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
     if isinstance(law, RepeatedLaw):
         return root
     far = np.maximum(root, NEAR)
-    correction = np.log(np.maximum(tilt * np.sqrt(at.curvature), 1e-300) / far) / far
+    width = tilt * np.sqrt(law.counts * variance)
+    correction = np.log(np.maximum(width, 1e-300) / far) / far
     corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
     return np.maximum(corrected, 0.0)
+
+
+def _tilted(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return ln E exp(tilt (Y - o)) of one report of each level, and its first two derivatives."""
+    if isinstance(law, RepeatedLaw):
+        value, mean, variance, *_ = law.tilted_users(theta, tilt)
+        return value, mean, variance
+    value, mean, variance, *_ = tilted_signs(tilt, law.offsets + law.contrast * theta)
+    value, mean = value - tilt * law.offsets, mean - law.offsets
+    if law.rate is None:
+        return value, mean, variance
+    noise = discrete_laplace.cumulant(law.rate, law.unit * tilt)
+    return value + noise[0], mean + law.unit * noise[1], variance + law.unit**2 * noise[2]

@@ -17,7 +17,12 @@ from estimators.comparison.arms import Arm
 from estimators.comparison.joint import Found, anytime, consistent
 from estimators.comparison.search import chained
 from estimators.comparison.streams import ScoreStream
-from estimators.distribution import DistributionEstimate
+from estimators.distribution import (
+    DistributionEstimate,
+    name_of,
+    names_of_edges,
+    places_of,
+)
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.answers import scores_of
@@ -80,18 +85,18 @@ def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
     """Return the places of limits among the edges of one distribution."""
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
-    places = np.searchsorted(edges, below)
+    places = places_of(edges, below)
     for limit, place in zip(below, places.tolist(), strict=True):
-        if not 0 < place < edges.size - 1 or edges[place] != limit:
-            first = min(max(1, place - 1), edges.size - 2)
-            near = edges[first : min(first + 2, edges.size - 1)].tolist()
+        if not 0 < place < edges.size - 1:
+            first = min(max(1, int(np.searchsorted(edges, limit)) - 1), edges.size - 2)
+            near = names_of_edges(edges)[first : min(first + 2, edges.size - 1)]
             raise ValueError(
-                f"below = {limit:g}: expected an edge between two bins of {metric.name!r}, such as "
-                + " or ".join(f"{edge:.12g}" for edge in near)
+                f"below = {name_of(limit)}: expected an edge between two bins of "
+                f"{metric.name!r}, such as {' or '.join(near)}"
             )
     if np.unique(places).size < places.size:
         raise ValueError(f"below = {list(below)}: expected each limit once")
-    return places.astype(np.intp)
+    return places
 
 
 def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:

@@ -27,6 +27,8 @@ TOKENS = (0, 100, 400)
 LEAST_SEEN = 50
 """Contexts that the examples have so often get a table of their own."""
 MOST_EXAMPLES = 100_000
+LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
+"""Bytes of an example, of which a code keeps no more, and of all: learning them takes a minute."""
 
 
 def learn_code(examples: Sequence[str]) -> StringCode:
@@ -40,7 +42,7 @@ def learn_code(examples: Sequence[str]) -> StringCode:
     Raises
     ------
     ValueError
-        If there are none, or too many.
+        If there are none, too many or too long ones, or if one is no Unicode text.
 
     Notes
     -----
@@ -54,13 +56,28 @@ def learn_code(examples: Sequence[str]) -> StringCode:
     >>> code.encode("N105UW")[1] < 8 * 6
     True
     """
-    distinct = list(dict.fromkeys(normal_form(text).encode() for text in examples))
+    distinct = list(dict.fromkeys(map(_bytes, examples)))
     if not 1 <= len(distinct) <= MOST_EXAMPLES:
-        raise ValueError(f"1 to {MOST_EXAMPLES} distinct examples, found {len(distinct)}")
+        raise ValueError(f"expected 1 to {MOST_EXAMPLES} distinct examples, found {len(distinct)}")
+    if (size := sum(map(len, distinct))) > MOST_BYTES:
+        raise ValueError(f"expected at most {MOST_BYTES} bytes of examples, found {size}")
     half, other = distinct[::2], distinct[1::2]
     merged = find_tokens(half, TOKENS[-1])
     best = min(TOKENS, key=lambda size: code_length(make_code(half, merged[:size]), other))
     return make_code(distinct, find_tokens(distinct, best))
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        data = normal_form(text).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"expected Unicode text, found {text[:80]!r}") from None
+    if len(data) > LONGEST_EXAMPLE:
+        raise ValueError(
+            f"expected at most {LONGEST_EXAMPLE} bytes an example, found {len(data)} in "
+            f"{text[:80]!r}..."
+        )
+    return data
 
 
 def code_length(code: StringCode, strings: Sequence[bytes]) -> int:

@@ -8,7 +8,6 @@ before it, its context. No string's bits are the beginning of another one's.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import functools
 import hashlib
@@ -73,7 +72,7 @@ class StringCode:
         """Check that this is a code."""
         fits = all(2 <= len(token) <= LONGEST_TOKEN for token in self.tokens)
         if not fits or len(set(self.tokens)) < len(self.tokens) or len(self.tokens) > MOST_TOKENS:
-            raise ValueError(f"tokens: expected at most {MOST_TOKENS}, of 2 to 32 bytes, each once")
+            raise ValueError(f"expected at most {MOST_TOKENS} tokens, of 2 to 32 bytes, each once")
         if SHARED not in self.lengths:
             raise ValueError("expected a table for contexts without one of their own")
         for context, lengths in self.lengths.items():
@@ -85,7 +84,7 @@ class StringCode:
                 or max(lengths) > LONGEST_CODE
                 or whole != 1 << LONGEST_CODE
             ):
-                raise ValueError(f"context {context}: expected the lengths of a complete code")
+                raise ValueError(f"expected the lengths of a complete code in context {context}")
 
     @functools.cached_property
     def canonical(self) -> str:
@@ -120,8 +119,8 @@ class StringCode:
             document = json.loads(raw)
             tokens = tuple(bytes.fromhex(token) for token in document["tokens"])
             lengths = {int(c): tuple(bytes.fromhex(n)) for c, n in document["lengths"].items()}
-        except (binascii.Error, zlib.error, ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError("a code as `dither define --examples` prints it") from None
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ValueError("expected a code as `dither define --examples` prints it") from None
         return cls(tokens, lengths)
 
     # -- Strings to bits ----------------------------------------------------------------------

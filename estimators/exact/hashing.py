@@ -26,11 +26,14 @@ def mix(words: Words) -> Words:
     -------
     ndarray of uint64, same shape
     """
-    mixed = words ^ (words >> np.uint64(30))
+    shifted = words >> np.uint64(30)
+    mixed = words ^ shifted
     mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
+    np.right_shift(mixed, np.uint64(27), out=shifted)  # memory that is new each time costs more
+    mixed ^= shifted
     mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
+    np.right_shift(mixed, np.uint64(31), out=shifted)
+    mixed ^= shifted
     return mixed
 
 

@@ -23,6 +23,7 @@ from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.prefix_tree import PrefixTree
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
+from estimators.mechanisms.projective_sketch import ProjectiveSketch
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
@@ -44,6 +45,7 @@ _BUILT_IN: tuple[type[Mechanism], ...] = (
     RecursiveHadamard,
     Projection,
     CountSketch,
+    ProjectiveSketch,
     PrefixTree,
     Hemisphere,
     DyadicHadamard,
@@ -117,6 +119,7 @@ __all__ = [
     "PrefixTree",
     "Projection",
     "ProjectiveGeometryResponse",
+    "ProjectiveSketch",
     "RandomizedResponse",
     "Rappor",
     "RecursiveHadamard",

@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.discovery.discoveries import CandidateTests, Discovery, search_and_test
-from estimators.discovery.layout import LARGEST, Layout, depths_between
-from estimators.discovery.string_bounds import string_limits
+from estimators.discovery.layout import Layout, depths_between
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.geometries import LARGEST
 from estimators.exact.randomness import Bits, Words
-from estimators.exact.sampling import bernoulli, uniform_below
+from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.output_sets import OutputSets
-from estimators.mechanisms.shared.signs import ReportedSigns
-from estimators.mechanisms.shared.supports import SupportReports
+from estimators.mechanisms.shared.point_responses import PointResponses
+from estimators.mechanisms.shared.string_lookups import StringLookups
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
-from estimators.weights import LevelFacts, level_weights, total_weight
+from estimators.weights import level_weights
 
 LARGEST_TABLE = 2**24
 """Cells of a level."""
@@ -32,7 +32,7 @@ GRAIN = 4
 """Limits are computed for failure probabilities of the form e^(-i/4), rounded down."""
 
 
-class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
+class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     """Hashes of prefixes of a string's code word, and of the whole string; a report is of one.
 
     A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
@@ -73,7 +73,7 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
 
     **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
     geometry response, and collisions can only add to a frequency: see
-    :mod:`estimators.discovery.string_bounds`. With the target ``sample``, the users' own values are
+    :mod:`estimators.bounds.point_collisions`. With the target ``sample``, the users' own values are
     those of the users who reported their whole string, a third, drawn at random. While there are
     only reports of prefixes, estimates are 0, with bounds [0, 1].
 
@@ -119,37 +119,16 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
         if max(self.layout.symbols) >= LARGEST_TABLE:
             raise ValueError(f"rows = {rows}: expected at most {LARGEST_TABLE} cells a level")
         self._count_symbols(self.layout.symbols)
-        # two thresholds a level: of prefixes, and of whole strings
-        self._kinds = [*self.layout.trees, *self.layout.sketches]
+        # two spaces a level: of prefixes, and of whole strings
+        kinds = [*self.layout.trees, *self.layout.sketches]
         exact = [min(epsilon, LARGEST) for epsilon in self.epsilons] * 2
-        sizes = np.array([each.space.size for each in self._kinds], dtype=np.int64)
-        self._points = np.array([each.points for each in self._kinds], dtype=np.int64)
-        self._set_misses(exact, sizes.tolist(), (self._points - sizes).tolist())
-        self._sizes = sizes
-        sketches = self.layout.sketches
-        self.signs = ReportedSigns([g.p for g in sketches], [g.q for g in sketches])
-        """p and q of whole strings, per level."""
-        variances = np.array([sketch.variance for sketch in sketches])
-        self.facts = LevelFacts.of(self.epsilons, variances)
+        self._set_spaces(exact, [each.space for each in kinds])
+        self._set_rows(self.layout.hashed_rows)
 
     def privacy_ratio(self, level: int) -> Fraction:
         """Return the larger ratio of a group of prefixes and a row of whole strings, exactly."""
         other = level + len(self.epsilons)
         return max(super().privacy_ratio(level), super().privacy_ratio(other))
-
-    def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that reports of whole strings off and on the string's set represent."""
-        lowest, highest = self.signs.range()
-        chance = self._chance
-        return (
-            ((1 + lowest) / 2 - chance) / (1 - chance),
-            ((1 + highest) / 2 - chance) / (1 - chance),
-        )
-
-    @property
-    def _chance(self) -> Floats:
-        """The chance that another string has a string's point in a row, per level."""
-        return 1 / np.array([each.points for each in self.layout.sketches])
 
     # -- Reports ------------------------------------------------------------------------------
 
@@ -163,17 +142,9 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
         group[whole] = uniform_below(bits, np.full(int(whole.sum()), rows, dtype=np.uint64))
         kind = np.where(whole, index + len(self.epsilons), index)
         own = self._own_points(values, index, whole, group)
-        missed = bernoulli(bits, self._thresholds, kind)
-        points, sizes = self._points[kind], self._sizes[kind]
-        bound = np.where(missed, points - sizes, sizes).astype(np.uint64)
-        rank = uniform_below(bits, bound).astype(np.int64)
-        point = np.empty_like(rank)
-        for used in np.unique(kind).tolist():
-            space, on = self._kinds[used].space, kind == used
-            point[on & ~missed] = space.inside(rank[on & ~missed])
-            point[on & missed] = space.outside(rank[on & missed])
+        point = self._respond(own, kind, bits)
         start = np.where(whole, groups * self._points[index], 0)
-        reports: Reports = (start + group * points + (point + own) % points).astype(self.dtype)
+        reports: Reports = (start + group * self._points[kind] + point).astype(self.dtype)
         return reports
 
     def _own_points(
@@ -187,7 +158,8 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
             of_tree = np.flatnonzero((level == used) & ~whole)
             points[of_tree] = layout.tree_points(hashes[of_tree, group[of_tree]], used)
             of_row = np.flatnonzero((level == used) & whole)
-            points[of_row] = layout.points_in_rows(values[of_row, 0], group[of_row], used)
+            rows = self.hashed_rows[used]
+            points[of_row] = rows.points_in(group[of_row], values[of_row, 0])
         return points
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
@@ -203,22 +175,15 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
             A value; or a key alone: then only reports of whole strings can support it.
         """
         value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
-        number, groups = reports.astype(np.int64), len(layout.depths)
+        number, tree = reports.astype(np.int64), layout.trees[level]
         result = np.zeros(number.size, dtype=np.bool_)
-        first = groups * layout.trees[level].points
+        first = len(layout.depths) * tree.points
         whole = number >= first
-        for on, part, geometry in (
-            (np.flatnonzero(whole), number[whole] - first, layout.sketches[level]),
-            (np.flatnonzero(~whole), number[~whole], layout.trees[level]),
-        ):
-            group, point = np.divmod(part, geometry.points)
-            if geometry is layout.sketches[level]:
-                own = layout.points_in_rows(np.full(group.size, value[0]), group, level)
-            elif value.size == 3:
-                own = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
-            else:
-                continue
-            result[on] = np.isin((point - own) % geometry.points, geometry.space.members)
+        result[whole] = self.hashed_rows[level].supports(number[whole] - first, int(value[0]))
+        if value.size == 3:
+            group, point = np.divmod(number[~whole], tree.points)
+            own = layout.tree_points(layout.prefix_hashes(value[None, 1:])[0], level)[group]
+            result[~whole] = np.isin((point - own) % tree.points, tree.space.members)
         return result
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
@@ -233,55 +198,21 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
 
     # -- Answers ------------------------------------------------------------------------------
 
-    def whole_counts(self, table: Counts) -> Counts:
-        """Return how many reports of each level are of whole strings, shape (levels,)."""
-        cells = [self.layout.row_counts(row, level) for level, row in enumerate(table[:, 1:])]
-        return np.array([part.sum() for part in cells], dtype=np.int64)
+    def row_counts(self, table: Counts, level: int) -> Counts:
+        """Return how many reports of a level name each point of each row, shape (t, K)."""
+        return self.layout.row_counts(table[level, 1:], level)
 
-    def support(self, table: Counts, keys: Words) -> Counts:
-        """Return how many reports of whole strings support each key, shape (levels, k)."""
-        result = np.zeros((len(table), keys.size), dtype=np.int64)
-        for level in np.flatnonzero(self.whole_counts(table)).tolist():
-            space = self.layout.sketches[level].space
-            counts = self.layout.row_counts(table[level, 1:], level)
-            sums = space.translated_sums(counts, space.points)
-            points = self.layout.row_points(keys, level)
-            result[level] = sums[np.arange(self.layout.rows), points].sum(axis=1)
-        return result
+    def answering(self, table: Counts) -> Counts:
+        """Return how many reports of each level are of whole strings, shape (levels,)."""
+        cells = [self.row_counts(table, level) for level in range(len(table))]
+        return np.array([part.sum() for part in cells], dtype=np.int64)
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of the requested keys from the reports of whole strings."""
-        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
-        counts = self.whole_counts(table)
-        if not counts.any():
-            nothing = self._nothing(question, table[:, 0], keys.size)
-            known = np.zeros_like(nothing.value) if table[:, 0].any() else nothing.value
-            return dataclasses.replace(nothing, value=known, basis=counts)
-        shares = level_weights(question.weights, counts, self.facts)
-        support = self.support(table, keys)
-        log_p = question.log_p(keys.size)
-        bounds = self._limits(counts, shares, support, question, log_p)
-        effective = 1 / self.signs.law(counts, shares).worst_variance
-        value = self._values(counts, shares, support)
-        answer = self._answer(question, table[:, 0], shares, value, bounds, effective)
-        return dataclasses.replace(answer, basis=counts)
-
-    def _values(self, counts: Counts, shares: Floats, support: Counts) -> Floats:
-        """Return estimates of frequencies, unbiased over the hashes."""
-        chance = self._chance
-        raw = (1 + self.signs.means(counts, support)) / 2
-        value: Floats = shares @ ((raw - chance[:, None]) / (1 - chance[:, None]))
-        return value
-
-    def _limits(
-        self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
-    ) -> tuple[Floats, Floats]:
-        """Return bounds on the frequencies of strings with this support."""
-        law = self.signs.law(counts, shares, question)
-        mean = shares @ self.signs.means(counts, support)
-        total = total_weight(question.weights, counts, self.facts)
-        points = [self.layout.sketches[i].points for i in np.flatnonzero(counts).tolist()]
-        return string_limits(law, mean, question, log_p, total, self.layout.rows, points)
+        found, counts = super().estimate(table, question), self.answering(table)
+        if table[:, 0].any() and not counts.any():
+            found = dataclasses.replace(found, value=np.zeros_like(found.value))
+        return dataclasses.replace(found, basis=counts)
 
     # -- Discovery ----------------------------------------------------------------------------
 
@@ -317,7 +248,7 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
         information = float((table[:, 0] / self.facts.variances).sum())
         strings = [tested.strings[found[i]] for i in order.tolist()]
         progress(1.0)
-        whole = self.whole_counts(table)
+        whole = self.answering(table)
         return Discovery(
             strings,
             value[order],
@@ -336,12 +267,12 @@ class PrefixTree(OutputSets, ReportedSymbols, SupportReports):
         lower, upper = np.zeros((2, found.size))
         if not found.size:
             return lower, upper
-        counts = self.whole_counts(table)
+        counts = self.answering(table)
         shares = level_weights("optimal", counts, self.facts)
         support = self.support(table, tested.keys[found])
         log_p = np.floor(GRAIN * np.log(beta * tested.weights[found] / 2)) / GRAIN
         question = Question(beta=beta)
         for each in np.unique(log_p).tolist():
             on = log_p == each
-            lower[on], upper[on] = self._limits(counts, shares, support[:, on], question, each)
+            lower[on], upper[on] = self.limits(counts, shares, support[:, on], question, each)
         return lower, upper

@@ -14,11 +14,10 @@ from estimators.estimate import Counts
 from estimators.exact.difference_sets import DifferenceSet, geometric_sum, support_chances
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.randomness import Bits
-from estimators.exact.sampling import bernoulli, uniform_below
 from estimators.exact.thresholds import at_exp
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.mechanisms.shared.output_sets import OutputSets
+from estimators.mechanisms.shared.point_responses import PointResponses
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.shared.symbols import ReportedSymbols
 
@@ -26,7 +25,7 @@ LARGEST_SHARE = 4
 """K / k is at most this: what the statistic may cost for the sake of a better order d."""
 
 
-class ProjectiveGeometryResponse(OutputSets, ReportedSymbols, SupportCounts):
+class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts):
     """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
@@ -75,27 +74,16 @@ class ProjectiveGeometryResponse(OutputSets, ReportedSymbols, SupportCounts):
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
         self.geometries = [best_geometry(epsilon, categories) for epsilon in epsilons]
         """Each level's K, s, c and D."""
-        sizes = [g.size for g in self.geometries]
-        self._set_misses(epsilons, sizes, [g.points - g.size for g in self.geometries])
+        self._set_spaces(epsilons, self.geometries)
         chances = [support_chances(e, g) for e, g in zip(epsilons, self.geometries, strict=True)]
         signs = ReportedSigns([p for p, _ in chances], [q for _, q in chances])
         super().__init__(epsilons, categories, signs)
         self._count_symbols([g.points for g in self.geometries])
-        self._sizes = np.array(sizes, dtype=np.int64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return the number of one point for each category index."""
-        points, size = self._symbols[level], self._sizes[level]
-        missed = bernoulli(bits, self._thresholds, level)
-        bound = np.where(missed, points - size, size)
-        rank = uniform_below(bits, bound.astype(np.uint64)).astype(np.int64)
-        point = np.empty_like(rank)
-        for used in np.unique(level).tolist():
-            geometry, on = self.geometries[used], level == used
-            point[on & ~missed] = geometry.inside(rank[on & ~missed])
-            point[on & missed] = geometry.outside(rank[on & missed])
-        reports: Reports = ((point + values) % points).astype(self.dtype)
-        return reports
+        points = self._respond(values, level.astype(np.int64), bits)
+        return points.astype(self.dtype)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""

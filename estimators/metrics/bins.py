@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.distribution import DistributionEstimate
+from estimators.distribution import DistributionEstimate, name_of
 from estimators.errors import nearest
 from estimators.estimate import Estimate, Floats
-from estimators.metrics.domains import Domain, Keys
+from estimators.metrics.domains import Domain, Keys, as_numbers
 
 LARGEST_BINS = 4096
 DEFAULT_BINS = 256
@@ -63,15 +63,15 @@ class Bins(Domain):
                 self.refuse("scale", "no scale beside edges")
             own = [float(edge) for edge in self.edges]
             count = len(own) - 1
+            if not all(map(math.isfinite, own)) or (own and math.isinf(own[-1] - own[0])):
+                self.refuse("edges", "finite numbers")
             if not 2 <= count <= LARGEST_BINS or any(a >= b for a, b in pairwise(own)):
                 self.refuse("edges", f"3 to {LARGEST_BINS + 1} ascending numbers, each once")
-            if not math.isfinite(own[-1] - own[0]):
-                self.refuse("edges", "finite numbers")
         if not self.quantiles or len(set(self.quantiles)) != len(self.quantiles):
             self.refuse("quantiles", "one or more quantiles, each once")
         if any(not 0 < q < 1 for q in self.quantiles):
             self.refuse("quantiles", "numbers between 0 and 1, as in [0.5, 0.9, 0.99]")
-        self.set_labels([f"{q:.12g}" for q in self.quantiles])
+        self.set_labels([name_of(q) for q in self.quantiles])
 
     def _check_range(self) -> None:
         if self.range is None or len(self.range) != 2:
@@ -85,6 +85,8 @@ class Bins(Domain):
             self.refuse("scale", nearest(self.scale, SCALES))
         if self.scale == "log" and low <= 0:
             self.refuse("range", "a range that begins above 0, for scale = 'log'")
+        if self.scale == "log" and math.isinf(high / low):
+            self.refuse("range", "ends that are at most 1e308 times apart, for scale = 'log'")
         if (np.diff(self.limits) <= 0).any():
             self.refuse("bins", "bins that are wider than the rounding of their edges")
 
@@ -144,9 +146,7 @@ class Bins(Domain):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Return the bin of each number."""
-        numbers = values.astype(np.float64)
-        if np.isnan(numbers).any():
-            raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
+        numbers = as_numbers(values, self.metric)
         return np.searchsorted(self.limits[1:-1], numbers, side="right").astype(np.int64)
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -174,15 +174,17 @@ class Bins(Domain):
         """
         if labels is None:
             return self.labels, self._of_all
-        if isinstance(labels, str):
-            raise ValueError(f"quantiles = {labels!r} of {self.metric!r}: expected a list")
+        if isinstance(labels, str | float | int):
+            raise ValueError(
+                f"quantiles = {labels!r} of {self.metric!r}: expected a list, as in [0.95]"
+            )
         found = np.array([_quantile(label) for label in labels], dtype=np.float64)
         if not ((found > 0) & (found < 1)).all() or np.unique(found).size != found.size:
             raise ValueError(
                 f"quantiles = {list(labels)} of {self.metric!r}: expected numbers between 0 and 1, "
                 "each once"
             )
-        return tuple(f"{q:.12g}" for q in found.tolist()), found
+        return tuple(map(name_of, found.tolist())), found
 
 
 def spread(bins: int, most: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from estimators.discovery.learning import learn_code
 from estimators.discovery.presets import preset
@@ -22,8 +22,8 @@ from estimators.metrics.domains import Domain, Keys, numbered
 
 CODES = ("preset", "examples", "code")
 """The keys that say how strings become bits, for discovery."""
-DISCOVERING = "prefix_tree"
-"""The mechanism that discovers strings."""
+DISCOVERING, ANSWERING = "prefix_tree", "projective_sketch"
+"""The mechanism that discovers strings, and that which only answers for them, by default."""
 OPEN = "open"
 """In place of categories: any string may be reported, and asked for."""
 
@@ -60,8 +60,11 @@ class Categories(Domain):
 
     @classmethod
     def implied(cls, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the one mechanism that discovers strings, where they are to be discovered."""
-        return {"mechanism": DISCOVERING} if keys.get("discover") else {}
+        """Return the mechanism that discovers strings, or the default one of open vocabularies."""
+        if keys.get("discover"):
+            return {"mechanism": DISCOVERING}
+        is_open = keys.get("categories") == OPEN and keys.get("trust", "local") == "local"
+        return {"mechanism": ANSWERING} if is_open else {}
 
     def __post_init__(self) -> None:
         """Check the categories."""
@@ -102,6 +105,12 @@ class Categories(Domain):
         """The number of categories."""
         return {"categories": len(self.labels)}
 
+    def as_array(self, values: ArrayLike) -> NDArray[Any]:
+        """Return names as objects: numpy's own strings lose NULs at their end."""
+        held = np.asarray(values)
+        is_new = held.dtype.kind == "U" and not isinstance(values, np.ndarray)
+        return np.asarray(values, dtype=object) if is_new else held
+
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return indices, dtype int64."""
         if values.dtype.kind in "iu":
@@ -123,7 +132,7 @@ class Categories(Domain):
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return categories by name or index: their names and their indices."""
-        indices = self.to_unit(np.asarray(labels))
+        indices = self.to_unit(self.as_array(labels))
         return tuple(self.labels[index] for index in indices.tolist()), indices
 
     @functools.cached_property
@@ -222,7 +231,7 @@ class CodedVocabulary(Vocabulary):
                 object.__setattr__(self, "examples", None)
             self.string_code  # noqa: B018
         except ValueError as error:
-            self.refuse(given[0], str(error))
+            self.refuse(given[0], str(error).removeprefix("expected "))
 
     @functools.cached_property
     def string_code(self) -> StringCode:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import DefinitionError, meant
 from estimators.estimate import Estimate
@@ -21,6 +21,29 @@ from estimators.estimate import Estimate
 LARGEST_DIMENSION = 2**14
 
 Keys = NDArray[Any]
+
+
+def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
+    """Return values as new float64.
+
+    Raises
+    ------
+    ValueError
+        With the metric's name, if a value is not a number.
+
+    Examples
+    --------
+    >>> as_numbers(np.array([12, "fast"], dtype=object), "delay")
+    Traceback (most recent call last):
+    ValueError: values of 'delay': expected numbers (could not convert string to float: 'fast')
+    """
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"values of {metric!r}: expected numbers ({error})") from None
+    if np.isnan(numbers).any():
+        raise ValueError(f"a value of {metric!r} is not a number: leave it out")
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,6 +118,10 @@ class Domain(ABC):
     @abstractmethod
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
+
+    def as_array(self, values: ArrayLike) -> NDArray[Any]:
+        """Return an application's values as an array, whole."""
+        return np.asarray(values)
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return what a device randomizes for values; only vocabularies replace some."""
@@ -210,9 +237,7 @@ class Interval(Domain):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""
-        numbers = values.astype(np.float64)
-        if np.isnan(numbers).any():
-            raise ValueError(f"a value of {self.metric!r} is not a number: leave it out")
+        numbers = as_numbers(values, self.metric)
         low, high = self.range
         np.clip(numbers, low, high, out=numbers)
         numbers -= low
@@ -282,7 +307,7 @@ class Ball(Domain):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return rows in the unit ball."""
-        vectors = values.astype(np.float64)
+        vectors = as_numbers(values, self.metric)
         if not np.isfinite(vectors).all():
             raise ValueError(f"a value of {self.metric!r} is not finite: leave it out")
         if vectors.ndim != 2 or not vectors.size:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_type_hints, overload
 
@@ -24,21 +26,22 @@ TRUSTS = ("local", "central")
 DURATIONS = ("pane", "lateness", "retention", "round_time", "by_pane", "by_retention")
 TABLES = ("metrics", "attributes", "comparisons", "alarms")
 """Of a file; the service alone reads the last two, which are about metrics."""
+FREE = (("mechanism", "auto"),)
+"""What a definition says to leave a choice to its domain."""
 _NO_KEYS = ("name", "domain", "metric", "labels")
 """Fields of the classes that are no keys of a definition."""
 
 
-def _types(*classes: type[Metric | Domain]) -> dict[str, Any]:
-    """Return the definition keys of these classes, and their types."""
-    hints = {
-        field.name: get_type_hints(each)[field.name]
-        for each in classes
-        for field in dataclasses.fields(each)
-    }
-    return {key: hint for key, hint in hints.items() if key not in _NO_KEYS}
+@functools.cache
+def _types(one: type[Metric | Domain]) -> Mapping[str, Any]:
+    """Return the definition keys of a class, and their types."""
+    hints = get_type_hints(one)
+    keys = (field.name for field in dataclasses.fields(one))
+    return {key: hints[key] for key in keys if key not in _NO_KEYS}
 
 
-TYPES = _types(*FAMILY, *(kind.domain for kind in KINDS.built_in.values())) | {"trust": str}
+_CLASSES = (*FAMILY, *(kind.domain for kind in KINDS.built_in.values()))
+TYPES = {key: hint for each in _CLASSES for key, hint in _types(each).items()} | {"trust": str}
 """The keys of definitions and their types, those of kinds from other distributions aside."""
 _DEFAULTS = {field.name: field.default for each in FAMILY for field in dataclasses.fields(each)}
 _DEFAULTS["attributes"] = {}
@@ -91,7 +94,7 @@ def read_document(path: str | Path) -> dict[str, Any]:
     """
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML or UTF-8; a huge number; deep lists
         expected = "a file that parses as TOML"
         raise DefinitionError("TOML", str(error), expected, str(path)) from None
 
@@ -183,6 +186,18 @@ def define(*, name: str, **definition: Any) -> Metric:
     ...               range=(0, 1), levels=[0.5, 1, 2])
     >>> late.labels, late.pane_ms
     ((), 60000)
+
+    Quantiles, with bins of which each is wider than the one before by the same factor, and frequent
+    strings that nobody lists (of code words of at most `last` bits):
+
+    >>> wait = define(name="wait", kind="distribution", range=(1, 10_000), scale="log", unit="ms",
+    ...               quantiles=[0.5, 0.95], levels=[1, 2, 4])
+    >>> wait.labels, wait.mechanism
+    (('0.5', '0.95'), 'dyadic_hadamard')
+    >>> error = define(name="error", kind="frequency", categories="open", discover=True,
+    ...                preset="text", levels=[2, 4], options={"last": 96})
+    >>> error.mechanism
+    'prefix_tree'
     """
     return read_definition(name, definition)
 
@@ -236,7 +251,7 @@ def _metric(name: str, table: Any) -> Metric:
         raise DefinitionError(f"{name}.{key}", given.get(key), expected)
 
     kind = KINDS.get(given["kind"]) if isinstance(given.get("kind"), str) else None
-    types = TYPES if kind is None else TYPES | _types(kind.domain)
+    types = TYPES if kind is None else {**TYPES, **_types(kind.domain)}
     for key, value in given.items():
         if key not in types:
             refuse(key, f"a known key: {nearest(key, types)}")
@@ -254,7 +269,9 @@ def _metric(name: str, table: Any) -> Metric:
         refuse("kind", f"{' or '.join(fitting)} where trust is {trust}")
     if kind.mechanism and build.way is Way.LOCAL:
         given = {"mechanism": kind.mechanism} | given
-    given = kind.domain.implied(given) | given
+    implied = kind.domain.implied(given)
+    chosen = {key: value for key, value in given.items() if (key, value) not in FREE}
+    given = given | implied | chosen
     fields = {field.name: field for field in dataclasses.fields(build)}
     for key, field in (fields | kind.keys).items():
         if key not in (*given, *_NO_KEYS) and _is_required(field):

@@ -169,7 +169,7 @@ class LocalMetric(ReportedMetric):
                 expected = (
                     f"at most {MOST_SLICE_BYTES >> 20} MiB of sums, not {self.slicing.size} slices "
                     f"of {self.zero().nbytes} bytes each: fewer attributes, values, levels or "
-                    "categories"
+                    "categories, or for strings a smaller table (options)"
                 )
                 self.refuse("by", expected)
         if self.mechanism in MECHANISMS.built_in:
@@ -286,7 +286,10 @@ class LocalMetric(ReportedMetric):
             If the metric has no ``discover = true``.
         """
         if not isinstance(self.randomizer, PrefixTree):
-            raise ValueError(f"metric {self.name!r}: expected discover = true in its definition")
+            raise ValueError(
+                f"metric {self.name!r} discovers no strings: expected a frequency with "
+                'categories = "open" and discover = true in its definition'
+            )
         return self.randomizer
 
     def manipulation_bound(

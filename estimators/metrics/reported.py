@@ -44,7 +44,7 @@ class ReportedMetric(Metric):
         ValueError
             If a value is not a number, a category is unknown, or a level is out of range.
         """
-        held, levels = np.asarray(values), np.asarray(level)
+        held, levels = self.domain.as_array(values), np.asarray(level)
         row = () if self.dimension is None else (self.dimension,)
         if levels.ndim != 1 or held.shape != (*levels.shape, *row):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,12 @@ def check_options(
         if name not in known:
             raise ValueError(f"no option {name!r}: {meant(name, known)}")
         try:
-            msgspec.convert(value, get_type_hints(mechanism.__init__)[name])
+            msgspec.convert(value, _parameter_types(mechanism)[name])
         except msgspec.ValidationError as error:
             why = readable(error).replace(" | null", "")
             raise ValueError(f"{name} = {value!r}: expected {why}") from None
+
+
+@functools.cache
+def _parameter_types(mechanism: type[Mechanism]) -> Mapping[str, Any]:
+    return get_type_hints(mechanism.__init__)

@@ -6,8 +6,8 @@
  *     const definition = await (await fetch("/v1/metrics/late")).json();
  *     await report("/v1/reports", definition, 1, 0.5);
  *
- * The mechanisms are `randomized_response`, `rappor`, `hadamard_response`, `dyadic_hadamard` and
- * `prefix_tree`.
+ * The mechanisms are `randomized_response`, `rappor`, `hadamard_response`, `dyadic_hadamard`,
+ * `projective_sketch` and `prefix_tree`.
  * Randomness is the browser's cryptographic generator, compared with integer thresholds that are
  * computed here, in exact arithmetic, from epsilon and the number of symbols alone: a server's
  * definition names levels, categories and bins, and cannot make a report less private than the
@@ -22,6 +22,7 @@
 import { checkLevels, checkRevision, checkSearch, coarsen, couldAsk } from "./definition.js";
 import { withoutDenied } from "./deny.js";
 import { prefixTree } from "./prefix_tree.js";
+import { projectiveSketch } from "./projective_sketch.js";
 import {
   bernoulli, bitLength, blockCount, ceilDiv, isOdd, keepThreshold, littleEndian, missThreshold,
   roundUp, symbolWidth, systemBits, uniformBelow,
@@ -216,9 +217,10 @@ function dyadicHadamard(definition) {
  * @returns {number[]}
  */
 function binEdges({ name, range, bins, scale, edges }) {
-  let found = edges ?? [];
-  if (edges === undefined && range !== undefined) {
-    const [[low, high], count] = [range, bins ?? 0];
+  let found = Array.isArray(edges) ? edges : [];
+  const isKnown = scale === undefined || scale === "linear" || scale === "log";
+  if (edges === undefined && isKnown && Array.isArray(range) && range.length === 2) {
+    const [[low, high], count] = [range, Math.min(bins ?? 0, MOST_BINS + 1)];
     const between = (/** @type {number} */ share) =>
       scale === "log" ? low * (high / low) ** share : low + (high - low) * share;
     found = Array.from({ length: count + 1 }, (_, i) => between(i / count));
@@ -298,6 +300,7 @@ const MECHANISMS = {
   hadamard_response: hadamardResponse,
   dyadic_hadamard: dyadicHadamard,
   prefix_tree: prefixTree,
+  projective_sketch: projectiveSketch,
 };
 
 /** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */

@@ -1,12 +1,12 @@
 /**
  * Projective geometries for reports, as in the Python package: Singer's difference sets
- * (`estimators.exact.difference_sets`), and the geometry of least variance for an epsilon
- * (`estimators.discovery.layout`).
+ * (`estimators.exact.difference_sets`), the geometry of least variance for an epsilon, and a response
+ * in it (`estimators.exact.geometries`).
  *
  * @module geometry
  */
 
-import { WORD, bitLength, missThreshold } from "./sampling.js";
+import { WORD, bernoulli, bitLength, missThreshold, uniformBelow } from "./sampling.js";
 
 /**
  * The points 0 to K - 1, and a hyperplane D: the others are its translates.
@@ -20,6 +20,8 @@ import { WORD, bitLength, missThreshold } from "./sampling.js";
  * @property {number} variance
  */
 
+/** Levels above it report at it. */
+export const LARGEST = 6;
 const SPARED = 1.03; // what the variance may cost for a number of points nearer to the aim
 
 /** 1 + base + ... + base^(terms - 1). @param {number} base @param {number} terms */
@@ -144,7 +146,7 @@ function hyperplane(order, coordinates, points) {
  * @param {Int32Array} members
  * @param {number} rank
  */
-export function outside(members, rank) {
+function outside(members, rank) {
   let [low, high] = [0, members.length];
   while (low < high) {
     const middle = (low + high) >> 1;
@@ -207,4 +209,26 @@ function powerOf(exponent, reduced, prime) {
     result = product.slice(0, degree).map((a) => a % prime);
   }
   return result;
+}
+
+// -- Reports --------------------------------------------------------------------------------------
+
+/** The point of a hash: floor(points * word / 2^64). @param {bigint} word @param {number} points */
+export function pointOf(word, points) {
+  return Number((word * BigInt(points)) >> 64n);
+}
+
+/**
+ * Draws a point: on the hyperplane of a value's own point, or, with the chance of a miss, off it.
+ *
+ * @param {Geometry} geometry
+ * @param {number} own The value's point.
+ * @param {import("./dither.js").Bits} bits
+ */
+export function respond(geometry, own, bits) {
+  const { points, size, threshold } = geometry;
+  const [missed] = bernoulli(bits, threshold, 1);
+  const rank = Number(uniformBelow(bits, BigInt(missed ? points - size : size)));
+  const members = membersOf(geometry);
+  return ((missed ? outside(members, rank) : members[rank]) + own) % points;
 }

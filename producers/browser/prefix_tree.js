@@ -8,13 +8,12 @@
  * @module prefix_tree
  */
 
-import { bestGeometry, membersOf, outside } from "./geometry.js";
-import { bernoulli, littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
-import { encoder, mix, stringKey, utf8 } from "./string_code.js";
+import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
+import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
+import { encoder, mix, normalUtf8, stringKey } from "./string_code.js";
 
 /** @typedef {import("./dither.js").Definition} Definition */
 
-const LARGEST = 6; // levels above it report at it
 const WIDTH = 128;
 const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels
 const LARGEST_TABLE = 2 ** 24;
@@ -38,11 +37,6 @@ function optionsOf({ name, options = {} }) {
   }
   const depths = Array.from({ length: (last - first) / step + 1 }, (_, i) => first + step * i);
   return { depths, rows, seed: BigInt(seed) };
-}
-
-/** floor(points * word / 2^64). @param {bigint} word @param {number} points */
-function pointOf(word, points) {
-  return Number((word * BigInt(points)) >> 64n);
 }
 
 /**
@@ -87,23 +81,20 @@ export function prefixTree(definition) {
       if (typeof value !== "string") {
         throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
       }
-      const data = utf8(value);
+      const data = normalUtf8(value);
       const drawn = Number(uniformBelow(bits, BigInt(3 * groups)));
       const isWhole = drawn < groups;
       const group = isWhole
         ? Number(uniformBelow(bits, BigInt(rows)))
         : Math.floor((drawn - groups) / 2);
       const geometry = (isWhole ? sketches : trees)[level];
-      const { points, size, threshold } = geometry;
       const own = isWhole
         ? stringKey(data) ^ constant(TREE_CONSTANTS + level * rows + group)
         : prefixHash(encode(data), depths, group) ^ constant(level);
-      const [missed] = bernoulli(bits, threshold, 1);
-      const rank = Number(uniformBelow(bits, BigInt(missed ? points - size : size)));
-      const members = membersOf(geometry);
-      const point = missed ? outside(members, rank) : members[rank];
+      const { points } = geometry;
+      const point = respond(geometry, pointOf(mix(own), points), bits);
       const start = isWhole ? groups * trees[level].points : 0;
-      const report = start + group * points + ((point + pointOf(mix(own), points)) % points);
+      const report = start + group * points + point;
       return littleEndian(BigInt(report), width);
     },
   };

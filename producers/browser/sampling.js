@@ -89,6 +89,20 @@ function atExp(numerator, denominator, f) {
 }
 
 /**
+ * An epsilon in units of 10^-4. Another one is refused: rounded up, it would be exceeded.
+ *
+ * @param {number} epsilon
+ * @throws {RangeError}
+ */
+function unitsOf(epsilon) {
+  const units = Math.round(epsilon * LEVEL_UNITS);
+  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
+    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
+  }
+  return BigInt(units);
+}
+
+/**
  * Returns T = ceil(2^64 outside / (inside e^epsilon + outside)): a word below T misses.
  *
  * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
@@ -101,11 +115,7 @@ function atExp(numerator, denominator, f) {
  * @returns {bigint}
  */
 export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
-  const units = Math.round(epsilon * LEVEL_UNITS);
-  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
-    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
-  }
-  return atExp(BigInt(units), BigInt(LEVEL_UNITS) * parts, (e, one) =>
+  return atExp(unitsOf(epsilon), BigInt(LEVEL_UNITS) * parts, (e, one) =>
     ceilDiv(WORD * outside * one, inside * e + outside * one),
   );
 }
@@ -119,8 +129,7 @@ export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
  */
 export function blockCount(epsilon, categories) {
   const most = 2n * BigInt(categories);
-  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
-  return atExp(units, BigInt(LEVEL_UNITS), (e, one) => {
+  return atExp(unitsOf(epsilon), BigInt(LEVEL_UNITS), (e, one) => {
     const whole = e / one;
     return 1n << BigInt(bitLength(whole < most ? whole : most) - 1);
   });
@@ -136,9 +145,8 @@ export function blockCount(epsilon, categories) {
  * @returns {bigint}
  */
 export function keepThreshold(epsilon, symbols) {
-  const units = BigInt(Math.round(epsilon * LEVEL_UNITS));
   return atExp(
-    units,
+    unitsOf(epsilon),
     BigInt(LEVEL_UNITS),
     (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one),
   );

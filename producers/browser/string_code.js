@@ -38,7 +38,7 @@ function latin(bytes) {
 }
 
 /**
- * Returns a string's UTF-8 bytes, in Unicode's normal form C.
+ * Returns a string's UTF-8 bytes.
  *
  * @param {string} text
  * @returns {Uint8Array}
@@ -46,7 +46,12 @@ function latin(bytes) {
  */
 export function utf8(text) {
   if (/\p{Surrogate}/u.test(text)) throw new RangeError("a value: expected Unicode text");
-  return new TextEncoder().encode(text.normalize("NFC"));
+  return new TextEncoder().encode(text);
+}
+
+/** The same in Unicode's normal form C. @param {string} text @throws {RangeError} */
+export function normalUtf8(text) {
+  return utf8(text.normalize("NFC"));
 }
 
 /**
@@ -86,7 +91,7 @@ export function encoder(code) {
   if (typeof code !== "object" || code === null || !Array.isArray(code.tokens)) {
     throw new TypeError("code: expected tokens and lengths");
   }
-  const tokens = code.tokens.map((token) => bytesOf(token));
+  const tokens = code.tokens.slice(0, MOST_TOKENS + 1).map((token) => bytesOf(token));
   const symbols = new Map(tokens.map((token, i) => [latin(token), END + 1 + i]));
   const fits = tokens.every(({ length }) => length >= 2 && length <= LONGEST_TOKEN);
   if (!fits || tokens.length > MOST_TOKENS || symbols.size < tokens.length) {
@@ -97,7 +102,7 @@ export function encoder(code) {
   for (const [context, text] of Object.entries(code.lengths)) {
     const [place, lengths] = [Number(context), bytesOf(text)];
     const isContext = Number.isInteger(place) && place >= SHARED && place <= START;
-    if (!isContext || lengths.length !== END + 1 + tokens.length) {
+    if (!isContext || String(place) !== context || lengths.length !== END + 1 + tokens.length) {
       throw new TypeError(`code: expected a length a symbol in context ${context}`);
     }
     tables.set(place, tableOf(lengths));

@@ -82,7 +82,7 @@ class PaneBuffer:
             Seconds on the clock of `aged`.
         """
         full: list[Columns] = []
-        for start, part in self._by_pane(columns):
+        for start, part in by_pane(columns, self.pane_ms):
             over = int(part.time_ms.max()) - self.pane_ms - self.lateness_ms
             for closed in sorted(each for each in self._panes if each <= over):
                 full += [each.joined() for each in self._panes.pop(closed).values()]
@@ -110,17 +110,6 @@ class PaneBuffer:
         panes = [self._panes.pop(start) for start in sorted(self._panes)]
         return [each.joined() for pane in panes for each in pane.values()]
 
-    def _by_pane(self, columns: Columns) -> Iterator[tuple[int, Columns]]:
-        starts = columns.time_ms - columns.time_ms % self.pane_ms
-        if starts.size == 1 or starts.min() == starts.max():
-            yield int(starts[0]), columns
-            return
-        order = np.argsort(starts, kind="stable")
-        sorted_starts = starts[order]
-        edges = np.flatnonzero(np.diff(sorted_starts)) + 1
-        for which in np.split(order, edges):
-            yield int(starts[which[0]]), columns.part(which)
-
     def _cut(self, pane: dict[Attributes, _Slice], full: _Slice, now: float) -> Iterator[Columns]:
         joined, size = full.joined(), self.batch_reports
         whole = full.count - full.count % size
@@ -131,3 +120,24 @@ class PaneBuffer:
             pane[joined.attributes] = _Slice(now, full.count - whole, [rest])
         for begin in range(0, whole, size):
             yield joined.part(slice(begin, begin + size))
+
+
+def by_pane(columns: Columns, pane_ms: int) -> Iterator[tuple[int, Columns]]:
+    """Yield the start of each pane and its reports, in order of event time.
+
+    Parameters
+    ----------
+    columns : Columns
+        One report or more.
+    pane_ms : int
+        The width of a pane.
+    """
+    starts = columns.time_ms - columns.time_ms % pane_ms
+    if starts.size == 1 or starts.min() == starts.max():
+        yield int(starts[0]), columns
+        return
+    order = np.argsort(starts, kind="stable")
+    sorted_starts = starts[order]
+    edges = np.flatnonzero(np.diff(sorted_starts)) + 1
+    for which in np.split(order, edges):
+        yield int(starts[which[0]]), columns.part(which)

@@ -28,7 +28,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
     ValueError
         If it has another shape than the metric's values, or something is not a number.
     """
-    values = np.asarray(value)
+    values = metric.domain.as_array(value)
     dimension = metric.dimension
     if dimension is not None:
         if values.ndim not in (1, 2) or values.shape[-1] != dimension:

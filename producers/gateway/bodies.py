@@ -20,9 +20,9 @@ from msgspec import Meta
 
 from estimators import Metric
 from estimators.errors import ReportError, meant
+from producers.delivery.batches import PendingBatch
 from producers.device.times import END, event_times
 from producers.gateway.problems import Problem
-from producers.kafka.delivery import PendingBatch
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 
 PROTOBUF = "application/x-protobuf"

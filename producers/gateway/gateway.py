@@ -15,11 +15,11 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from estimators import Metric
+from producers.delivery.batches import PendingBatch
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
 from producers.gateway.clients import Client, Clients
 from producers.gateway.problems import Problem, unavailable
 from producers.gateway.sender import Outcome, Sender
-from producers.kafka.delivery import PendingBatch
 from producers.wire.batch import parse_batch
 
 PATH = "/v1/reports"

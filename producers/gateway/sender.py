@@ -12,9 +12,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
+from producers.delivery.batches import PendingBatch
 from producers.gateway.presence import Presence
 from producers.kafka.connection import Connection
-from producers.kafka.delivery import PendingBatch
 
 logger = logging.getLogger("producers")
 

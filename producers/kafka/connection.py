@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.closing import Closing
-from producers.kafka.kafka_errors import DeliveryError, ExplainingProducer, describe_kafka_error
+from producers.delivery.closing import Closing
+from producers.delivery.errors import DeliveryError
+from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA = logging.getLogger("producers.librdkafka")
@@ -65,6 +66,8 @@ class Connection(Closing):
 
     Raises
     ------
+    TypeError
+        If `config` is no mapping.
     ValueError
         If librdkafka refuses a property.
 
@@ -76,6 +79,11 @@ class Connection(Closing):
     """
 
     def __init__(self, config: Mapping[str, Any], *, background: bool = True) -> None:
+        if not isinstance(config, Mapping):
+            raise TypeError(
+                f"config = {config!r:.200}: expected Kafka properties, for instance "
+                "{'bootstrap.servers': 'localhost:9092'}"
+            )
         if not any(key in config for key in _SERVERS):
             raise ValueError(
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import functools
 import threading
 import time
@@ -11,31 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from producers.kafka.kafka_errors import DeliveryError, describe_kafka_error
+from producers.delivery.batches import Delivered, PendingBatch
+from producers.delivery.errors import DeliveryError
+from producers.kafka.kafka_errors import describe_kafka_error
 
 if TYPE_CHECKING:
     from producers.kafka.connection import Connection
 
 QUEUE_FULL_WAIT = 0.1  # seconds between two attempts while librdkafka's queue is full
 FLUSH_WAIT = 0.01  # seconds between two looks at what is still under way
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PendingBatch:
-    """One Kafka message; with the batch id as its key, a retry goes to the same partition."""
-
-    key: bytes
-    payload: bytes
-    reports: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Delivered:
-    """Totals that Kafka has acknowledged so far; `bytes` before compression."""
-
-    reports: int = 0
-    batches: int = 0
-    bytes: int = 0
+CHECK = "check that the brokers are reachable and the topic is writable"
 
 
 class Outbox:
@@ -155,7 +139,8 @@ class Outbox:
             reports=sum(batch.reports for batch in missing),
             batches=len(missing),
             first_error=reason,
-            servers=self._connection.servers,
+            receiver=f"Kafka at {self._connection.servers}",
+            check=CHECK,
             kept=kept,
         )
 

@@ -76,34 +76,3 @@ class ExplainingProducer(Producer):
                 if self._cause is None:
                     self.poll(0.1)  # raises it, as soon as the client has told it
             raise self._cause or error from None
-
-
-class DeliveryError(RuntimeError):
-    """Raised for reports that Kafka has not acknowledged.
-
-    Attributes
-    ----------
-    reports, batches : int
-        How many are not acknowledged.
-    first_error : str
-        The first message of Kafka's client.
-    kept : bool
-        True: ``flush()`` sends them again. False: the reporter is closed, and they are lost.
-    """
-
-    def __init__(
-        self, *, reports: int, batches: int, first_error: str, servers: str, kept: bool
-    ) -> None:
-        self.reports, self.batches, self.first_error = reports, batches, first_error
-        self.servers, self.kept = servers, kept
-        remedy = (
-            "they are kept, and flush() sends them again (one that arrives twice counts once)"
-            if kept
-            else "the reporter is closed and they are lost; call flush() before closing, so that "
-            "you can retry"
-        )
-        super().__init__(
-            f"{reports} reports in {batches} batches were not acknowledged by Kafka at {servers}: "
-            f"{first_error}; check that the brokers are reachable and the topic is writable; "
-            f"{remedy}"
-        )

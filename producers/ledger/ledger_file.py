@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 APPLICATION_ID = 0x44_6C_65_64
@@ -22,7 +22,6 @@ BUSY_SECONDS = 30.0
 """Seconds that a transaction waits for those of other processes."""
 
 _SCHEMA = f"""
-BEGIN;
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
 CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
@@ -85,36 +84,55 @@ def create(path: Path, period_ms: int, now_ms: int) -> None:
     LedgerError
         If the file cannot be created.
     """
-    if path.exists():
-        return
+    times = (
+        f"INSERT INTO settings VALUES ('period_ms', {period_ms:d}), ('began_ms', {now_ms:d}), "  # noqa: S608
+        f"('latest_ms', {now_ms:d});"
+    )
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
-        os.close(handle)
-        try:
-            with closing(sqlite3.connect(name, isolation_level=None)) as database:
-                database.execute("PRAGMA synchronous = EXTRA")
-                database.executescript(_SCHEMA)
-                database.executemany(
-                    "INSERT INTO settings VALUES (?, ?)",
-                    [("period_ms", period_ms), ("began_ms", now_ms), ("latest_ms", now_ms)],
-                )
-                database.execute("COMMIT")
-            os.link(name, path)  # unlike a rename it never replaces another process's ledger
-        finally:
-            Path(name).unlink()
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except FileExistsError:
-        return
+        create_database(path, "", _SCHEMA + times)
     except OSError as error:
         raise LedgerError(
             path, f"cannot be created ({error.strerror}): expected a writable folder"
         ) from None
     except sqlite3.Error as error:
         raise LedgerError(path, _explained(error)) from None
+
+
+def create_database(path: Path, mode: str, schema: str) -> None:
+    """Create a database, readable by its owner alone, unless the file exists; atomically.
+
+    Parameters
+    ----------
+    path : Path
+    mode : str
+        What SQLite executes first, outside of a transaction; may be empty.
+    schema : str
+        What it executes in one transaction.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be created.
+    sqlite3.Error
+    """
+    if path.exists():
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    os.close(handle)
+    try:
+        with closing(sqlite3.connect(name, isolation_level=None)) as database:
+            database.execute("PRAGMA synchronous = EXTRA")
+            database.execute(mode)
+            database.executescript(f"BEGIN;{schema}COMMIT;")
+        with suppress(FileExistsError):  # another process was faster
+            os.link(name, path)  # unlike a rename it never replaces another process's file
+    finally:
+        Path(name).unlink()
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 @contextmanager

@@ -109,6 +109,8 @@ def flights() -> Population:
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
             "departure": departure,
             "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
+            "destination": read_values(metrics["destination"], cells["dest"], place + "dest"),
+            "airline": read_values(metrics["airline"], cells["carrier"], place + "carrier"),
             "delays": np.stack([departure, arrival, slower], axis=1),
             "air_time": air_time,
         },

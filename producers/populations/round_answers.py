@@ -11,7 +11,8 @@ import numpy as np
 
 from estimators.metrics.search import SearchMetric
 from producers.device.reporter import Reporter
-from producers.device.rounds import Round, Rounds
+from producers.device.round_follower import Rounds
+from producers.device.rounds import Round
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Population
 from producers.populations.produce import Produced

@@ -20,15 +20,9 @@ OF_NUMBERS = {
     "normal": "normal:MEAN,DEVIATION: clipped to the range",
     "bernoulli": "bernoulli:P: the upper end of the range with probability P, else the lower",
 }
-DISTRIBUTIONS = {
-    "mean": OF_NUMBERS,
-    "distribution": OF_NUMBERS,
-    "minimum": OF_NUMBERS,
-    "maximum": OF_NUMBERS,
-    "frequency": {
-        "uniform": "uniform: every category equally often",
-        "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
-    },
+OF_CATEGORIES = {
+    "uniform": "uniform: every category equally often",
+    "zipf": "zipf:S: the i-th category in proportion to i to the power of -S",
 }
 
 
@@ -45,7 +39,7 @@ def simulate(
     count : int
         The number of devices.
     distribution : str
-        One of `DISTRIBUTIONS` for the metric's kind, its parameters after a colon:
+        One of `OF_NUMBERS` or `OF_CATEGORIES`, its parameters after a colon:
         ``"normal:17,5"``, ``"bernoulli:0.2"``, ``"zipf:1.1"``. Parameters may be left out.
     arrivals : Arrivals
         The event times.
@@ -67,8 +61,8 @@ def simulate(
     if count < 0:
         raise ValueError(f"count = {count}: expected a number of devices, 0 or more")
     generator = np.random.default_rng(seed)
-    if metric.kind == "vector_mean":
-        raise ValueError(f"metric {metric.name!r} is a vector_mean: only means and frequencies")
+    if metric.domain.names == "coordinates":
+        raise ValueError(f"metric {metric.name!r} is a {metric.kind}: only numbers and categories")
     if metric.domain.of_numbers:
         column: Column = _numbers(metric, count, distribution, generator)
     else:
@@ -95,7 +89,7 @@ def _numbers(
     metric: Metric, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.float64]:
     high, low = metric.domain.opposite
-    match _parse(distribution, metric.kind):
+    match _parse(distribution, metric):
         case "uniform", []:
             return generator.uniform(low, high, count)
         case "normal", ([] | [_, _]) as parameters:
@@ -109,7 +103,7 @@ def _numbers(
                 raise ValueError(f"probability {chance} in {distribution!r}: expected 0 to 1")
             return np.where(generator.random(count) < chance, float(high), float(low))
         case name, parameters:
-            raise _wrong_parameters(distribution, metric.kind, name)
+            raise _wrong_parameters(distribution, metric, name)
 
 
 def _words(metric: Metric) -> NDArray[Any]:
@@ -122,7 +116,7 @@ def _categories(
     metric: Metric, size: int, count: int, distribution: str, generator: np.random.Generator
 ) -> NDArray[np.int64]:
     ranks = np.arange(1, size + 1, dtype=np.float64)
-    match _parse(distribution, metric.kind):
+    match _parse(distribution, metric):
         case "uniform", []:
             weights = np.ones_like(ranks)
         case "zipf", ([] | [_]) as parameters:
@@ -131,24 +125,27 @@ def _categories(
                 raise ValueError(f"exponent {exponent} in {distribution!r}: expected 0 or more")
             weights = ranks**-exponent
         case name, parameters:
-            raise _wrong_parameters(distribution, metric.kind, name)
+            raise _wrong_parameters(distribution, metric, name)
     return generator.choice(ranks.size, size=count, p=weights / weights.sum()).astype(np.int64)
 
 
-def _parse(distribution: str, kind: str) -> tuple[str, list[float]]:
+def _parse(distribution: str, metric: Metric) -> tuple[str, list[float]]:
     name, _, rest = distribution.partition(":")
-    if name not in DISTRIBUTIONS[kind]:
-        raise ValueError(
-            f"distribution {name!r} for kind {kind!r}: {meant(name, DISTRIBUTIONS[kind])}"
-        )
+    known = _distributions(metric)
+    if name not in known:
+        raise ValueError(f"distribution {name!r} for kind {metric.kind!r}: {meant(name, known)}")
     try:
         parameters = [float(part) for part in rest.split(",")] if rest else []
     except ValueError:
-        raise _wrong_parameters(distribution, kind, name) from None
+        raise _wrong_parameters(distribution, metric, name) from None
     if not np.isfinite(parameters).all():
-        raise _wrong_parameters(distribution, kind, name)
+        raise _wrong_parameters(distribution, metric, name)
     return name, parameters
 
 
-def _wrong_parameters(distribution: str, kind: str, name: str) -> ValueError:
-    return ValueError(f"distribution {distribution!r}: expected {DISTRIBUTIONS[kind][name]}")
+def _wrong_parameters(distribution: str, metric: Metric, name: str) -> ValueError:
+    return ValueError(f"distribution {distribution!r}: expected {_distributions(metric)[name]}")
+
+
+def _distributions(metric: Metric) -> dict[str, str]:
+    return OF_NUMBERS if metric.domain.of_numbers else OF_CATEGORIES

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import ANSWERING, OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import read_table
@@ -40,6 +40,13 @@ MOST_PANES = 400
 MOST_BYTES = 64_000_000
 """Of all panes of the file's times in Redis, in as many partitions as a topic has by default."""
 PARTITIONS = 6
+FEWER_ROWS = (1024, 512, 256)
+"""Of an open vocabulary's tables: as many as fit into these bytes, or the fewest."""
+WHY_OPEN = (
+    f"mechanism: {ANSWERING}, because no list of strings is published: you can ask for any string, "
+    "with nearly the least variance that is possible. count_sketch has smaller tables. To find the "
+    "frequent strings without asking: discover = true (docs/discovery.md, --examples)"
+)
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
 SHOWN = 5
@@ -159,12 +166,14 @@ def suggest(
     keys["levels"] = list(levels)
     if time:
         time_ms, note = read_time_columns(path, table, time, time_format, time_zone)
-        keys["pane"], said = _pane(time_ms, define(name=named, **keys))
+        keys, said = _with_pane(keys, named, time_ms)
         notes += [note, said]
     else:
         keys["pane"] = PANES[0]
     define(name=named, **keys)  # raises what loading it would
-    lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items())
+    if keys.get("mechanism") == ANSWERING:
+        notes.append(WHY_OPEN)
+    lines = (f"{key} = {_toml(value)}" for key, value in keys.items())
     return Suggestion("\n".join([f"[metrics.{named}]", *lines]), notes)
 
 
@@ -203,7 +212,19 @@ def _of_numbers(
         key = f"{named}.{error.key.partition('.')[2]}"
         raise DefinitionError(key, error.value, error.expected) from None
     keys: dict[str, object] = {"kind": "mean", "mechanism": CLOSED, "range": list(chosen.edges)}
-    return keys, describe(ranges, chosen, numbers.size, unit)
+    why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
+    return keys, [why] * (kind is None) + describe(ranges, chosen, numbers.size, unit)
+
+
+def _toml(value: object) -> str:
+    """Return a value as it is in a file of definitions.
+
+    >>> _toml([1, "a"]), _toml({"rows": 256})
+    ('[1, "a"]', '{ rows = 256 }')
+    """
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _name(column: str) -> str:
@@ -257,7 +278,7 @@ def _vocabulary(
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": distinct}
     if is_open or len(distinct) > MOST_CATEGORIES:
-        return {"kind": "frequency", "mechanism": "count_sketch", "categories": OPEN}
+        return {"kind": "frequency", "mechanism": ANSWERING, "categories": OPEN}
     raise ValueError(
         f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so the "
         "strings are written into it only if you say so: --list-categories lists all of them, "
@@ -265,8 +286,20 @@ def _vocabulary(
     )
 
 
-def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, str]:
-    """Return the narrowest pane that is not too costly, and a description of its cost."""
+def _with_pane(
+    keys: dict[str, object], named: str, times: NDArray[np.int64]
+) -> tuple[dict[str, object], str]:
+    """Return a definition's keys with a pane, and with fewer rows where they are too costly."""
+    for rows in FEWER_ROWS if keys.get("mechanism") == ANSWERING else FEWER_ROWS[:1]:
+        fewer = {} if rows == FEWER_ROWS[0] else {"options": {"rows": rows}}
+        pane, size, said = _pane(times, define(name=named, **keys, **fewer))
+        if size <= MOST_BYTES:
+            break
+    return keys | {"pane": pane} | fewer, said + (f"; {rows} rows make it smaller" if fewer else "")
+
+
+def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, int, str]:
+    """Return the narrowest pane that is not too costly, its bytes, and its cost in words."""
     known = times[times >= 0]
     for pane in PANES:
         panes, stored = _count_panes(known, milliseconds(pane))
@@ -274,10 +307,11 @@ def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, str]:
         if panes <= MOST_PANES and size <= MOST_BYTES:
             break
     megabytes = max(1, round(size / 1e6))
-    return pane, (
+    said = (
         f"pane: {pane}, so that the times span {panes} pane{'s' * (panes != 1)}: at most "
         f"{megabytes} MB in Redis with {PARTITIONS} partitions (`retention` lets old panes expire)"
     )
+    return pane, size, said
 
 
 def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:

@@ -6,15 +6,15 @@ import dataclasses
 import math
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators import SearchMetric
-from estimators.metrics.bins import Bins
 from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
+from estimators.shapes import Shape
 
 MOST_FREQUENT = 10
 """Strings of an open vocabulary that a truth is about if none are on watch."""
@@ -60,7 +60,7 @@ class RunningTruth:
         self.metric = metric
         self._lock = threading.Lock()
         self._levels = np.zeros(len(metric.levels), dtype=np.int64)
-        self._tally = _tally(metric)
+        self._tally = SHAPES[metric.shape](metric)
 
     def add(self, values: NDArray[Any], level: NDArray[Any]) -> None:
         """Add reported rows of a population's column, and their levels."""
@@ -110,10 +110,10 @@ class _Extreme:
 
 
 class _Quantiles:
-    """The quantiles of numbers, which are all kept."""
+    """The quantiles of numbers, which are all kept; the labels are the quantiles."""
 
-    def __init__(self, domain: Bins) -> None:
-        self.domain = domain
+    def __init__(self, metric: Metric) -> None:
+        self.domain = metric.domain
         self.values: list[NDArray[np.float64]] = []
 
     def add(self, values: NDArray[Any]) -> None:
@@ -123,7 +123,7 @@ class _Quantiles:
         """Return the quantiles, of which none is a mean."""
         if not reports:
             return np.full(len(self.domain.labels), math.nan), self.domain.labels
-        values, asked = np.concatenate(self.values), list(self.domain.quantiles)
+        values, asked = np.concatenate(self.values), [float(q) for q in self.domain.labels]
         return np.quantile(values, asked, method="inverted_cdf"), self.domain.labels
 
 
@@ -155,17 +155,21 @@ class _Strings:
 
 
 _Tally = _Means | _Extreme | _Quantiles | _Indices | _Strings
-"""Accumulates the values of one kind of metric, and returns their mean or extreme."""
+"""Accumulates the values of one metric, and returns their mean or extreme."""
 
 
-def _tally(metric: Metric) -> _Tally:
+def _named_numbers(metric: Metric) -> _Tally:
     if metric.categories == OPEN:
         return _Strings(metric)
-    if isinstance(metric, SearchMetric):
-        return _Extreme(metric)
-    if isinstance(metric.domain, Bins):
-        return _Quantiles(metric.domain)
-    return _Indices(metric) if metric.categories is not None else _Means(metric)
+    return _Indices(metric) if metric.domain.names == "categories" else _Means(metric)
+
+
+SHAPES: dict[Shape, Callable[[Metric], _Tally]] = {
+    Shape.NUMBER: _Means,
+    Shape.NAMED_NUMBERS: _named_numbers,
+    Shape.DISTRIBUTION: _Quantiles,
+    Shape.SEARCH: _Extreme,
+}
 
 
 def _precise_sum(numbers: list[float]) -> list[float]:

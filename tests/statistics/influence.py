@@ -31,7 +31,7 @@ QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
         )
         for k in (16, 1024)
     ),
-    ("frequency", {"categories": "open", "watch": ["a"]}, ["count_sketch"]),
+    ("frequency", {"categories": "open", "watch": ["a"]}, ["count_sketch", "projective_sketch"]),
     *(
         ("distribution", {"range": (0, 1), "bins": bins}, ["dyadic_hadamard"])
         for bins in (4, 64, 256)

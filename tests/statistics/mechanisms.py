@@ -16,7 +16,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from estimators.bounds.collisions import collision_bound
-from estimators.mechanisms import CountSketch, mechanism_class, mechanisms_for
+from estimators.bounds.point_collisions import (
+    collisions_log_p,
+    least_collisions,
+    most_collisions,
+)
+from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
@@ -28,6 +33,7 @@ EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
 SIZES = (16, 1024, 65536)
 MEANS = list(mechanisms_for("mean"))
 SKETCHES = ((256, 32), (512, 64), (1024, 64), (1024, 128), (4096, 128))
+TABLES = ((256, 364), (1024, 364), (4096, 364))
 TEN = math.log(0.05 / 20)
 NAMES = [
     name for name, mechanism in mechanisms_for("frequency").items() if mechanism.closed_vocabulary
@@ -85,6 +91,21 @@ def _print_sketches(head: str) -> None:
         out.write(
             f"| {rows:,} x {buckets} | {8 * sketch.width} | {sketch.columns:,} | "
             f"{largest:.4f} | {usual:.4f} | {variances} |\n"
+        )
+    out.write(f"\n| rows x points | bits | cells | added | missing | usual | {head} |\n")
+    out.write("|---|---|---|---|---|---|" + "---|" * len(EPSILONS) + "\n")
+    for rows, points in TABLES:
+        mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=rows, points=points)
+        tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
+        log_p = collisions_log_p(TEN, 1)
+        above = [most_collisions(*table, log_p) - 1 / table[1] for table in tables]
+        below = [1 / table[1] - least_collisions(*table, log_p) for table in tables]
+        variances = " | ".join(f"{variance:.3g}" for variance in mechanism.facts.variances)
+        out.write(
+            f"| {rows:,} x {points} | {8 * mechanism.width} | {mechanism.columns:,} | "
+            f"{min(above):.4f} to {max(above):.4f} | {min(below):.4f} to {max(below):.4f} | "
+            f"{(rows * points) ** -0.5:.4f} | "
+            f"{variances} |\n"
         )
 
 

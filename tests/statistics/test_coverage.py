@@ -29,6 +29,9 @@ HISTOGRAMS = list(mechanisms_for("frequency"))
 #: Their bounds are others where there are many reports: the variance seen chooses the tilt.
 BLOCKS = ("hadamard_response", "recursive_hadamard")
 
+#: Their statistics take long to draw.
+HASHED = ("prefix_tree", "projective_sketch")
+
 #: The others run less often here, and 2,000 times among the slow tests.
 FAST = ("randomized_response", "rappor")
 
@@ -62,9 +65,7 @@ def name(population: Population) -> str:
 
 def fast_runs(mechanism: str, most: int, others: int) -> int:
     """Return how often a mechanism runs among the fast tests."""
-    return (
-        100 if mechanism in (*COMPOSITE, "prefix_tree") else most if mechanism in FAST else others
-    )
+    return 100 if mechanism in (*COMPOSITE, *HASHED) else most if mechanism in FAST else others
 
 
 def covered(population: Population, runs: int, **question: Any) -> int:

@@ -11,7 +11,13 @@ from scipy.stats import chisquare
 
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import CountSketch, Laplace, Projection, SubsetSelection
+from estimators.mechanisms import (
+    CountSketch,
+    Laplace,
+    Projection,
+    ProjectiveSketch,
+    SubsetSelection,
+)
 from tests.support.reports.populations import (
     LEVELS,
     Population,
@@ -146,6 +152,25 @@ def test_count_sketch(index: int, name: int) -> None:
     tally = np.bincount(reports, minlength=mechanism.symbols)
     expected = N * sketch_chances(population, index)[name]
     assert chisquare(tally, expected).pvalue > FALSE_ALARM
+
+
+@every_level
+def test_projective_sketch(index: int) -> None:
+    """Rows are alike, and so are the points of the hyperplane in each, and those off it."""
+    population = Population("projective_sketch", (0.5, 0.5), ())
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, ProjectiveSketch)
+    level, values = np.full(N, index, dtype=np.uint8), np.full(N, population.names[1])
+    reports = population.metric.randomize(values, level, SeededBits(index))
+    rows = mechanism.hashed_rows[index]
+    symbols, space = np.arange(rows.symbols), rows.geometry.space
+    own = rows.points(population.metric.domain.to_unit(np.array(population.names[1:])))[0]
+    row, point = np.divmod(symbols, space.points)
+    inside = np.isin((point - own[row]) % space.points, space.members)
+    odds = np.where(inside, np.exp(LEVELS[index]), 1.0)
+    tally = np.bincount(reports, minlength=symbols.size)
+    assert tally.size == symbols.size
+    assert chisquare(tally, N * odds / odds.sum()).pvalue > FALSE_ALARM
 
 
 def test_the_operating_systems_bits_have_the_law_too() -> None:

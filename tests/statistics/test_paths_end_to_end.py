@@ -83,7 +83,12 @@ def test_bounds_for_all_times_cover_whole_paths(case: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "options"), [("hemisphere", {}), ("count_sketch", {"rows": 64, "buckets": 16})]
+    ("case", "options"),
+    [
+        ("hemisphere", {}),
+        ("count_sketch", {"rows": 64, "buckets": 16}),
+        ("projective_sketch", {"rows": 64, "points": 64}),
+    ],
 )
 def test_two_thousand_real_paths_to_100_000_reports_are_covered(
     case: str, options: dict[str, int]

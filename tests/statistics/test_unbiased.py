@@ -13,7 +13,13 @@ import pytest
 from scipy.stats import binom
 
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import CountSketch, PrefixTree, Repetition, mechanisms_for
+from estimators.mechanisms import (
+    CountSketch,
+    PrefixTree,
+    ProjectiveSketch,
+    Repetition,
+    mechanisms_for,
+)
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from tests.support.reports.cases import COMPOSITE
@@ -36,7 +42,10 @@ HARDEST = {
     "projection": ((0.0, 1.0, 0.0, 0.0, 0.0), EVEN),
     "count_sketch": ((0.0, 1.0, 0.0, 0.0, 0.0), (0, 0, 500, 0, 0)),
     "prefix_tree": ((0.85, 0.15, 0.0, 0.0, 0.0), EVEN),
+    "projective_sketch": ((0.95, 0.05, 0.0, 0.0, 0.0), EVEN),
 }
+#: Their statistics take longer to draw.
+HASHED = ("prefix_tree", "projective_sketch")
 RUNS, EACH = 100, 300
 POPULATIONS = [
     Population("randomized_response", 0.98, ()),
@@ -117,7 +126,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
     metric, rng = worst.metric, np.random.default_rng(3)
     found: list[Floats] = []
     runs = 1000 if population.mechanism in ("randomized_response", "rappor") else 400
-    runs = 200 if population.mechanism in (*COMPOSITE, "prefix_tree") else runs
+    runs = 200 if population.mechanism in (*COMPOSITE, *HASHED) else runs
     for _ in range(runs):
         statistic = worst.statistic(worst.held(rng), rng)
         found.append(np.atleast_1d(metric.estimate(statistic, bound="normal").value))
@@ -133,7 +142,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
             level,
             population,
             id=f"{level}-{name(population)}",
-            marks=pytest.mark.slow if level and population.mechanism == "prefix_tree" else (),
+            marks=pytest.mark.slow if level and population.mechanism in HASHED else (),
         )
         for level in range(len(LEVELS))
         for population in FREQUENCIES
@@ -141,7 +150,7 @@ def test_effective_reports_is_the_worst_variance_of_noise_free_reports_over_ours
 )
 def test_the_variance_of_a_report_is_as_documented(population: Population, level: int) -> None:
     """1,000 runs (200 of sketches), within 5 standard errors, 22% (50%)."""
-    runs = 200 if population.mechanism in ("count_sketch", "prefix_tree") else 1000
+    runs = 200 if population.mechanism in ("count_sketch", *HASHED) else 1000
     counts = tuple(60 * np.eye(len(LEVELS), dtype=int)[level])
     drawn = Population(population.mechanism, population.theta, counts)
     metric, rng = drawn.metric, np.random.default_rng(level)
@@ -153,7 +162,7 @@ def test_the_variance_of_a_report_is_as_documented(population: Population, level
 def estimated(metric: LocalMetric, statistic: Counts, level: int) -> Floats:
     """Return the estimate of one level, without its bounds."""
     mechanism, table = metric.randomizer, statistic.reshape(len(LEVELS), -1)
-    if isinstance(mechanism, CountSketch | PrefixTree):
+    if isinstance(mechanism, CountSketch | PrefixTree | ProjectiveSketch):
         alone = np.zeros_like(table)
         alone[level] = table[level]
         return np.asarray(metric.estimate(alone.ravel(), bound="normal").value)
@@ -172,8 +181,8 @@ def documented_variance(population: Population, level: int) -> Floats:
 
     For several reports of a user, the variance given the category over their number, and f (1 - f).
     For block differences (A - (c f)^2) / c^2, A the chance of the category's block; for a count
-    sketch too, at these hashes, with f and what collides. For a prefix tree at these hashes, of the
-    reports of whole strings: of a third, drawn by chance.
+    sketch too, at these hashes, with f and what collides. For a projective sketch at these hashes;
+    for a prefix tree as well, of the reports of whole strings: of a third, drawn by chance.
     """
     mechanism, f = population.metric.randomizer, population.frequencies
     if isinstance(mechanism, CountSketch):
@@ -193,6 +202,13 @@ def documented_variance(population: Population, level: int) -> Floats:
         reports = 60 * (binom.pmf(whole, 60, 1 / 3) / whole).sum()
         alone = 1 - 1 / mechanism.layout.sketches[level].points
         return np.asarray(reports * chance * (1 - chance) / ((p - q) * alone) ** 2)
+    if isinstance(mechanism, ProjectiveSketch):
+        rows = mechanism.hashed_rows[level]
+        points = rows.points(population.metric.domain.to_unit(np.array(population.names)))
+        held = (points[:, None] == points).mean(axis=2) @ f
+        p, q = mechanism.signs.p[level], mechanism.signs.q[level]
+        chance, alone = q + held * (p - q), 1 - 1 / rows.geometry.points
+        return np.asarray(chance * (1 - chance) / ((p - q) * alone) ** 2)
     if isinstance(mechanism, BlockDifferences):
         contrast, blocks = mechanism.contrast[level], mechanism.blocks[level]
         share = np.array([f[x % blocks :: blocks].sum() for x in range(f.size)])

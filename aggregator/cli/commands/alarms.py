@@ -73,9 +73,9 @@ def _lines(found: AlarmsAnswer) -> Iterator[str]:
     for alarm in found.alarms:
         yield from _alarm(alarm)
         yield ""
-    yield (
-        f"All alarms together: at most {found.promised_per_year:.3g} false alarms a year expected"
-    )
+    promised = f"{found.promised_per_year:.3g}"
+    expected = f"{promised} false alarm{'' if promised == '1' else 's'}"
+    yield f"All alarms together: at most {expected} a year expected"
 
 
 def _alarm(alarm: AlarmAnswer) -> Iterator[str]:

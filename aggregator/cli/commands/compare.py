@@ -14,11 +14,13 @@ from aggregator.cli.commands.options import (
     opened_reader,
     settings_options,
 )
-from aggregator.cli.slice_tables import slice_name
+from aggregator.cli.format import printable
+from aggregator.cli.output import Output, output_options
 from aggregator.config.comparison_definitions import REST
 from aggregator.config.settings import Settings
 from aggregator.reading.comparisons.answers import P_VALUES, as_dicts
-from aggregator.reading.comparisons.arms import Compared, CompareQuery
+from aggregator.reading.comparisons.compared import Compared, CompareQuery, comparison_frame
+from aggregator.reading.grouping import slice_name
 from aggregator.reading.query import conditions
 from aggregator.timestamps import iso
 from estimators.comparison.arms import STANDARD
@@ -122,7 +124,7 @@ class Split(click.ParamType[float]):
 @click.option(
     "--top", type=click.IntRange(1), help="With --by: so many slices, most reports first."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
 def compare(
     settings: Settings,
@@ -132,7 +134,7 @@ def compare(
     ratio: bool,
     categories: tuple[str, ...],
     pointwise: bool,
-    as_json: bool,
+    output: Output,
     **options: Any,
 ) -> None:
     """Compare two arms of a metric, and show by how much the first exceeds the second.
@@ -157,7 +159,10 @@ def compare(
         found = reader.compare_all(metric, query)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(json.dumps(as_dicts(found)) if as_json else "\n\n".join(map(as_text, found)))
+    if output.is_table:
+        output.write(comparison_frame(found))
+        return
+    click.echo(json.dumps(as_dicts(found)) if output.as_json else "\n\n".join(map(as_text, found)))
 
 
 def as_text(found: Compared) -> str:
@@ -193,7 +198,7 @@ def as_text(found: Compared) -> str:
     lines.append("")
     for place, label in enumerate(found.comparison.labels or ("",)):
         verdict = "different" if p_values[place] <= query.a.beta else "not decided"
-        name = f"{label}  " if label else ""
+        name = f"{printable(label)}  " if label else ""
         lines.append(f"{name}{ends[place]}, p = {p_values[place]:.2g}: {verdict}")
         if query.each:
             lines += [f"  {which} {arm[place]}" for which, arm in zip("ab", arms, strict=True)]

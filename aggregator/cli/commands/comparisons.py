@@ -7,7 +7,9 @@ import msgspec
 
 from aggregator.cli.commands.compare import as_text
 from aggregator.cli.commands.options import opened_reader, settings_options
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
+from aggregator.reading.comparisons.compared import comparison_frame
 from aggregator.reading.comparisons.living import Living, LivingAnswers, living_answer
 from aggregator.timestamps import iso
 
@@ -19,9 +21,9 @@ NONE_DEFINED = (
 @click.command()
 @click.argument("name", required=False)
 @click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
-def comparisons(settings: Settings, name: str | None, each: bool, as_json: bool) -> None:
+def comparisons(settings: Settings, name: str | None, each: bool, output: Output) -> None:
     """Show how the comparisons of the definitions stand, or comparison NAME alone.
 
     Bounds and p-values hold at all times from a comparison's start on: look as often as you like.
@@ -29,15 +31,17 @@ def comparisons(settings: Settings, name: str | None, each: bool, as_json: bool)
     reader = opened_reader(settings)
     if name is not None:
         one = reader.comparison(name, each=each)
+        if output.is_table:
+            return output.write(one.to_frame())
         answer = living_answer(one, history=True)
-        click.echo(msgspec.json.encode(answer).decode() if as_json else _as_text(one))
-        return
+        return click.echo(msgspec.json.encode(answer).decode() if output.as_json else _as_text(one))
     found = reader.comparisons(each=each)
-    if as_json:
+    if output.is_table:
+        return output.write(comparison_frame(found))
+    if output.as_json:
         answers = LivingAnswers(comparisons=[living_answer(one) for one in found])
-        click.echo(msgspec.json.encode(answers).decode())
-        return
-    click.echo("\n\n".join(map(_as_text, found)) or NONE_DEFINED)
+        return click.echo(msgspec.json.encode(answers).decode())
+    return click.echo("\n\n".join(map(_as_text, found)) or NONE_DEFINED)
 
 
 def _as_text(found: Living) -> str:

@@ -10,8 +10,10 @@ import click
 
 from aggregator.cli.commands.options import cell_options
 from aggregator.errors import DitherError
+from estimators import LocalMetric
 from estimators import define as make_metric
 from estimators.discovery.learning import learn_code
+from estimators.discovery.string_code import normal_form
 from estimators.errors import DefinitionError
 from estimators.metrics.categories import OPEN
 from producers.populations.suggestion import KINDS, LEVELS, suggest
@@ -129,11 +131,20 @@ def discovering(examples: Path, name: str, levels: list[float]) -> str:
     """
     try:
         lines = [line for line in examples.read_text(encoding="utf-8").splitlines() if line]
-        code = learn_code(lines).packed()
+        learnt = learn_code(lines)
+        code = learnt.packed()
         keys: dict[str, Any] = {"kind": "frequency", "categories": OPEN, "discover": True}
-        make_metric(name=name, levels=levels, code=code, **keys)
+        metric = LocalMetric.require(make_metric(name=name, levels=levels, code=code, **keys))
     except ValueError as error:
         raise DitherError(f"{examples}: {error}") from None
+    longest = metric.require_discovery().layout.depths[-1]
+    over = sum(learnt.encode(normal_form(line))[1] > longest for line in lines)
+    if over:
+        note = (
+            f"{over:,} of {len(lines):,} examples have code words of more than {longest} bits: "
+            "such strings are never found. options = { last = 128 } finds up to 128 bits"
+        )
+        click.echo(note, err=True)
     values = {**keys, "levels": levels, "pane": "1d", "code": code}
     return "\n".join([f"[metrics.{name}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items())])
 

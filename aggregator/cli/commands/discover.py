@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -15,10 +15,15 @@ from aggregator.cli.commands.options import (
     opened_reader,
     settings_options,
 )
-from aggregator.cli.format import table
+from aggregator.cli.format import printable, table
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.reading.discovery.answers import Discovered, DiscoveryAnswer, discovery_answer
 from aggregator.timestamps import iso
+from estimators import LocalMetric, Metric
+from estimators.discovery.string_code import normal_form
+from estimators.metrics.attributes import OTHER
+from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import certainty
 
 COMMON = 0.1
@@ -36,9 +41,9 @@ COMMON = 0.1
     show_default=True,
     help="Probability, at most, that a string is shown which nobody holds, or a bound is wrong.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
-def discover(settings: Settings, metric: str, as_json: bool, **parameters: Any) -> None:
+def discover(settings: Settings, metric: str, output: Output, **parameters: Any) -> None:
     """Find the frequent strings of a metric with `discover = true`.
 
     Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
@@ -49,7 +54,10 @@ def discover(settings: Settings, metric: str, as_json: bool, **parameters: Any) 
         found = reader.discover(metric, **parameters)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(msgspec.json.encode(discovery_answer(found)).decode() if as_json else as_text(found))
+    if output.is_table:
+        return output.write(found.to_frame())
+    answer = msgspec.json.encode(discovery_answer(found)).decode() if output.as_json else None
+    return click.echo(as_text(found) if answer is None else answer)
 
 
 def as_text(answer: Discovered) -> str:
@@ -88,8 +96,33 @@ def outlook(answer: DiscoveryAnswer) -> str:
         )
     return (
         f"candidates {answer.candidates}; strings of {answer.found_from:.2%} of people are found "
-        "nearly always, those of half of that with 4 times as many reports"
+        "nearly always, those of half of that with 4 times as many reports\n"
+        f"not found  strings whose code words have more than {answer.longest_code} bits (`dither "
+        f"estimate {answer.metric} --category STRING` says which)"
     )
+
+
+def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
+    """Return lines on strings that cannot be found, however frequent they are, and why."""
+    if not isinstance(metric, LocalMetric) or not isinstance(metric.domain, CodedVocabulary):
+        return []
+    mechanism, rule = metric.require_discovery(), metric.domain.deny_rule
+    longest = mechanism.layout.depths[-1]
+    lines = []
+    for string in strings:
+        text = normal_form(string)
+        _, bits = mechanism.code.encode(text)
+        if rule is not None and rule(text):
+            lines.append(
+                f"denied     {quoted(string)}: devices report {quoted(OTHER)} in its place"
+            )
+        elif bits > longest:
+            lines.append(
+                f"too long   {quoted(string)}: its code word has {bits} bits or more, and `dither "
+                f"discover` finds {longest} at most (the option `last`). Learn a code from public "
+                "examples, or report a shorter text, such as the class of an error"
+            )
+    return lines
 
 
 def above(lower: float) -> str:
@@ -107,5 +140,4 @@ def quoted(text: str) -> str:
     >>> quoted("N725MQ"), quoted("a\x1b[2J")
     ('"N725MQ"', '"a\\u001b[2J"')
     """
-    plain = text if text.isprintable() else json.dumps(text)[1:-1]
-    return f'"{plain}"'
+    return f'"{printable(text)}"'

@@ -7,21 +7,26 @@ from typing import Any
 
 import click
 
+from aggregator.cli.commands.discover import discovery_lines
 from aggregator.cli.commands.options import (
     Moment,
+    Probability,
     metric_argument,
     opened_reader,
     settings_options,
     slice_options,
 )
 from aggregator.cli.format import SHOWN, Shown, as_text
-from aggregator.cli.slice_tables import scope_lines, slices_as_text
+from aggregator.cli.output import Output, output_options
+from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
 from aggregator.config.settings import Settings
 from aggregator.reading.backlog import read_backlog
+from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.query import MOST_WINDOWS, Query, conditions
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.slices.answers import as_dict as as_rows
+from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN
 from estimators.question import BOUNDS, TARGETS
 from estimators.simplex import project
@@ -75,7 +80,8 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--top",
     type=click.IntRange(1),
-    help="Categories (or coordinates) to show, largest first [default: 20; with --json, all].",
+    help="Categories (or coordinates) to show, largest first [default: 20; with --json, --csv and "
+    "--parquet, all].",
 )
 @click.option(
     "--category",
@@ -86,7 +92,7 @@ from estimators.weights import WEIGHTINGS
 @click.option(
     "--quantile",
     "quantiles",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Probability(),
     multiple=True,
     help="Of a distribution: show only this quantile, as in 0.95; may be repeated. One alone has "
     "narrower bounds.",
@@ -110,7 +116,7 @@ from estimators.weights import WEIGHTINGS
     help="Also show the nearest frequencies that are at least 0 and sum to 1. They are biased and "
     "have no bounds.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
 def estimate(
     settings: Settings,
@@ -121,7 +127,7 @@ def estimate(
     where: tuple[str, ...],
     pointwise: bool,
     simplex: bool,
-    as_json: bool,
+    output: Output,
     **parameters: Any,
 ) -> None:
     """Show a metric's estimate and its confidence bounds.
@@ -148,7 +154,14 @@ def estimate(
     if simplex and (categories or definition.kind != "frequency" or definition.categories == OPEN):
         raise click.UsageError("--simplex: only for all categories of a frequency")
     if (quantiles or below) and definition.kind != "distribution":
-        raise click.UsageError("--quantile, --below: only for a distribution")
+        raise click.UsageError(
+            f"--quantile, --below: metric {metric!r} is a {definition.kind}, and only a "
+            'distribution has them: see `dither metrics`, or define one with kind = "distribution"'
+        )
+    if below and parameters["by"]:
+        raise click.UsageError("--below: not with --by; `dither compare --by` compares such shares")
+    if output.is_table and (simplex or below):
+        raise click.UsageError("--simplex, --below: not with --csv or --parquet")
     try:
         query = Query(
             categories=categories or None,
@@ -160,6 +173,9 @@ def estimate(
         read = reader.window(metric, query)
         slices = reader.answer_slices(read, query) if query.by else None
         found = reader.answer(read, query)
+        if isinstance(found, DistributionEstimate):
+            for limit in below:
+                found.below(limit)  # one outside the range is refused before anything is shown
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     nearest = project(found.value) if simplex and found.reports else None
@@ -170,14 +186,19 @@ def estimate(
     )
     if not found.reports:  # they may be its own, under a name or a definition nobody counts
         notes += LeftOut("", refused_reports(overview, "")).lines()
-    if as_json:
+    if output.is_table:
+        kept = estimate_frame(read, found, query.top)
+        output.write(kept if slices is None else slices.to_frame())
+    elif output.as_json:
         answer = as_dict(read, found, query.top, nearest) if slices is None else as_rows(slices)
         click.echo(json.dumps(answer))
-        for line in notes:
-            click.echo(line, err=True)
     elif slices is not None:
         click.echo(slices_as_text(slices, notes))
     else:
-        about = scope_lines(read) if query.is_sliced else []
+        about = scope_lines(read) if query.is_sliced else window_lines(read)
+        notes += discovery_lines(definition, categories)
         shown = Shown(read, found, query.top or SHOWN, nearest, below)
         click.echo(as_text(shown, about + notes))
+    if output.is_table or output.as_json:
+        for line in notes:
+            click.echo(line, err=True)

@@ -32,8 +32,9 @@ def metrics(settings: Settings, as_json: bool) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
     Below the list are the number of slices of each metric that is summed by attributes of devices,
-    with the bits that a batch says about its device at most; refused reports with their reasons,
-    reports counted under another definition of a metric, and halted partitions.
+    with the bits that a batch says about its device at most; the strings that devices do not
+    report; refused reports with their reasons, reports counted under another definition of a
+    metric, and halted partitions.
 
     Without Redis the command shows only the definitions, with a dash (null with --json) for unknown
     numbers.
@@ -79,6 +80,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
     ]
     click.echo(table(head, cells))
     notes = [_slices(metric.name, metric.slicing) for metric in defined.values() if metric.slicing]
+    notes += [_denied(metric) for metric in defined.values() if metric.domain.meaning.get("deny")]
     notes += [line for one in (*left_out, nameless) for line in one.lines()]
     if notes or stopped:
         click.echo("\n" + "\n".join([*notes, *stopped]))
@@ -117,6 +119,7 @@ def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
         "by": [] if metric.slicing is None else [*metric.slicing.attributes],
         "slices": None if metric.slicing is None else metric.slicing.size,
         "bits": None if metric.slicing is None else round(metric.slicing.bits, 3),
+        "deny": metric.domain.meaning.get("deny"),
         "unit": metric.unit,
         "description": metric.description,
         **counted,
@@ -127,6 +130,19 @@ def _slices(name: str, slicing: Slicing) -> str:
     """Return how many slices a metric has, and how much the attributes of a batch reveal."""
     by = ", ".join(slicing.attributes)
     return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
+
+
+def _denied(metric: Metric) -> str:
+    """Return which strings devices do not report."""
+    rule = metric.domain.meaning["deny"]
+    parts = [f"longer than {rule['longer_than']}"] if "longer_than" in rule else []
+    parts += rule.get("presets", [])
+    parts += [
+        f"{len(rule[key])} {key if len(rule[key]) > 1 else key.removesuffix('s')}"
+        for key in ("patterns", "strings")
+        if key in rule
+    ]
+    return f"denied     {metric.name}: devices report other in place of: {', '.join(parts)}"
 
 
 def _mechanism(metric: Metric) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -176,8 +177,9 @@ def live_metrics(settings: Settings) -> LiveMetrics:
         If there is no such file.
     """
     from aggregator.config.live_metrics import LiveMetrics, on_hangup
+    from aggregator.config.watches import require_file
 
-    _refuse_missing(settings)
+    require_file(settings.metrics)
     metrics = LiveMetrics(settings.metrics)
     on_hangup(metrics.ask)
     return metrics
@@ -191,10 +193,9 @@ def defined_metrics(settings: Settings) -> Definitions:
     DitherError
         If there is no such file.
     """
-    from aggregator.config.watches import Definitions
+    from aggregator.config.watches import load_definitions
 
-    _refuse_missing(settings)
-    return Definitions.load(settings.metrics)
+    return load_definitions(settings.metrics)
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
@@ -213,14 +214,6 @@ def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]
     if name not in metrics:
         raise UnknownMetric(name, meant(name, metrics))
     return {name: metrics[name]}
-
-
-def _refuse_missing(settings: Settings) -> None:
-    if not Path(settings.metrics).exists():
-        raise DitherError(
-            f"no metrics file {settings.metrics!r}: write one with a table [metrics.NAME] for each "
-            "question (README.md has an example), or name yours with --metrics or DITHER_METRICS"
-        )
 
 
 def opened_store(settings: Settings) -> Store:
@@ -250,6 +243,28 @@ def opened_reader(settings: Settings) -> Reader:
 
     metrics = defined_metrics(settings)
     return Reader(opened_store(settings), metrics)
+
+
+class Probability(click.ParamType[float]):
+    """A number between 0 and 1, such as a quantile's."""
+
+    name = "float"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < 1:
+            percent = number / 100 if 1 < number < 100 else 0.95
+            self.fail(
+                f"{value}: expected a number between 0 and 1; "
+                f"the {100 * percent:g}th percentile is {percent:g}",
+                param,
+                ctx,
+            )
+        return number
 
 
 class Moment(click.ParamType[float]):

@@ -26,8 +26,8 @@ from aggregator.rounds.waiting_devices import Waiting
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.metrics.kinds import KINDS
+from producers.delivery.errors import DeliveryError
 from producers.device.rounds import Round
-from producers.kafka.kafka_errors import DeliveryError
 from producers.populations.csv_files import NoColumnError
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Arrivals, Population

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,12 +17,17 @@ from aggregator.cli.commands.options import (
     slice_options,
 )
 from aggregator.cli.format import table
+from aggregator.cli.output import Output, output_options
 from aggregator.cli.slice_tables import scope_lines
 from aggregator.config.settings import Settings
+from aggregator.reading.frames.columns import BY
+from aggregator.reading.frames.estimates import conditions as conditions_of
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
 from aggregator.reading.reader import Reader
 from aggregator.reading.slices.answers import values
-from aggregator.reading.windows import SliceSums
+from aggregator.reading.windows import SliceSums, Window
 from estimators.metrics.attributes import NONE
 
 
@@ -31,14 +37,14 @@ from estimators.metrics.attributes import NONE
 @click.option("--to", "end", type=Moment(), help="End of the window.")
 @click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
 @slice_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
 def slices(
     settings: Settings,
     metric: str,
     by: tuple[str, ...],
     where: tuple[str, ...],
-    as_json: bool,
+    output: Output,
     **parameters: Any,
 ) -> None:
     """Show which slices of a metric have reports, and how many.
@@ -63,16 +69,28 @@ def slices(
         )
     counts = [int(window.metric.counts(row).sum()) for row in content.statistics]
     found = [(grouping.slice(group), counts[group]) for group in grouping.order(counts)]
-    if as_json:
+    if output.is_table:
+        return output.write(_frame(window, grouping, found))
+    if output.as_json:
         rows = [{"slice": _plain(one), "reports": reports} for one, reports in found]
         about = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
-        click.echo(json.dumps({**about, "coverage": window.coverage, "slices": rows}))
-        return
+        return click.echo(json.dumps({**about, "coverage": window.coverage, "slices": rows}))
     cells = [
         (*(NONE if value is None else value for value in one.values()), reports)
         for one, reports in found
     ]
-    click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))
+    return click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))
+
+
+def _frame(window: Window, grouping: Grouping, found: Sequence[tuple[Slice, int]]) -> Frame:
+    """Return the slices as a table, a row each."""
+    by, fixed = [f"{BY}{name}" for name in grouping.by], conditions_of(window)
+    names = ("metric", "window_start", "window_end", *by, *fixed, "reports", "coverage")
+    scope = (window.metric.name, window.start_ms, window.end_ms)
+    rows = (
+        (*scope, *one.values(), *fixed.values(), reports, window.coverage) for one, reports in found
+    )
+    return Frame.of(names, rows)
 
 
 def _plain(one: Any) -> Any:

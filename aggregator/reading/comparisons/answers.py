@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.comparisons.arms import ArmAnswer, Compared, CompareQuery
+from aggregator.reading.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.serialization import Moment, Numbers, Status, plain
 from aggregator.reading.slices.answers import Value, values
 from aggregator.timestamps import iso
-from estimators.distribution import names_of
 
 P_VALUES = {
     "fixed": "for a look at the end",
@@ -86,13 +85,10 @@ class ComparisonsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 def comparison_answer(found: Compared) -> ComparisonAnswer:
     """Return a comparison as plain values."""
     query, metric = found.query, found.a.window.metric
-    labels, _ = metric.domain.select(query.a.categories)
-    names = {metric.domain.names: list(labels)} if metric.domain.names else {}
-    if query.below:
-        names = {"shares": list(names_of(query.below))}
+    names = {"shares" if query.below else metric.domain.names: found.labels}
     return ComparisonAnswer(
         metric=metric.name,
-        unit=unit_of(found),
+        unit=found.unit,
         of=query.of,
         status=found.status,  # type: ignore[arg-type]
         value=plain(found.value),
@@ -107,21 +103,15 @@ def comparison_answer(found: Compared) -> ComparisonAnswer:
         decided=found.decided,
         split=query.split,
         target=query.a.target,
-        policy=found.a.window.policy if query.a.weights is None else query.a.weights,
+        policy=found.policy,
         simultaneous=found.simultaneous,
         a=_arm(found.a, query),
         b=_arm(found.b, query),
         rest=query.rest,
         warning="" if found.comparison is None else found.comparison.warning,
         chosen_among=found.chosen_among if found.chosen_among > 1 else UNSET,
-        **names,
+        **(names if found.labels or metric.domain.names else {}),
     )
-
-
-def unit_of(found: Compared) -> str:
-    """Return the unit of a difference; a ratio has none, nor has a share."""
-    has_one = found.query.of == "difference" and not found.query.below
-    return found.a.window.metric.unit if has_one else ""
 
 
 def as_dicts(found: list[Compared]) -> dict[str, Any]:

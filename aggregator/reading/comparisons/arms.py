@@ -3,191 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
-from aggregator.config.comparison_definitions import REST
+from aggregator.reading.comparisons.compared import ArmAnswer, Compared, CompareQuery
 from aggregator.reading.coverage import chosen_among, covers, distinct_policies
 from aggregator.reading.grouping import Slice
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Query
 from aggregator.reading.windows import SliceSums, Window
-from estimators import Comparison, Estimate, LocalMetric, Metric, compare
+from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD
 from estimators.comparison.distributions import limits_of, numbers_of
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Counts
 
-OWN = ("of", "split", "other", "independent", "below", "each")
-"""Fields of a :class:`CompareQuery` besides its arms."""
 Read = Callable[[str, Query], Window]
 """Reads a window of a metric."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareQuery:
-    """What is compared with what, and how.
-
-    Parameters
-    ----------
-    a : Query
-        Window and slice of the first arm; with `by`, each slice is compared with the rest.
-    b : Query
-        Window and slice of the second arm; its stretch of event time is that of `a` unless it names
-        one.
-    rest : bool
-        The second arm is the rest of the first one's window.
-    other : str, optional
-        The metric of the second arm; by default the same.
-    of : str
-        ``"difference"`` or ``"ratio"``.
-    split : float, optional
-        The planned ratio of reports, a to b, for bounds that hold at all times.
-    independent : bool, optional
-        See :func:`estimators.compare`.
-    below : sequence of float
-        Of a distribution: compare the shares below these edges instead of quantiles.
-    each : bool
-        The arms have bounds, too. All three intervals share beta, so that they hold together.
-    """
-
-    a: Query
-    b: Query
-    rest: bool = False
-    other: str | None = None
-    of: str = "difference"
-    split: float | None = None
-    independent: bool | None = None
-    below: Sequence[float] = ()
-    each: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse a statement about two metrics where there is one; raise ValueError."""
-        if self.other is None and self.independent is not None:
-            raise ValueError(f"independent = {self.independent}: expected another metric beside it")
-
-    @property
-    def intervals(self) -> int:
-        """Over how many intervals of one comparison beta is shared."""
-        return 3 if self.each else 1
-
-    @classmethod
-    def of_options(
-        cls,
-        where: Mapping[str, str | None] | tuple[tuple[str, str | None], ...],
-        against: Mapping[str, str | None] | tuple[tuple[str, str | None], ...] | str,
-        **options: Any,
-    ) -> CompareQuery:
-        """Return a query from its parts.
-
-        Parameters
-        ----------
-        where : mapping or pairs
-            The slice of the first arm.
-        against : mapping, pairs or "rest"
-            That of the second one. With another window or metric, "rest" stands for the same slice.
-        **options
-            As in :meth:`aggregator.reading.reader.Reader.compare`.
-
-        Raises
-        ------
-        ValueError
-            If there is no such slice, or the arms are the same.
-        """
-        own = {key: options.pop(key) for key in OWN if key in options}
-        window = {key: options.pop(f"against_{key}", None) for key in ("start", "end", "window")}
-        if isinstance(against, str) and against != REST:
-            raise ValueError(f"against = {against!r}: expected 'rest', or values of attributes")
-        is_elsewhere = own.get("other") is not None or {*window.values()} != {None}
-        is_rest = isinstance(against, str) and not is_elsewhere
-        b = Query(where=where if isinstance(against, str) else against, **window)
-        return cls(a=Query(where=where, **options), b=b, rest=is_rest, **own)
-
-
-@dataclasses.dataclass(frozen=True)
-class ArmAnswer:
-    """One arm: its metric, slice and window, and its estimate.
-
-    Its bounds are meant to be seen only if the query says `each`.
-    """
-
-    metric: str
-    where: Slice
-    window: Window
-    estimate: Estimate
-
-
-@dataclasses.dataclass(frozen=True)
-class Compared:
-    """Two arms and their comparison.
-
-    Attributes
-    ----------
-    a, b : ArmAnswer
-    query : CompareQuery
-    status : str
-        ``not_ready``, ``too_few_reports``, ``provisional``, ``final`` or ``expired``.
-    bound : str
-        ``"fixed"`` or ``"anytime"``.
-    comparison : Comparison or None
-        None where an arm has too few reports, or some of it has expired.
-    covers : str
-        What the bounds cover.
-    simultaneous : int
-        Over how many comparisons the bounds hold together.
-    chosen_among : int
-        So many answers share beta, because this one may have been chosen after looking at them.
-    """
-
-    a: ArmAnswer
-    b: ArmAnswer
-    query: CompareQuery
-    status: str
-    bound: str
-    comparison: Comparison | None
-    covers: str
-    simultaneous: int
-    chosen_among: int
-
-    @property
-    def value(self) -> float | Floats:
-        """The difference or ratio; NaN if it is not known."""
-        return math.nan if self.comparison is None else self.comparison.value
-
-    @property
-    def lower(self) -> float | Floats:
-        """Its lower bound; NaN if it is not known."""
-        return math.nan if self.comparison is None else self.comparison.lower
-
-    @property
-    def upper(self) -> float | Floats:
-        """Its upper bound; NaN if it is not known."""
-        return math.nan if self.comparison is None else self.comparison.upper
-
-    @property
-    def p_value(self) -> float | Floats:
-        """Of the hypothesis that both arms are equal; NaN if it is not known.
-
-        Multiplied by the number of intervals that hold together, as the bounds are.
-        """
-        if self.comparison is None:
-            return math.nan
-        shared = self.simultaneous * self.chosen_among * self.query.a.windows
-        shared *= self.query.intervals
-        found = self.comparison.p_value * shared
-        return min(found, 1.0) if isinstance(found, float) else found.clip(max=1.0)
-
-    @property
-    def law(self) -> str:
-        """``"joint"`` or ``"union"``; empty if nothing is known."""
-        return "" if self.comparison is None else self.comparison.law
-
-    @property
-    def decided(self) -> bool:
-        """Whether the arms are proved to be different, in one of their numbers at least."""
-        found = self.p_value
-        least = found if isinstance(found, float) else float(found.min(initial=math.inf))
-        return least <= self.query.a.beta
 
 
 @dataclasses.dataclass(frozen=True)

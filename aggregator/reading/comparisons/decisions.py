@@ -6,8 +6,8 @@ import numpy as np
 from msgspec import UNSET
 
 from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.reading.comparisons.answers import ComparedArm, unit_of
-from aggregator.reading.comparisons.arms import ArmAnswer, Compared
+from aggregator.reading.comparisons.answers import ComparedArm
+from aggregator.reading.comparisons.compared import ArmAnswer, Compared
 from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.reading.serialization import Number, plain
 from aggregator.reading.slices.answers import values
@@ -38,7 +38,7 @@ def decided(
     return ComparisonDecided(
         comparison=definition.name,
         metric=metric.name,
-        unit=unit_of(found),
+        unit=found.unit,
         of=definition.of,
         category=labels[place] if labels else UNSET,
         at=at,

@@ -14,7 +14,8 @@ from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.live_metrics import watches
 from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonAnswer, comparison_answer
-from aggregator.reading.comparisons.arms import Arms, Compared
+from aggregator.reading.comparisons.arms import Arms
+from aggregator.reading.comparisons.compared import Compared
 from aggregator.reading.comparisons.run import ComparisonRun, Source
 from aggregator.reading.comparisons.stored import ComparisonDecided, Look
 from aggregator.reading.serialization import Moment
@@ -49,6 +50,11 @@ class Living(Compared):
     definition: ComparisonDefinition
     run: ComparisonRun
     reason: str
+
+    @property
+    def name(self) -> str | None:
+        """Its name in the definitions."""
+        return self.definition.name
 
     @property
     def decided(self) -> bool:

@@ -15,13 +15,8 @@ import structlog
 from msgspec import UNSET
 
 from aggregator.config.comparison_definitions import ComparisonDefinition, step_ms
-from aggregator.reading.comparisons.arms import (
-    Arms,
-    Compared,
-    CompareQuery,
-    compared,
-    read_arms,
-)
+from aggregator.reading.comparisons.arms import Arms, compared, read_arms
+from aggregator.reading.comparisons.compared import Compared, CompareQuery
 from aggregator.reading.comparisons.decisions import decided
 from aggregator.reading.comparisons.stored import (
     ComparisonDecided,

@@ -14,16 +14,24 @@ from collections.abc import Callable
 
 import msgspec
 
+from aggregator.reading.frames.columns import WINDOW
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 from estimators import Discovery, LocalMetric
+from estimators.rounding import certainty
 
 FOUND_NEARLY_ALWAYS = 10.0
 """Standard errors of a frequency from which more than 90% of strings are found."""
+COLUMNS = (
+    *WINDOW,
+    *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
-class Discovered:
+class Discovered(Pictured):
     """The strings that were found in a window, and what the guarantee covers.
 
     Attributes
@@ -46,6 +54,28 @@ class Discovered:
     beta: float
     covers: str
 
+    def to_frame(self) -> Frame:
+        """Return them as a table: a row for each string, the most frequent first."""
+        stated = (self.found.reports, self.status, self.beta, self.covers)
+        metric, window = self.window.metric, (self.window.start_ms, self.window.end_ms)
+        rows = (
+            (metric.name, metric.kind, "", *window, one.string, one.value, one.lower, one.upper)
+            for one in self.found
+        )
+        return Frame.of(COLUMNS, ((*row, *stated) for row in rows))
+
+    @property
+    def picture(self) -> Picture:
+        """Their intervals."""
+        name, found = self.window.metric.name, self.found
+        facts = (
+            f"{self.status.replace('_', ' ')}; {found.reports:,} reports",
+            f"with {certainty(self.beta)} all strings are real and all bounds hold; "
+            f"covers {self.covers}",
+        )
+        rows = (Interval(row.string, row.value, row.lower, row.upper) for row in found)
+        return Intervals(f"{name}: {len(found)} frequent strings", facts, tuple(rows))
+
 
 class StringAnswer(msgspec.Struct, frozen=True):
     """A string that was found, its estimated share of people, and the bounds.
@@ -64,6 +94,7 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     `found_from` is the share of people from which a string is found nearly always (10 standard
     errors); null without reports. For strings of a share f one needs `reports` (found_from / f)^2.
+    Strings whose code words have more than `longest_code` bits are never found, however frequent.
     """
 
     metric: str
@@ -76,6 +107,7 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     whole_strings: int
     candidates: int
     found_from: float | None
+    longest_code: int
     strings: list[StringAnswer]
 
 
@@ -123,6 +155,7 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
         whole_strings=found.tested,
         candidates=found.candidates,
         found_from=from_share if math.isfinite(from_share) else None,
+        longest_code=LocalMetric.require(window.metric).require_discovery().layout.depths[-1],
         strings=[StringAnswer(*row) for row in found],
     )
 

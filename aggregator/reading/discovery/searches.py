@@ -155,8 +155,12 @@ class Searches:
             search.asked_at = self._clock.monotonic()
             if not search.future.done():
                 return search.progress(name, self._before(search))
-            if search.future.exception() is not None:
+            error = search.future.exception()
+            if error is not None:
                 del self._searches[key]  # it is tried again by whoever asks again
+            if isinstance(error, SearchCancelledError):  # just now, after it was looked up
+                search.is_cancelled = True
+                return search.progress(name)
         return search.future.result()
 
     def cancel(

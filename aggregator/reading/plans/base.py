@@ -102,14 +102,15 @@ class Plan(ABC, Generic[M]):
         ValueError
             If a length stands beside a start or an end, or the stretch is empty.
         """
-        if query.window is None:
-            return edges(self.metric, query.start, query.end)
-        if query.start is not None or query.end is not None:
+        start, end, length = query.stretch
+        if length is None:
+            return edges(self.metric, start, end)
+        if start is not None or end is not None:
             raise ValueError(
-                f"window = {query.window!r} and a start or an end: expected only one of the two"
+                f"window = {length!r} and a start or an end: expected only one of the two"
             )
         newest = self.store.panes.latest(self.key, [*watermarks]) if watermarks else None
-        return last_edges(self.metric, query.window, newest)
+        return last_edges(self.metric, length, newest)
 
     def window(
         self,

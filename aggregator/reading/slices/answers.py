@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.coverage import covers
 from aggregator.reading.discovery.answers import PaneDiscovery
 from aggregator.reading.grouping import Slice
 from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
@@ -109,8 +108,6 @@ def slices_answer(found: Slices) -> SlicesAnswer:
     window, query = found.window, found.query
     metric, names = window.metric, window.metric.domain.names
     labels, _ = metric.domain.select(query.categories)
-    known = [one.estimate for one in found.slices if one.estimate is not None]
-    together = f", for {found.simultaneous} slices together" if found.simultaneous > 1 else ""
     return SlicesAnswer(
         metric=metric.name,
         unit=metric.unit,
@@ -123,10 +120,10 @@ def slices_answer(found: Slices) -> SlicesAnswer:
         updated=iso(None if window.arrived_ms == NEVER else window.arrived_ms),
         coverage=found.coverage,
         beta=query.beta,
-        bound=window.bound if query.bound == "auto" else query.bound,
-        covers=covers(window, known[0], query) + together if known else "",
+        bound=found.bound,
+        covers=found.covers,
         target=query.target,
-        policy=window.policy if query.weights is None else query.weights,
+        policy=found.policy,
         simultaneous=found.simultaneous,
         slices=[_slice(one) for one in found.slices],
         left_out=found.left_out,

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from aggregator.errors import PaneExpired, StateUnreadable
+from aggregator.reading.coverage import covers
+from aggregator.reading.frames.columns import BY, NUMBER, STATEMENT, WINDOW
+from aggregator.reading.frames.estimates import about, by_columns, number_rows
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
@@ -16,9 +24,11 @@ from aggregator.state.definition_history import Definitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, kept_ms, metric_key
 from aggregator.state.slice_tables import decode_rows
 from aggregator.storage.redis_keys import tag
+from aggregator.timestamps import iso
 from estimators import Estimate, Metric
 from estimators.estimate import Counts
-from estimators.metrics.attributes import Slicing
+from estimators.metrics.attributes import NONE, Slicing
+from estimators.rounding import certainty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +41,7 @@ class SliceEstimate:
 
 
 @dataclasses.dataclass(frozen=True)
-class Slices:
+class Slices(Pictured):
     """A metric by attributes of devices, over one window.
 
     Attributes
@@ -60,6 +70,64 @@ class Slices:
         left_out = self.left_out + len(self.slices) - len(kept)
         return dataclasses.replace(self, slices=kept, left_out=left_out)
 
+    def to_frame(self) -> Frame:
+        """Return them as a table: a row for each number of each slice."""
+        window, query = self.window, self.query
+        labels, _ = window.metric.domain.select(query.categories)
+        names = [f"{BY}{name}" for name in query.by]
+        fixed = by_columns(query.conditions)
+        rows = []
+        for one in self.slices:
+            numbers: Iterable[tuple[Any, ...]] = (
+                (label, None, None, None, None, one.reports, "too_few_reports")
+                for label in (labels if window.metric.domain.names else [None])
+            )
+            if one.estimate is not None:
+                numbers = number_rows(window, one.estimate)
+            places = (*about(window), *(one.slice[name] for name in query.by), *fixed.values())
+            stated = (query.beta, self.bound, query.target, self.covers, self.policy)
+            rows += [(*places, *number, *stated, self.coverage) for number in numbers]
+        return Frame.of((*WINDOW, *names, *fixed, *NUMBER, *STATEMENT, "coverage"), rows)
+
+    @property
+    def picture(self) -> Picture:
+        """Their intervals, below each other."""
+        metric, by = self.window.metric, [f"{BY}{name}" for name in self.query.by]
+        frame = self.to_frame()
+        labels = [
+            " · ".join(NONE if word is None else word for word in words if word != "")
+            for words in zip(*(frame[name] for name in by), _blank(frame["label"]), strict=True)
+        ]
+        columns = ([math.nan if x is None else x for x in frame[n]] for n in NUMBER[1:4])
+        rows = tuple(Interval(*row) for row in zip(labels, *columns, strict=True))
+        begin, end = iso(self.window.start_ms) or "the first report", iso(self.window.end_ms)
+        facts = (
+            f"{self.status.replace('_', ' ')}; from {begin} to {end or 'now'}",
+            f"{certainty(self.query.beta)} {self.bound} bounds, {self.query.target}; "
+            f"covers {self.covers}",
+        )
+        title = f"{metric.name}: {metric.description or metric.kind}"
+        return Intervals(title, facts, rows, metric.unit)
+
+    @property
+    def bound(self) -> str:
+        """The bound that holds."""
+        return self.window.bound if self.query.bound == "auto" else self.query.bound
+
+    @property
+    def policy(self) -> str:
+        """The weights."""
+        return self.window.policy if self.query.weights is None else self.query.weights
+
+    @property
+    def covers(self) -> str:
+        """What the bounds cover together; empty if there are none."""
+        known = [one.estimate for one in self.slices if one.estimate is not None]
+        if not known:
+            return ""
+        together = f", for {self.simultaneous} slices together" if self.simultaneous > 1 else ""
+        return covers(self.window, known[0], self.query) + together
+
     @property
     def status(self) -> str:
         """The status of the window."""
@@ -70,6 +138,10 @@ class Slices:
         """The share of the window's reports that is in tables of slices; None: not known."""
         assert isinstance(self.window.content, SliceSums)  # noqa: S101
         return self.window.content.coverage
+
+
+def _blank(labels: Iterable[str | None]) -> Iterator[str]:
+    return ("" if label is None else label for label in labels)
 
 
 class SliceTables:

@@ -40,15 +40,23 @@ async function problemOf(response) {
   return new Problem(response.status, detail, body.remedy ?? "", retryAfter);
 }
 
-/** GET `path` with the parameters that are not null; a list repeats its parameter. */
-export async function get(path, parameters = {}, options = {}) {
+/** `path` with the parameters that are not null; a list repeats its parameter. */
+function withQuery(path, parameters) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     for (const one of [value].flat()) if (one !== null && one !== undefined) query.append(name, one);
   }
   const text = query.toString();
-  return (await request(text ? `${path}?${text}` : path, options)).json();
+  return text ? `${path}?${text}` : path;
 }
+
+/** GET `path` with parameters: the answer in JSON. */
+export async function get(path, parameters = {}, options = {}) {
+  return (await request(withQuery(path, parameters), options)).json();
+}
+
+/** The same, as a file. */
+export async function getFile(path, parameters) { return (await request(withQuery(path, parameters))).blob(); }
 
 export const metricPath = (name) => `/v1/metrics/${encodeURIComponent(name)}`;
 

@@ -115,7 +115,8 @@ class ComparisonCard {
     const isDecided = Boolean(decided) || (p !== null && p <= answer.beta);
     this.#chip(isKnown, isDecided);
     const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
-    setText(this.about, `${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
+    const quantile = answer.quantiles && index !== null ? `quantile ${labels[index]} of ` : "";
+    setText(this.about, `${quantile}${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
     this.#choose(labels, index);
     this.headline.hidden = !isKnown;
     const digits = this.scale.digits(lower, upper);

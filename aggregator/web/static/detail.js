@@ -5,6 +5,7 @@ import {ComparisonPanel} from "./comparisons.js";
 import {Discoveries} from "./discoveries.js";
 import {Distribution} from "./distribution.js";
 import {h, setText} from "./dom.js";
+import {Downloads} from "./download.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
@@ -64,7 +65,7 @@ export class Detail {
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.distribution?.element, this.heatMap?.element, this.discoveries?.element,
           this.slices?.element,
-          this.tables),
+          this.tables, new Downloads(this.metric).element),
         h("div", {class: "aside"},
           h("section", {class: "panel"}, h("h3", {}, "Privacy levels"), this.mix.element, this.levels.element, this.saturation, this.policy.element, this.policyMeaning),
           h("section", {class: "panel"}, h("h3", {}, "Reports"), this.outcomes.element),

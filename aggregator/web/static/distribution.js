@@ -106,5 +106,6 @@ export class Distribution {
 function aboutOf(answer) {
   const times = answer.covers === "this window" ? "" : ` and ${answer.covers}`;
   const wrong = answer.distribution.crossed ? " The limits cross somewhere: this band is wrong." : "";
-  return `${windowText(answer)} · the band holds for all values at once${times} with ${certainty(answer.beta)}; whiskers: the quantiles. Values beyond the ends count in the first and in the last bin.${wrong}`;
+  const unit = answer.unit ? `values in ${answer.unit} · ` : "";
+  return `${unit}${windowText(answer)} · the band holds for all values at once${times} with ${certainty(answer.beta)}; whiskers: the quantiles. Values beyond the ends count in the first and in the last bin.${wrong}`;
 }

@@ -209,6 +209,12 @@ export class Metric {
     return {...windowQuery(this.place), category: this.#categories(), top: this.#categories() ? null : this.top};
   }
 
+  /** Where the table of the history ("series"), or of the window ("estimate"), is: path and parameters. */
+  tableOf(what) {
+    const step = what === "series" && this.step ? `${this.step}s` : null;
+    return [`${metricPath(this.name)}/${what}`, {...this.#query(), step, format: "csv"}];
+  }
+
   async #readAnswer() {
     this.#put(await get(`${metricPath(this.name)}/estimate`, this.#query(), {signal: this.controller.signal}));
   }

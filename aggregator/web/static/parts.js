@@ -118,7 +118,8 @@ export class EmptyState {
     this.meter.hidden = !few;
     if (open) {
       setText(this.text, "You can ask for any string.");
-      setText(this.hint, "List strings to show as “watch” in the definition, or ask on the metric's page.");
+      const find = definition.domain?.discover ? "Find the frequent ones on the metric's page, or ask there for one." : "Ask on the metric's page.";
+      setText(this.hint, `${find} Strings that the definition has on “watch” are always shown.`);
     } else if (few) {
       const more = Math.max(1, definition.minimum_reports - answer.reports);
       setText(this.text, `${whole(more)} more ${more === 1 ? "report" : "reports"} until an estimate is shown`);

@@ -262,7 +262,7 @@ async function start() {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
     const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
     if (!supported.size) {
-      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor, hadamard_response, dyadic_hadamard and prefix_tree."));
+      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor, hadamard_response, dyadic_hadamard, projective_sketch and prefix_tree."));
       return;
     }
     const question = new Question(definitions, supported);

@@ -61,28 +61,38 @@ class RepeatedLaw(Law):
         1 + |E Y|.
         """
         z = tilt[:, None] * self.coefficient
-        share = (1 + theta[:, None]) / 2
+        each, tilted, spread, apart, growth, bottom = self.tilted_users(theta[:, None], z)
+        by_theta, mean = growth / (2 * bottom), tilted + self.offsets
+        value = each @ self.counts
+        if self.free:
+            value = value + self._freedom(theta, by_theta)
+        return Cumulant(
+            value=value,
+            by_tilt=(self.coefficient * tilted) @ self.counts,
+            by_theta=by_theta @ self.counts,
+            curvature=(self.coefficient**2 * spread) @ self.counts,
+            cross=(self.coefficient * apart * (1 + growth) / (2 * bottom**2)) @ self.counts,
+            third=(self.coefficient**3 * spread * (1 + np.abs(mean))) @ self.counts,
+        )
+
+    def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
+        """Return ln E exp(z (Y - o)) of users of mean theta, and its first two derivatives in z.
+
+        Also by how much a sign's tilted mean is larger of users who hold +1, the growth, and
+        1 + w growth.
+        """
+        share = (1 + theta) / 2
         terms, other, tanh, growth = self._growth(z)
         own_mean = self.offsets + self.contrast
         own = (tanh + own_mean) / (1 + own_mean * tanh)
         apart = own - other
         bottom = 1 + share * growth
         holders = share * (1 + growth) / bottom
-        by_theta = growth / (2 * bottom)
         tilted = other + holders * apart
         spread = (1 - other**2 + holders * (other - own) * (other + own)) / self.repeats
         spread = spread + holders * (1 - holders) * apart**2
-        value = (terms + np.log1p(share * growth)) @ self.counts
-        if self.free:
-            value = value + self._freedom(theta, by_theta)
-        return Cumulant(
-            value=value,
-            by_tilt=(self.coefficient * (tilted - self.offsets)) @ self.counts,
-            by_theta=by_theta @ self.counts,
-            curvature=(self.coefficient**2 * spread) @ self.counts,
-            cross=(self.coefficient * apart * (1 + growth) / (2 * bottom**2)) @ self.counts,
-            third=(self.coefficient**3 * spread * (1 + np.abs(tilted))) @ self.counts,
-        )
+        value = terms + np.log1p(share * growth)
+        return value, tilted - self.offsets, spread, apart, growth, bottom
 
     def _growth(self, z: Floats) -> tuple[Floats, ...]:
         """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.

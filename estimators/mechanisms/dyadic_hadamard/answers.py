@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +35,9 @@ LEAST_REPORTS = 100
 CENTRES = 17
 COMPARED = 3
 """The Haar sums of depths below this are compared between levels: 7 of them."""
+
+Limits = Callable[[float], tuple[int, int]]
+"""From q to two edges between which its quantile is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,14 +103,14 @@ def read_distribution(
     sums, pooled = _pooled(tree, table, weights)
     clipped = clipped_masses(pooled, bins)
     scores = _scores(tree, counts, weights, pooled, question)
-    band, one = _band(scores, clipped, question, asked.size == 1)
+    band, limits = _band(scores, clipped, question, asked.size == 1)
     within = Band(band.lower[inner], band.upper[inner], band.crossed)
     shown = _within(cumulated(clipped[-1])[inner], within)
     noise = _noise(tree.levels, counts, weights, clipped)
     shrunk = clipped_masses(smoothed(pooled, noise), bins)
     smooth = _within(cumulated(shrunk[-1])[inner], within)
     quantiles = np.array(
-        [_quantile(q, shown, within, one) for q in asked.tolist()], dtype=np.float64
+        [_quantile(q, shown, limits(q)) for q in asked.tolist()], dtype=np.float64
     ).reshape(-1, 4)
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
     apart = heterogeneity(tree.levels, counts, sums, clipped)
@@ -195,17 +200,24 @@ def _pooled(tree: TreeConstants, table: Counts, weights: Floats) -> tuple[dict[i
     return sums, pooled
 
 
-def _band(
-    scores: Scores, clipped: Tree, question: Question, is_one: bool
-) -> tuple[Band, OneNumber | None]:
-    """Return the band of a question, and the bounds of a quantile that is asked for alone."""
+def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tuple[Band, Limits]:
+    """Return the band of a question, and the limits of its quantiles.
+
+    A single edge is tested for one quantile at all times. So a quantile that may move from edge to
+    edge has the limits that hold at all edges at once.
+    """
     if question.bound == "normal":
-        return normal_band(scores, clipped, question.log_p(scores.bins - 1)), None
-    if not question.simultaneous:
-        one = OneNumber(scores, question, question.beta)
-        return one.pointwise(), one
-    band = simultaneous_band(scores, question, question.beta)[0]
-    return band, OneNumber(scores, question, question.beta) if is_one else None
+        band = normal_band(scores, clipped, question.log_p(scores.bins - 1))
+        return band, functools.partial(quantile_edges, band)
+    at_once, alone = question.simultaneous, is_one or not question.simultaneous
+    if question.may_move or not alone:
+        together = simultaneous_band(scores, question, question.beta)[0]
+        band = together if at_once else OneNumber(scores, question, question.beta).pointwise()
+        return band, functools.partial(quantile_edges, together)
+    one = OneNumber(scores, question, question.beta)
+    if at_once:
+        return simultaneous_band(scores, question, question.beta)[0], one.quantile
+    return one.pointwise(), one.quantile
 
 
 def _within(values: Floats, band: Band) -> Floats:
@@ -214,9 +226,9 @@ def _within(values: Floats, band: Band) -> Floats:
     return np.maximum.accumulate(found)
 
 
-def _quantile(q: float, shown: Floats, band: Band, one: OneNumber | None) -> list[float]:
+def _quantile(q: float, shown: Floats, limits: tuple[int, int]) -> list[float]:
     """Return q, the quantile of what is shown, and its limits, in bins."""
-    lower, upper = quantile_edges(band, q) if one is None else one.quantile(q)
+    lower, upper = limits
     edge = int(np.searchsorted(shown, q, side="left"))
     edge = min(max(edge, 1), shown.size - 1)
     step = shown[edge] - shown[edge - 1]

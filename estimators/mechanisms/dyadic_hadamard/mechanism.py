@@ -186,7 +186,8 @@ class DyadicHadamard(Mechanism):
         if (np.where(counted, table, 0).sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all depths"
         largest = np.where(owner, np.take_along_axis(table, owner, axis=1), 0)
-        if (np.abs(table[:, 1:]) > largest[:, 1:]).any():
+        sums, most = table[:, 1:], largest[:, 1:]
+        if ((sums > most) | (sums < -most)).any():
             return "a sum that is larger than its number of reports"
         return None
 

@@ -46,6 +46,14 @@ class ReportedSymbols(Mechanism):
         """Add reports to a table with columns (reports, reports of symbol 0, 1, ...)."""
         count_symbols(table, level, reports)
 
+    def find_error(self, table: Counts) -> str | None:
+        """Return what is wrong with numbers of symbols that no reports can have."""
+        if table.min() < 0:
+            return "a negative number of reports"
+        if (table[:, 1:].sum(axis=1) != table[:, 0]).any():
+            return "another number of reports than over all symbols"
+        return super().find_error(table)
+
 
 def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int) -> None:
     """Reject a report that is none of the symbols 0 to `symbols` - 1.

@@ -245,6 +245,15 @@ class InspectorModel(ConsumerModel):
         super().__init__(cluster, process)
         self._ledger = ledger
 
+    @property
+    def current(self) -> InspectorModel:
+        """Itself: the model of a client does not fail for ever."""
+        return self
+
+    def renew(self) -> None:
+        """Forget what was asked for last."""
+        self.fetches.clear()
+
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 0.0, cached: bool = False
     ) -> tuple[int, int]:

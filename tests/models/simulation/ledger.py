@@ -292,7 +292,8 @@ def contents(state: Partition) -> dict[bytes, Any]:
 def _chunk(rows: list[list[int]]) -> bytes:
     """Return the first chunk of slices as docs/data-model.md describes it."""
     used = {code: row for code, row in enumerate(rows) if any(row)}
-    bits = max((max(n, -n - 1).bit_length() + 1 for row in used.values() for n in row), default=1)
+    numbers = [n for row in used.values() for n in row] or [0]
+    bits = max(max(numbers), -min(numbers) - 1).bit_length() + 1
     width, letter = next(
         (w, x) for w, x in ((1, "b"), (2, "h"), (4, "i"), (8, "q")) if bits <= 8 * w
     )

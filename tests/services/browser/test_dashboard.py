@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import re
 from collections.abc import Callable
@@ -513,6 +514,28 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
         "months": ["Dec", "Jan\n2014", "Feb"],
         "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],
     }
+
+
+def test_what_a_page_shows_is_saved_as_a_table(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(f"{filled.url}/#metric=carrier")
+    expect(page.locator(".detail .figure")).to_be_visible()
+    files = {}
+    for what in ("window", "history"):
+        with page.expect_download() as download:
+            page.get_by_role("button", name=f"Download the {what} (CSV)").click()
+        files[what] = download.value
+    assert [one.suggested_filename for one in files.values()] == [
+        "carrier-estimate.csv",
+        "carrier-series.csv",
+    ]
+    tables = {
+        what: [*csv.DictReader(file.path().read_text().splitlines())]
+        for what, file in files.items()
+    }
+    for rows in tables.values():
+        assert {row["label"] for row in rows} == {"AA", HOSTILE, "DL", "UA"}
+    assert tables["history"][0]["window_start"] == f"{EARLY}:00Z"
+    expect(page.locator(".downloads .complaint")).to_be_empty()
 
 
 def test_any_string_may_be_asked_of_an_open_vocabulary(filled: Site, visitor: Visitor) -> None:

@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Page
 
 from estimators import LocalMetric, define
-from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS, best_geometry
+from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
+from estimators.exact.geometries import best_geometry
 from estimators.metrics.categories import CodedVocabulary
 from tests.services.browser.test_randomizers import RANDOMIZE, device
 from tests.support.paths import ROOT
@@ -25,10 +26,10 @@ SEED = 20261123
 PIECES = [*"abcAZ09 /.-?=&%", "the", "ing", "http://", "é", "e\u0301", "ß", "я", "東", "\U0001f6a2"]
 ENCODE = """
 async ([code, texts]) => {
-  const { encoder, stringKey, utf8 } = await import("/string_code.js");
+  const { encoder, normalUtf8, stringKey } = await import("/string_code.js");
   const hex = (number, digits) => number.toString(16).padStart(digits, "0");
   const encode = encoder(code);
-  return texts.map((text) => [hex(stringKey(utf8(text)), 16), hex(encode(utf8(text)), 32)]);
+  return texts.map(normalUtf8).map((data) => [hex(stringKey(data), 16), hex(encode(data), 32)]);
 }
 """
 
@@ -157,6 +158,11 @@ def test_a_browsers_strings_have_the_law_of_python(device: Page) -> None:
         ),
         ({"code": {"tokens": [], "lengths": {"-1": "08" * 9}}}, "a", "expected a length a symbol"),
         ({"code": {"tokens": [], "lengths": {"-2": "08" * 257}}}, "a", "a symbol in context -2"),
+        (
+            {"code": {"tokens": [], "lengths": {"-1": "08" * 255 + "0909", "5.0": "08" * 257}}},
+            "a",
+            "a symbol in context 5.0",
+        ),
         ({"options": {"last": 31}}, "a", "TypeError: options of page: expected first, last"),
         ({"options": {"rows": 0}}, "a", "TypeError: options of page: expected first, last"),
         ({"options": {"rows": 10**6}}, "a", "TypeError: options of page: expected fewer rows"),

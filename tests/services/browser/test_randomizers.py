@@ -406,6 +406,10 @@ def test_a_browsers_distributions_have_the_law_of_python(device: Page) -> None:
         {"edges": [0, 1, 1], "bins": None},
         {"bins": 1},
         {"bins": 5000},
+        {"bins": 1e15},
+        {"edges": {"length": 1e9}, "bins": None},
+        {"range": [0, 1, 2]},
+        {"scale": "cubic"},
     ],
     ids=str,
 )
@@ -422,3 +426,15 @@ def test_a_distribution_that_cannot_be_reported_is_an_error(
         given,
     )
     assert found.startswith("TypeError: latency: a definition w")
+
+
+def test_a_level_that_would_be_rounded_up_is_refused(device: Page) -> None:
+    """Randomized at 0.0001, a report of the level 0.00005 would say twice as much as it may."""
+    given = definition(binned(range=(1, 1e6), bins=256))
+    given["levels"] = [0.00005, *given["levels"][1:]]
+    found = device.evaluate(
+        """(definition) => { try { dither.randomize(definition, 1, 0.00005); return ""; }
+          catch (error) { return `${error.name}: ${error.message}`; } }""",
+        given,
+    )
+    assert found == "RangeError: epsilon = 0.00005: expected above 0, at most 4 decimal digits"

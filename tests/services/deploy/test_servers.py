@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 
 from deploy.kafka import launcher
 from tests.support.running import servers
+from tests.support.running.shared_kafka import SharedKafka, ask_for_kafka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +42,31 @@ def test_a_store_that_a_test_has_killed_is_there_again_for_the_next(
     redis_server.clear()
     with redis.Redis.from_url(redis_server.url) as client:
         assert client.ping()
+
+
+def test_processes_that_ask_for_kafka_at_once_get_the_same(kafka: servers.Kafka) -> None:
+    started: list[Path] = []
+
+    def start(folder: Path, _: ExitStack) -> servers.Kafka:
+        started.append(folder)
+        return kafka
+
+    with SharedKafka(start) as shared, ThreadPoolExecutor(4) as pool:
+        assert not started, "nobody has asked"
+        found = list(pool.map(ask_for_kafka, [shared.address] * 4))
+    assert {each.bootstrap_servers for each in found} == {kafka.bootstrap_servers}
+    assert len(started) == 1
+    assert not started[0].exists()
+
+
+def test_a_shared_kafka_that_did_not_start_fails_every_test_that_needs_it() -> None:
+    def start(_: Path, __: ExitStack) -> servers.Kafka:
+        raise launcher.KafkaUnavailableError("no space left on device")
+
+    with SharedKafka(start) as shared:
+        for _ in range(2):
+            with pytest.raises(pytest.fail.Exception, match="did not start: no space left"):
+                ask_for_kafka(shared.address)
 
 
 def test_without_java_and_docker_the_broker_is_in_process_unless_the_real_one_is_required(

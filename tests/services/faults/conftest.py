@@ -1,5 +1,5 @@
 """The deployment of the integration tests."""
 
-from tests.support.running.fixtures import deployment, metrics_file
+from tests.support.running.fixtures import deployment, deployment_of, metrics_file
 
-__all__ = ["deployment", "metrics_file"]
+__all__ = ["deployment", "deployment_of", "metrics_file"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -103,11 +104,33 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kafka,
         yield Kafka(cluster.bootstrap_servers, "apache", "for itself"), cluster
 
 
-def restored(cluster: KafkaCluster, topic: str, saved: dict[Path, Path] | None) -> dict[Path, Path]:
-    """Stop the broker, keep or bring back the folders of a topic, start it; return the copies."""
+@pytest.fixture
+def both(
+    own_kafka: tuple[Kafka, KafkaCluster], redis_url: str, tmp_path: Path
+) -> Iterator[dict[int, Deployment]]:
+    """Deployments by the batches that come after a cut: fewer than it takes away, and more."""
+    kafka, _ = own_kafka
+    file = tmp_path / "metrics.toml"
+    file.write_text(METRICS)
+    with ExitStack() as stack:
+        found = {more: Deployment(kafka, redis_url, file, partitions=2) for more in (10, 60)}
+        for deployment in found.values():
+            stack.enter_context(deployment.store)
+        yield found
+
+
+Saved = dict[Path, Path]
+
+
+def restored(
+    cluster: KafkaCluster, deployments: Iterable[Deployment], saved: Saved | None
+) -> Saved:
+    """Stop the broker, keep or bring back the folders of topics, start it; return the copies."""
     cluster.kill(1)
     if saved is None:
-        folders = [found for found in cluster.folder.rglob(f"{topic}-*") if found.is_dir()]
+        topics = [deployment.topic for deployment in deployments]
+        places = [found for topic in topics for found in cluster.folder.rglob(f"{topic}-*")]
+        folders = [found for found in places if found.is_dir()]
         saved = {one: one.parent.parent / f"saved-{one.name}" for one in folders}
         for folder, copy in saved.items():
             shutil.copytree(folder, copy)
@@ -119,73 +142,82 @@ def restored(cluster: KafkaCluster, topic: str, saved: dict[Path, Path] | None) 
     return saved
 
 
-@pytest.mark.parametrize("more", [10, 60], ids=["shorter", "longer"])
-def test_a_log_that_was_truncated_while_nobody_counted_halts_and_can_be_skipped_exactly(
-    own_kafka: tuple[Kafka, KafkaCluster], redis_url: str, tmp_path: Path, more: int
+def reports_of(written: Iterable[tuple[int, bytes]]) -> int:
+    return sum(len(ReportBatch.FromString(payload).levels) for _, payload in written)
+
+
+def test_logs_that_were_truncated_while_nobody_counted_halt_and_can_be_skipped_exactly(
+    own_kafka: tuple[Kafka, KafkaCluster], both: dict[int, Deployment]
 ) -> None:
-    kafka, cluster = own_kafka
-    file = tmp_path / "metrics.toml"
-    file.write_text(METRICS)
-    deployment = Deployment(kafka, redis_url, file, partitions=2)
-    with deployment.store:
+    _, cluster = own_kafka
+    for deployment in both.values():
         deployment.produce(traffic(deployment, 20))
-        saved = restored(cluster, deployment.topic, None)
-        forks = deployment.log_ends()
+    saved = restored(cluster, both.values(), None)
+    forks = {more: deployment.log_ends() for more, deployment in both.items()}
+    for deployment in both.values():
         deployment.produce(traffic(deployment, 20, seed=1))
         with deployment.worker():
             deployment.wait_until_counted()
-        counted, before = deployment.log_ends(), outcomes(deployment)
-        restored(cluster, deployment.topic, saved)
-        assert deployment.log_ends() == forks
+    ends_counted = {more: deployment.log_ends() for more, deployment in both.items()}
+    restored(cluster, both.values(), saved)
+    for more, deployment in both.items():
+        fork, counted, before = forks[more], ends_counted[more], outcomes(deployment)
+        assert deployment.log_ends() == fork
         new = traffic(deployment, more, seed=2)
         deployment.produce(new)
         ends = deployment.log_ends()
         assert all((ends[n] > counted[n]) == (more > 20) for n in ends)
         with deployment.worker():
-            wait_until(lambda: all(reasons(deployment)), "both are halted")
+            halted(deployment)
         assert all(re.search("truncated", reason) for reason in reasons(deployment))
         assert outcomes(deployment) == before
 
         deployment.settings.aggregate.on_gap = "skip"
-        with deployment.worker():
-            wait_until(lambda: positions(deployment) == ends, "the new log is counted to its end")
-        assert gaps(deployment) == {n: counted[n] - forks[n] for n in forks}
-        assert outcomes(deployment) == before + sum(
-            len(ReportBatch.FromString(payload).levels) for _, payload in new
-        )
+        skipped_to(deployment, ends)
+        assert gaps(deployment) == {n: counted[n] - fork[n] for n in fork}
+        assert outcomes(deployment) == before + reports_of(new)
         with deployment.worker():
             deployment.wait_until_counted()
         assert reasons(deployment) == ["", ""]
 
 
-@pytest.mark.parametrize("more", [10, 60], ids=["shorter", "longer"])
-def test_a_log_that_is_truncated_under_a_running_worker_halts(
-    own_kafka: tuple[Kafka, KafkaCluster], redis_url: str, tmp_path: Path, more: int
+def test_logs_that_are_truncated_under_running_workers_halt(
+    own_kafka: tuple[Kafka, KafkaCluster], both: dict[int, Deployment]
 ) -> None:
-    kafka, cluster = own_kafka
-    file = tmp_path / "metrics.toml"
-    file.write_text(METRICS)
-    deployment = Deployment(kafka, redis_url, file, partitions=2)
-    with deployment.store:
+    _, cluster = own_kafka
+    for deployment in both.values():
         deployment.produce(traffic(deployment, 20))
-        saved = restored(cluster, deployment.topic, None)
-        forks = deployment.log_ends()
+    saved = restored(cluster, both.values(), None)
+    forks = {more: deployment.log_ends() for more, deployment in both.items()}
+    for deployment in both.values():
         deployment.produce(traffic(deployment, 20, seed=1))
-        with deployment.worker():
+    with ExitStack() as workers:
+        for deployment in both.values():
+            workers.enter_context(deployment.worker())
             deployment.wait_until_counted()
-            counted, before = deployment.log_ends(), outcomes(deployment)
-            restored(cluster, deployment.topic, saved)
-            new = traffic(deployment, more, seed=2)
-            deployment.produce(new)
-            wait_until(lambda: all(reasons(deployment)), "both are halted")
+        ends_counted = {more: deployment.log_ends() for more, deployment in both.items()}
+        before = {more: outcomes(deployment) for more, deployment in both.items()}
+        restored(cluster, both.values(), saved)
+        new = {more: traffic(deployment, more, seed=2) for more, deployment in both.items()}
+        for more, deployment in both.items():
+            deployment.produce(new[more])
+        for deployment in both.values():
+            halted(deployment)
+    for more, deployment in both.items():
+        fork, counted = forks[more], ends_counted[more]
         assert all(re.search("truncated", reason) for reason in reasons(deployment))
-        assert outcomes(deployment) == before
+        assert outcomes(deployment) == before[more]
 
         deployment.settings.aggregate.on_gap = "skip"
-        ends = deployment.log_ends()
-        with deployment.worker():
-            wait_until(lambda: positions(deployment) == ends, "the new log is counted to its end")
-        assert gaps(deployment) == {n: counted[n] - forks[n] for n in forks}
-        assert outcomes(deployment) == before + sum(
-            len(ReportBatch.FromString(payload).levels) for _, payload in new
-        )
+        skipped_to(deployment, deployment.log_ends())
+        assert gaps(deployment) == {n: counted[n] - fork[n] for n in fork}
+        assert outcomes(deployment) == before[more] + reports_of(new[more])
+
+
+def halted(deployment: Deployment) -> None:
+    wait_until(lambda: all(reasons(deployment)), "both are halted")
+
+
+def skipped_to(deployment: Deployment, ends: dict[int, int]) -> None:
+    with deployment.worker():
+        wait_until(lambda: positions(deployment) == ends, "the new log is counted to its end")

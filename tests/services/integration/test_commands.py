@@ -284,7 +284,6 @@ def test_devices_that_wait_for_a_round_say_so(kafka: Kafka, redis_url: str, tmp_
 QUESTIONS = """
 [metrics.words]
 kind = "frequency"
-mechanism = "count_sketch"
 categories = "open"
 watch = ["sun"]
 levels = [4]

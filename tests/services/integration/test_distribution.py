@@ -75,7 +75,7 @@ def test_a_distribution_goes_all_the_way(deployment: Deployment) -> None:
     shown = deployment.dither("estimate", "latency", "--quantile", "0.95", "--below", "250")
     assert shown.returncode == 0, shown.stderr
     lines = [line.split() for line in shown.stdout.splitlines()]
-    assert ["quantile", "value", "lower", "upper"] in lines
+    assert ["quantile", "value", "(ms)", "lower", "upper"] in lines
     assert "0.95" in [line[0] for line in lines if line]
     below = next(line for line in lines if line[:2] == ["250", "ms"])
     share = (values < 250).mean()

@@ -21,8 +21,10 @@ from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
+from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
+from aggregator.storage.redis_keys import final_key, publisher_key
 from aggregator.timestamps import iso
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute
@@ -326,6 +328,24 @@ def test_events_are_published_once_though_redis_forgot_everything(counted: Deplo
     with publishing(counted):
         wait_for_finals(counted, 26)
     assert set(final_ids(counted).values()) == {1}
+
+
+def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: Deployment) -> None:
+    client, prefix = counted.store.client, publisher_key(counted.topic)
+    finals = final_key(prefix, metric_key("age", counted.metrics["age"].revision))
+    with publishing(counted):
+        wait_for_finals(counted, 24)
+        assert client.delete(finals) == 1
+        count(counted, range(24, 26))
+        wait_for_finals(counted, 26)
+    for panes, key in enumerate((finals, f"{prefix}:events", f"{prefix}:position"), 27):
+        assert client.delete(key) == 1
+        count(counted, range(panes - 1, panes))
+        with publishing(counted):
+            wait_for_finals(counted, panes)
+        assert set(final_ids(counted).values()) == {1}
+        _, published = counted.store.registry.publishing()
+        assert (client.zcard(finals), published["final"]) == (panes, panes)
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -43,6 +43,7 @@ kind = "distribution"
 range = [1, 10_000]
 scale = "log"
 levels = [1, 2, 4]
+by = ["version"]
 
 [metrics.aircraft]
 kind = "frequency"
@@ -52,6 +53,14 @@ preset = "upper"
 levels = [1, 2, 4]
 pane = "1d"
 options = {last = 32}
+
+[metrics.error]
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "text"
+levels = [1, 2, 4]
+pane = "1d"
 
 [metrics.gradient]
 kind = "vector_mean"
@@ -95,10 +104,13 @@ def resolve(arguments: tuple[str, ...]) -> tuple[click.Command, str, list[str]]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the documents name, as the current one."""
     monkeypatch.chdir(tmp_path)
-    for name in ("delays.csv", "flights.csv"):
-        (tmp_path / name).write_text(
-            "dep_delay,time_hour\n3,2026-11-01 10:00\n9,2026-11-01 11:00\n"
-        )
+    for name, column in (
+        ("delays.csv", "dep_delay"),
+        ("flights.csv", "dep_delay"),
+        ("latency.csv", "latency"),
+    ):
+        rows = [f"{3 * hour},2026-11-01 {hour:02}:00" for hour in range(1, 24)]
+        (tmp_path / name).write_text("\n".join([f"{column},time_hour", *rows]))
     (tmp_path / "old_urls.txt").write_text("/\n/about\n/about/us\n/blog/2026\n")
     file = tmp_path / "producers" / "populations" / "flights.toml"
     file.parent.mkdir(parents=True)
@@ -153,7 +165,8 @@ def test_every_printed_make_target_and_module_exists() -> None:
 def documented(kafka: Kafka, redis_url: str, folder: Path) -> Deployment:
     """A deployment with the documents' metrics, of which some reports are counted or refused."""
     metrics = folder / "metrics.toml"
-    metrics.write_text(FLIGHTS.read_text() + MORE_METRICS)
+    flights = FLIGHTS.read_text().replace("[attributes]\n", '[attributes]\nversion = ["1", "2"]\n')
+    metrics.write_text(flights + MORE_METRICS)
     deployment = Deployment(kafka, redis_url, metrics)
     settings = deployment.settings
     (folder / "dither.toml").write_text(

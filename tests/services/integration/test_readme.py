@@ -34,7 +34,7 @@ def readme_deployment(
 
 
 def test_its_metric_its_reporter_and_its_reader_work_together(
-    readme_deployment: Deployment,
+    readme_deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment = readme_deployment
     report, read = blocks("python")
@@ -45,8 +45,8 @@ def test_its_metric_its_reporter_and_its_reader_work_together(
     exec(compile(report, "README.md", "exec"), names)  # noqa: S102
     with deployment.worker():
         deployment.wait_until_counted()
-    read = read.replace("redis://localhost:6379/0", deployment.redis_url)
-    read = read.replace(", metrics)", f', metrics, topic="{deployment.topic}")')
+    monkeypatch.setenv("DITHER_REDIS_URL", deployment.redis_url)
+    monkeypatch.setenv("DITHER_TOPICS_REPORTS", deployment.topic)
     exec(compile(read, "README.md", "exec"), names)  # noqa: S102
     shown = as_json(deployment.dither("estimate", "dep_delay", "--json"))
     assert shown["reports"] == 1

@@ -18,7 +18,7 @@ from aggregator.errors import BrokerRefused, DitherError, SettingsError, StoreUn
 from aggregator.kafka import clients, topic_admin
 from aggregator.storage.connection import connect
 from producers import Reporter
-from producers.kafka.kafka_errors import DeliveryError
+from producers.delivery.errors import DeliveryError
 from tests.services.security.conftest import Places
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 

@@ -18,7 +18,8 @@ from unittest import mock
 import numpy as np
 
 import estimators.mechanisms
-import producers.device.reporter
+import estimators.mechanisms.shared
+import producers.device.base_reporter
 from aggregator.cli.main import main
 from estimators.exact.noise import DiscreteLaplace, discrete_laplace
 from estimators.exact.randomness import SeededBits, SystemBits, Words
@@ -33,7 +34,8 @@ Replace = Callable[[Any, str, Any], None]
 
 def threshold(replace: Replace) -> None:
     """Compare with thresholds that are a third too low, and draw two thirds of the noise."""
-    for module in vars(estimators.mechanisms).values():
+    own, common = vars(estimators.mechanisms), vars(estimators.mechanisms.shared)
+    for module in (*own.values(), *common.values()):
         if original := getattr(module, "bernoulli", None):
 
             def lower(bits: Any, words: Words, *more: Any, of: Any = original) -> Any:
@@ -114,7 +116,7 @@ def byte(replace: Replace) -> None:
         higher = np.minimum(level + 1, len(metric.levels) - 1)
         return encode_randomized(metric, higher, *more, **rest)
 
-    replace(producers.device.reporter, "encode_randomized", wrong)
+    replace(producers.device.base_reporter, "encode_randomized", wrong)
 
 
 FAULTS: dict[str, Callable[[Replace], None]] = {

@@ -38,6 +38,9 @@ DISCOVERED: dict[str, Any] = {
     "options": {"last": 16, "rows": 8},
 }
 
+#: What a projective sketch has besides: a small table.
+SKETCHED: dict[str, Any] = {"options": {"rows": 256, "points": 64}}
+
 #: Every mechanism with every kind that it serves: its name, and the kind after it where it has two.
 CASES = {
     name if len(by_kind) == 1 else f"{name}_{kind}": (name, kind)
@@ -67,6 +70,8 @@ def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> L
     domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
     if mechanism_class(mechanism, kind).discovers:
         domain = domain | DISCOVERED
+    if mechanism == "projective_sketch":
+        domain = domain | SKETCHED
     definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
     metric: LocalMetric = define(**{**definition, **domain, **changes})
     return metric

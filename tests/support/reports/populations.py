@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import LocalMetric, define
+from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.hashing import buckets_and_signs
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
@@ -28,6 +29,7 @@ from estimators.mechanisms import (
     PrefixTree,
     Projection,
     ProjectiveGeometryResponse,
+    ProjectiveSketch,
     RecursiveHadamard,
     Repetition,
     mechanism_class,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Of a count sketch: small enough that collisions are frequent.
 SKETCH = {"rows": 16, "buckets": 8}
+#: Of a projective sketch, likewise.
+POINTS = {"rows": 16, "points": 64}
 #: Of a prefix tree: one depth, and few rows.
 TREE = {"last": 16, "rows": 8}
 
@@ -80,7 +84,8 @@ class Population:
                     domain |= {"discover": True, "preset": "bytes"}
                     options = {**TREE, **options}
                 else:
-                    options = {**SKETCH, **options}
+                    small = SKETCH if self.mechanism == "count_sketch" else POINTS
+                    options = {**small, **options}
         domain |= {"levels": self.levels, "options": options}
         metric: LocalMetric = define(name="m", mechanism=self.mechanism, **domain)
         return metric
@@ -113,6 +118,8 @@ class Population:
             return _sketch(self, held, rng).ravel()
         if isinstance(self.metric.randomizer, PrefixTree):
             return _tree(self, held, rng).ravel()
+        if isinstance(self.metric.randomizer, ProjectiveSketch):
+            return _hashed_rows(self, held, rng).ravel()
         return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -242,18 +249,46 @@ def _tree(population: Population, held: Counts, rng: np.random.Generator) -> Cou
         tree, sketch = layout.trees[level], layout.sketches[level]
         prefixes = layout.tree_points(layout.prefix_hashes(values[:, 1:])[:, 0], level)
         points = layout.row_points(values[:, 0], level)
-        for value, n in enumerate(row.tolist()):
+        for value in np.flatnonzero(row).tolist():
+            n = row[value]
             each = rng.multinomial(n, [2 / 3, *[1 / 3 / layout.rows] * layout.rows])
             for group, size in enumerate(each.tolist()):
                 space = (sketch if group else tree).space
                 own = points[value, group - 1] if group else prefixes[value]
-                inside = space.members
-                odds = inside.size * float(np.exp(LEVELS[level]))
-                hits = rng.binomial(size, odds / (odds + space.points - inside.size))
-                rank = rng.integers(space.points - inside.size, size=size - hits)
-                drawn = np.concatenate([rng.choice(inside, hits), space.outside(rank)])
                 start = tree.points + (group - 1) * space.points if group else 0
-                np.add.at(table[level], 1 + start + (drawn + own) % space.points, 1)
+                drawn = _points(space, int(own), size, LEVELS[level], rng)
+                np.add.at(table[level], 1 + start + drawn, 1)
+    return table
+
+
+def _points(
+    space: DifferenceSet, own: int, size: int, epsilon: float, rng: np.random.Generator
+) -> Counts:
+    """Draw so many points by projective geometry response, for people with one own point."""
+    inside = space.members
+    odds = inside.size * float(np.exp(epsilon))
+    hits = rng.binomial(size, odds / (odds + space.points - inside.size))
+    rank = rng.integers(space.points - inside.size, size=size - hits)
+    drawn = np.concatenate([rng.choice(inside, hits), space.outside(rank)])
+    points: Counts = (drawn + own) % space.points
+    return points
+
+
+def _hashed_rows(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
+    """Draw the table of a projective sketch."""
+    mechanism = population.metric.randomizer
+    assert isinstance(mechanism, ProjectiveSketch)
+    keys = population.metric.domain.to_unit(np.array(population.names))
+    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
+    table[:, 0] = held.sum(axis=1)
+    for level, row in enumerate(held):
+        each = mechanism.hashed_rows[level]
+        points, space = each.points(keys), each.geometry.space
+        for value, n in enumerate(row.tolist()):
+            sizes = rng.multinomial(n, np.full(each.rows, 1 / each.rows))
+            for index, size in enumerate(sizes.tolist()):
+                drawn = _points(space, int(points[value, index]), size, LEVELS[level], rng)
+                np.add.at(table[level], 1 + index * space.points + drawn, 1)
     return table
 
 
@@ -278,8 +313,8 @@ def sketch_chances(population: Population, level: int) -> Floats:
     signs = sign[:, :, None] * hadamard(size)[:, bucket % size].transpose(1, 2, 0)
     shape = (len(bucket), mechanism.rows, blocks, size, 2)
     own = np.zeros(shape, dtype=bool)
-    for name, row in np.ndindex(bucket.shape):
-        own[name, row, bucket[name, row] // size] = signs[name, row][:, None] == (1, -1)
+    name, row = np.indices(bucket.shape)
+    own[name, row, bucket // size] = signs[..., None] == (1, -1)
     chances: Floats = np.where(own, e, 1.0) / (e + 2 * blocks - 1) / (mechanism.rows * size)
     return chances.reshape(len(bucket), -1)
 

@@ -22,7 +22,7 @@ from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import CountSketch, mechanism_class
+from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
@@ -179,6 +179,24 @@ def sketched(n: int, f: float) -> float:
     return float((upper - lower)[0] / (min(1.0, f + half) - max(0.0, f - half)))
 
 
+def looked_up(n: int, f: float) -> float:
+    """Return the ratio for one of ten strings of a projective sketch; normal is the noise alone.
+
+    Collisions are as many as there are on average.
+    """
+    sketch = ProjectiveSketch([exact(e) for e in LEVELS], categories=None)
+    counts, p, q = np.full(5, n // 5), sketch.signs.p, sketch.signs.q
+    points = np.array([rows.geometry.points for rows in sketch.hashed_rows])
+    chance = q + (p - q) * (f + (1 - f) / points)
+    support = np.tile(np.rint(counts * chance)[:, None], 10).astype(np.int64)
+    found = sketch.estimate_support(counts, support, Question())
+    scale = found.weights / (p - q) / (1 - 1 / points)
+    spread = float(scale**2 @ (chance * (1 - chance) / counts))
+    half = -float(ndtri(np.exp(Question().log_p(10)))) * float(np.sqrt(spread))
+    width = np.asarray(found.upper - found.lower)[0]
+    return float(width / (min(1.0, f + half) - max(0.0, f - half)))
+
+
 def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     """Return a coordinate's width, the radius and McDiarmid's, over those of the normal law."""
     contrast, counts = np.tanh(LEVELS / 2), np.full(5, n / 5)
@@ -231,6 +249,9 @@ def main() -> None:
     for f in (0.3, 0.0):
         title = f"`count_sketch`, ten strings, frequency {f:g}"
         rows[title] = functools.partial(sketched, f=f)
+    for f in (0.3, 0.0):
+        title = f"`projective_sketch`, ten strings, frequency {f:g}"
+        rows[title] = functools.partial(looked_up, f=f)
     _print("bound", rows)
     ever: dict[str, Callable[[int], float]] = {
         f"`{name}`, k = {k}, frequency {f:g}": functools.partial(

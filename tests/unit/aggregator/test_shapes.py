@@ -14,14 +14,15 @@ from aggregator.monitoring import answer_samples
 from aggregator.reading import serialization
 from estimators.metrics.kinds import KINDS
 from estimators.shapes import Shape
+from producers.populations import truth
 
 STATIC = Path("aggregator/web/static/shapes.js")
 
 
 @pytest.mark.parametrize(
     "registry",
-    [serialization.SHAPES, answer_samples.SHAPES, text.SHAPES, LiveView(1).shapes],
-    ids=["API and events", "exporter", "text", "terminal"],
+    [serialization.SHAPES, answer_samples.SHAPES, text.SHAPES, LiveView(1).shapes, truth.SHAPES],
+    ids=["API and events", "exporter", "text", "terminal", "truth"],
 )
 def test_every_shape_is_shown(registry: Mapping[Shape, object]) -> None:
     assert set(registry) == set(Shape)

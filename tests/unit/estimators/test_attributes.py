@@ -33,6 +33,11 @@ METRICS: dict[str, dict[str, Any]] = {
         "categories": "open",
         "options": {"rows": 4, "buckets": 16},
     },
+    "projective_sketch": {
+        "kind": "frequency",
+        "categories": "open",
+        "options": {"rows": 4, "points": 64},
+    },
     "hemisphere": {"kind": "vector_mean", "dimension": 3, "radius": 1},
 }
 

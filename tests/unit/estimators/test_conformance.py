@@ -39,6 +39,7 @@ SIZES = {
     "recursive_hadamard": (1, 1 + 32),
     "projection": (1, 1 + 16),
     "count_sketch": (2, 1 + 65536),
+    "projective_sketch": (2, 1 + 16383),
     "prefix_tree": (4, 1 + 70644 + 8 * 1407),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "dyadic_hadamard": (5, 2 * 16),

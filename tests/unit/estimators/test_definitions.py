@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from estimators import DefinitionError, load_metrics
+from estimators import DefinitionError, define, load_metrics
 from estimators.durations import milliseconds
 from estimators.metrics.loading import TYPES
 from tests.support.paths import ROOT
@@ -128,3 +128,21 @@ def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: P
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == TYPES.keys()
     example = page.split("```toml\n")[1].split("```")[0]
     assert list(load_metrics(written(tmp_path, example))) == ["late", "carrier", "gradient", "page"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[metrics.a]\nbins = " + "9" * 5_000, "x = " + "[" * 100_000], ids=["number", "depth"]
+)
+def test_a_file_that_no_parser_takes_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(text)
+    with pytest.raises(DefinitionError, match="expected a file that parses as TOML"):
+        load_metrics(file)
+
+
+def test_a_message_has_the_beginning_of_a_long_value() -> None:
+    with pytest.raises(
+        DefinitionError, match=r"m\.edges = \[0, 1, 2, .*\.\.\. \(28,890 in all\)"
+    ) as long:
+        define(name="m", kind="distribution", edges=list(range(5_000)), levels=[1])
+    assert len(str(long.value)) < 700

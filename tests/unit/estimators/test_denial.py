@@ -11,6 +11,7 @@ import pytest
 
 from estimators import DefinitionError, DenyRule, LocalMetric, SeededBits, define
 from estimators.metrics.loading import definition_of, read_definition
+from producers.device.randomizing import values_of
 from producers.populations.truth import RunningTruth
 from tests.support.paths import ROOT
 
@@ -130,3 +131,17 @@ def test_no_string_takes_a_rule_long(rule: dict[str, Any], text: str) -> None:
     denies, start = DenyRule.of(rule), time.process_time()
     denies(text)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("more", [{}, DISCOVERED])
+def test_a_nul_at_the_end_belongs_to_a_string(more: dict[str, Any]) -> None:
+    """Numpy's own strings lose it."""
+    metric, level = of_strings(**more), np.zeros(50, dtype=np.uint8)
+    found = metric.randomize(["a\0"] * 50, level, SeededBits(1))
+    whole = np.array(["a\0"] * 50, dtype=object)
+    assert (found == metric.randomize(whole, level, SeededBits(1))).all()
+    assert (found != metric.randomize(["a"] * 50, level, SeededBits(1))).any()
+    assert values_of(metric, "a\0").tolist() == ["a\0"]
+    named = define(name="m", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1])
+    with pytest.raises(ValueError, match=r"category 'a\\x00' of 'm'"):
+        LocalMetric.require(named).randomize(["a\0"], [0])

@@ -221,7 +221,7 @@ def test_the_second_flip_is_drawn_at_its_integers() -> None:
 
 def test_what_cannot_be_memoized_is_refused() -> None:
     for name, mechanism in mechanisms_for("frequency").items():
-        if mechanism.memoizable or name in ("count_sketch", "prefix_tree"):
+        if mechanism.memoizable or name in ("count_sketch", "projective_sketch", "prefix_tree"):
             continue
         options = {"mechanism": "oue"} if name == "repetition" else {}
         with pytest.raises(DefinitionError, match="memoized"):

@@ -154,6 +154,20 @@ def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> N
     assert "Zürich" not in opened.text
 
 
+def test_an_open_vocabulary_says_why_it_has_its_mechanism_and_its_rows(tmp_path: Path) -> None:
+    hours = [f"N{hour % 9},{1_356_998_400 + hour * 3600}" for hour in range(2000)]
+    file = table(tmp_path, "tail,time", *hours)
+    plain = suggest(file, "tail", is_open=True)
+    assert defined(tmp_path, plain.text).mechanism == "projective_sketch"
+    assert any("projective_sketch, because no list" in note for note in plain.notes)
+    timed = suggest(file, "tail", is_open=True, time=["time"])
+    assert 0 < defined(tmp_path, timed.text).options["rows"] < 1024
+    assert any("rows make it smaller" in note for note in timed.notes)
+    short = table(tmp_path, "tail,time", *hours[:20])
+    few = suggest(short, "tail", is_open=True, time=["time"], levels=[1])
+    assert not defined(tmp_path, few.text).options
+
+
 def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) -> None:
     names = [f"N{i}" for i in range(MOST_CATEGORIES + 1)]
     file = table(tmp_path, "tail", *names, "N7", "N7", "N3")

@@ -6,6 +6,7 @@ import dataclasses
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.kafka.delivery import Outbox, PendingBatch
-from producers.kafka.kafka_errors import DeliveryError
+from producers.delivery.batches import PendingBatch
+from producers.delivery.errors import DeliveryError
+from producers.kafka.delivery import Outbox
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, WORDS, Broker, count
 
 
@@ -357,3 +359,28 @@ def test_a_reporter_of_true_values_says_so_loudly(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "TRUE VALUES leave this device" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("late", r"metric = 'late': .* as in load_metrics\('metrics.toml'\)\['late'\]"),
+        ("metrics.toml", r"as in load_metrics\('metrics.toml'\)\['NAME'\]"),
+        (Path("/etc/metrics.toml"), r"as in load_metrics\('/etc/metrics.toml'\)\['NAME'\]"),
+        ({"late": LATE}, r"a dict of 1 metrics: expected a Metric, as in metrics\['late'\]"),
+        ({"kind": "mean", "range": (0, 1)}, r"as in define\(name='NAME', \*\*definition\)"),
+        ({"bootstrap.servers": "localhost:9092"}, r"metric is a dict: .* load_metrics"),
+        (None, "metric = None: expected a Metric"),
+    ],
+)
+def test_what_is_given_in_place_of_a_metric_is_told_what_is_expected(
+    given: Any, expected: str
+) -> None:
+    with pytest.raises(TypeError, match=expected):
+        Reporter(given, {"test.mock.num.brokers": 1})
+
+
+def test_an_address_in_place_of_properties_is_told_what_is_expected() -> None:
+    address: Any = "localhost:9092"
+    with pytest.raises(TypeError, match="config = 'localhost:9092': expected Kafka properties"):
+        Reporter(LATE, address)

@@ -17,8 +17,9 @@ from estimators import SearchMetric, define
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
+from producers.delivery.batches import PendingBatch
 from producers.device.rounds import Round, decode, encode
-from producers.kafka.delivery import Outbox, PendingBatch
+from producers.kafka.delivery import Outbox
 from producers.ledger.ledger_file import transaction
 from producers.ledger.round_participation import claim_round
 from producers.wire.reports_pb2 import ReportBatch

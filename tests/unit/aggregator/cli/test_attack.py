@@ -38,6 +38,12 @@ mechanism = "count_sketch"
 categories = "open"
 levels = [1, 2]
 
+[metrics.word]
+kind = "frequency"
+categories = "open"
+levels = [1, 2]
+options = { rows = 64 }
+
 [metrics.place]
 max_batch_reports = 10
 kind = "vector_mean"
@@ -93,7 +99,7 @@ def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above(
 def test_every_metric_withstands_it_and_is_attacked_in_earnest() -> None:
     code, rows = attacked("--reports", "40000")
     assert code == 0
-    private = {"late", "delay", "carrier", "tail", "place"}
+    private = {"late", "delay", "carrier", "tail", "word", "place"}
     assert {row["metric"] for row in rows} == private | {"longest", "shortest"}
     for row in rows:
         assert row["holds"]
@@ -115,6 +121,7 @@ CAUGHT = [
     *(("carrier", fault) for fault in ("threshold", "shared", "level")),
     *(("delay", fault) for fault in ("threshold", "shared")),
     *(("tail", fault) for fault in ("bits", "level")),
+    *(("word", fault) for fault in ("threshold", "bits", "level")),
     *(("place", fault) for fault in ("threshold", "restarted")),
 ]
 

@@ -227,6 +227,29 @@ def test_the_metrics_say_what_auto_chose() -> None:
     assert listed[1]["chosen"] == ["rappor"]
 
 
+def test_the_metrics_say_which_strings_devices_do_not_report() -> None:
+    assert "denied" not in run("metrics", *NOWHERE).stdout
+    text = """
+    [metrics.page]
+    kind = "frequency"
+    categories = "open"
+    mechanism = "count_sketch"
+    levels = [1]
+    deny = { longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*"] }
+    """
+    Path("metrics.toml").write_text(text)
+    expected = (
+        "denied     page: devices report other in place of: longer than 40, email, 2 patterns"
+    )
+    assert expected in run("metrics", *NOWHERE).stdout
+    (page,) = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert page["deny"] == {
+        "longer_than": 40,
+        "presets": ["email"],
+        "patterns": ["/users/*", "*token*"],
+    }
+
+
 def test_the_metrics_say_how_many_slices_they_have_and_how_much_these_reveal() -> None:
     assert "slices" not in run("metrics", *NOWHERE).stdout
     by = 'by = ["country", "version"]\n[metrics.carrier]'
@@ -468,7 +491,7 @@ def strict(text: str) -> Any:
 
 METRIC_KEYS = [
     *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
-    *("pane", "lateness", "by", "slices", "bits", "unit", "description"),
+    *("pane", "lateness", "by", "slices", "bits", "deny", "unit", "description"),
     *("reports", "refused", "earlier", "event_time"),
 ]
 ESTIMATE_KEYS = [
@@ -698,3 +721,9 @@ levels = [8]
         "ask for any string with --category"
         in run("estimate", "words", "--redis", redis_url).output
     )
+    refused = run("estimate", "words", "--quantile", "95", "--redis", redis_url)
+    assert "95: expected a number between 0 and 1; the 95th percentile is 0.95" in refused.stderr
+    refused = run("estimate", "words", "--quantile", "0.95", "--redis", redis_url)
+    assert "'words' is a frequency, and only a distribution has them" in refused.stderr
+    windowed = run("estimate", "words", "--from", "2013-01-01", "--redis", redis_url)
+    assert "window     from 2013-01-01T00:00:00Z to now" in windowed.stdout

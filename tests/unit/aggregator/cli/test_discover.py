@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.cli.commands.discover import as_text
+from aggregator.cli.commands.discover import as_text, discovery_lines
 from aggregator.cli.main import cli
 from aggregator.reading.discovery.answers import Discovered, discovery_answer
 from aggregator.reading.windows import Window
@@ -86,3 +87,28 @@ def test_an_answer_is_plain_json() -> None:
     fields = json.loads(msgspec.json.encode(discovery_answer(answer(["JFK"], 0.1))))
     row = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
     assert (fields["strings"], fields["status"], fields["reports"]) == ([row], "final", 9000)
+    assert fields["longest_code"] == 64
+
+
+def test_a_string_that_cannot_be_found_has_its_reason() -> None:
+    metric = define(
+        name="error",
+        kind="frequency",
+        categories="open",
+        discover=True,
+        preset="text",
+        levels=[1],
+        deny={"presets": ["email"]},
+    )
+    assert discovery_lines(metric, ["Disk full"]) == []
+    (long,) = discovery_lines(metric, ["Connection reset by peer\x1b"])
+    some = answer(["JFK"], 0.1)
+    known = dataclasses.replace(some, found=dataclasses.replace(some.found, noise_floor=0.01))
+    assert "code words have more than 64 bits" in as_text(known)
+    assert long.startswith('too long   "Connection reset by peer\\u001b"')
+    (denied,) = discovery_lines(metric, ["ann@example.org"])
+    assert denied.startswith("denied")
+    listed = define(
+        name="listed", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1]
+    )
+    assert discovery_lines(listed, ["a"]) == []

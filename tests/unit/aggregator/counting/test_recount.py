@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
-from tests.support.reports.messages import EPOCH, batch, log
+from tests.support.reports.messages import EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
 
 TOPIC = "reports"
@@ -32,12 +33,18 @@ def store(redis_url: str) -> Iterator[Store]:
         yield store
 
 
+@functools.cache
+def messages(panes: int) -> list[LogMessage]:
+    """Return a log with a report in each of so many panes."""
+    return log(*(batch(DELAY, [1.0], 1, EPOCH + i * MINUTE, i) for i in range(panes)))
+
+
 def counted(store: Store, number: int, panes: int = PANES) -> tuple[int, Partition]:
     """Count a partition from the beginning of its log; return the epoch and its state."""
     snapshot = store.partition.acquire(number, "one")
     assert snapshot.next_offset == UNSET
     partition = snapshot.partition(METRICS, FUTURE_MS)
-    partition.count(log(*(batch(DELAY, [1.0], 1, EPOCH + i * MINUTE, i) for i in range(panes))))
+    partition.count(messages(panes))
     store.partition.commit(number, int(snapshot.owner["epoch"]), UNSET, partition, FACTS)
     return int(snapshot.owner["epoch"]), partition
 

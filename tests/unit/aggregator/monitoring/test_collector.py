@@ -42,6 +42,7 @@ from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import (
     coordinator_key,
+    failed_searches_key,
     final_key,
     publisher_key,
     release_key,
@@ -463,6 +464,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     note_comparison(store, metrics, COUNTRIES)
     client = Client(store, metrics=metrics, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
+    store.client.hset(failed_searches_key(publisher_key(store.topic)), "word", 1)
     kinds = {"info": "gauge"}
     suffix = {"info": "_info"}
     declared = {

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import structlog
+from prometheus_client import CollectorRegistry, generate_latest
 
 from aggregator.config.settings import Settings
-from aggregator.publishing.events import Event
+from aggregator.monitoring.collector import Exporter
+from aggregator.publishing import pane_searches
+from aggregator.publishing.events import FINAL, Event, pane_key
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
+from aggregator.reading.discovery.answers import Discovered, discover_strings
 from aggregator.reading.reader import Reader
+from aggregator.reading.windows import Window
+from aggregator.state.pane_keys import metric_key
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
@@ -86,6 +94,22 @@ def finalizing(
         yield finalizer
 
 
+@contextlib.contextmanager
+def failing(monkeypatch: pytest.MonkeyPatch, place: tuple[str, int]) -> Iterator[list[float]]:
+    """Have the search of a pane fail; yield when it was tried."""
+    tried: list[float] = []
+
+    def search(window: Window, *rest: Any) -> Discovered:
+        if (window.metric.name, window.start_ms) == place:
+            tried.append(time.monotonic())
+            raise MemoryError("no room for the search")
+        return discover_strings(window, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pane_searches, "discover_strings", search)
+        yield tried
+
+
 def next_searched(finalizer: PaneFinalizer, store: Store) -> Event:
     """Take turns until a pane was searched."""
     found: list[Event] = []
@@ -146,3 +170,75 @@ def test_a_publisher_that_ends_does_not_wait_for_its_search(
     with finalizing(counted, published) as finalizer:
         assert [*finalizer.searched_events(counted.overview(), 1)] == []
     wait_until(lambda: not finalizer._searches.is_under_way, "the search has ended", 20)
+
+
+def test_a_search_that_fails_is_tried_again_and_other_panes_do_not_wait(
+    counted: Store, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pane_searches, "FIRST_RETRY_SECONDS", 0.2)
+    with finalizing(counted, published) as finalizer:
+        with (
+            failing(monkeypatch, ("tail", EPOCH)) as tried,
+            structlog.testing.capture_logs() as logs,
+        ):
+            found = []
+            for _ in range(3):
+                found.append(next_searched(finalizer, counted))
+                published.note_committed(found[-1:], {})
+
+            def tries_often() -> bool:
+                assert not [*finalizer.searched_events(counted.overview(), 1)]
+                return len(tried) >= 4
+
+            wait_until(tries_often, "it was tried four times", 20)
+            shown = scraped(counted)
+        assert {(event.subject, event.time) for event in found} == {
+            ("page", "2013-01-01T00:01:00Z"),
+            ("page", "2013-01-01T00:02:00Z"),
+            ("tail", "2013-01-01T00:02:00Z"),
+        }
+        pauses = np.diff(tried)[:3]
+        assert np.all(pauses >= (0.2, 0.4, 0.8))
+        assert 'dither_failed_pane_searches{metric="tail"} 1.0' in shown
+        assert 'dither_failed_pane_searches{metric="page"} 0.0' in shown
+        (first, *_) = logs
+        assert (first["metric"], first["pane"]) == ("tail", "2013-01-01T00:00:00Z")
+        assert isinstance(first["exc_info"], MemoryError)
+
+        last = next_searched(finalizer, counted)
+        published.note_committed([last], {})
+        assert [*finalizer.searched_events(counted.overview(), 1)] == []
+    told = json.loads(last.data)
+    assert (last.subject, last.time) == ("tail", "2013-01-01T00:01:00Z")
+    assert [row["string"] for row in told["discovery"]["strings"]] == [*CODES]
+    assert 'dither_failed_pane_searches{metric="tail"} 0.0' in scraped(counted)
+
+
+def test_a_pane_that_is_gone_is_not_waited_for(
+    counted: Store, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pane_searches, "FIRST_RETRY_SECONDS", 0.01)
+    assert "dither_failed_pane_searches" not in scraped(counted), "nobody knows"
+    with (
+        finalizing(counted, published, unsearched=("page",)) as finalizer,
+        failing(monkeypatch, ("tail", EPOCH)),
+    ):
+        published.note_committed([next_searched(finalizer, counted)], {})
+        shown = scraped(counted)
+        assert 'dither_failed_pane_searches{metric="tail"} 1.0' in shown
+        assert 'dither_failed_pane_searches{metric="page"}' not in shown, "it is not searched"
+        first = pane_key(metric_key("tail", METRICS["tail"].revision), EPOCH)
+        published.note_committed([Event("id", FINAL, "dither", "tail", "", first, b"{}")], {})
+
+        def is_forgotten() -> bool:
+            assert not [*finalizer.searched_events(counted.overview(), 1)]
+            return 'dither_failed_pane_searches{metric="tail"} 0.0' in scraped(counted)
+
+        wait_until(is_forgotten, "it is not counted any more", 20)
+
+
+def scraped(store: Store) -> str:
+    """Return what a server exports."""
+    registry = CollectorRegistry()
+    registry.register(Exporter(Reader(store, METRICS), 10))
+    return generate_latest(registry).decode()

@@ -11,7 +11,7 @@ import pytest
 
 from aggregator import Reader
 from aggregator.reading.comparisons.answers import as_dicts
-from aggregator.reading.comparisons.arms import CompareQuery
+from aggregator.reading.comparisons.compared import CompareQuery
 from aggregator.reading.query import Query
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

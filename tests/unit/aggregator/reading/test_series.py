@@ -144,6 +144,7 @@ def test_a_step_is_widened_to_whole_panes(counting: Counting, reader: Reader) ->
         ({"start": 100.0, "end": 50.0}, "expected an end after its start"),
         ({"start": 0.0, "step": "1m"}, "expected at most 1000: the smallest step that fits is"),
         ({"categories": ("AA",)}, "metric 'delay' has none"),
+        ({"bins": 10}, "bins = 10: metric 'delay' is of kind 'mean'"),
     ],
 )
 def test_a_series_that_cannot_be_shown_names_what_was_wrong(

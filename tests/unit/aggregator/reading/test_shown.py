@@ -303,3 +303,18 @@ def test_the_demo_shows_what_is_certain_of_a_search() -> None:
         if line.startswith("longest ")
     ]
     assert re.search(r"695 +at least 362 minutes +362 +- +within", row)
+
+
+def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:
+    hostile = ("[/]", "\x1b[31mred", "\u202eleft")
+    metric = define(name="m", kind="frequency", mechanism="grr", categories=hostile, levels=[4])
+    seen = window(metric, [9, 4, 3, 2])
+    found = Reader.answer(seen)
+    for text in (
+        as_text(Shown(seen, found, 4)),
+        as_line(seen, found),
+        printed(LiveView(4).draw(seen, found)),
+    ):
+        assert all(char.isprintable() for char in text.replace("\n", ""))
+        for shown in ("[/]", "\\u001b[31mred", "\\u202eleft"):
+            assert shown in text

@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -121,7 +122,8 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
         return PlainTextResponse(f"{client_of(request.scope)} {request.url.scheme}")
 
     settings = Settings(serve=Serve(trusted_proxies=proxies), access=access)
-    app = application(Reader(None, {}), settings, gateway=Gateway())  # type: ignore[arg-type]
+    reader = Reader(Store(redis.Redis(), "reports"), {})  # it is asked for nothing
+    app = application(reader, settings, gateway=Gateway())  # type: ignore[arg-type]
     headers = [("X-Forwarded-For", value) for value in forwarded]
     headers += [("X-Forwarded-Proto", scheme)] if scheme else []
     headers += [("Authorization", f"Bearer {secret}")] if name else []

@@ -261,6 +261,8 @@ PATHS = [
     "/v1/metrics/delay/estimate",
     "/v1/metrics/delay/estimate?window=1h",
     "/v1/metrics/delay/series",
+    "/v1/metrics/delay/estimate?format=csv",
+    "/v1/metrics/delay/series?format=csv",
 ]
 
 
@@ -489,6 +491,9 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     assert "dither aggregate" in warning
     counting.count(1, b"\xff")
     assert client.json("/v1/status")["silent_since"] is None
+    (warning,) = client.json("/readyz")["warnings"]
+    assert warning == "no worker counts partitions [0], see /v1/status"
+    counting.some(5)
     assert "warnings" not in client.json("/readyz")
 
 

@@ -16,7 +16,7 @@ from tests.support.reports.cases import CASES, CATEGORIES, metric_for
 if TYPE_CHECKING:
     from estimators.estimate import Counts
 
-REFUSED = {"count_sketch", "hemisphere", "dyadic_hadamard", "prefix_tree"}
+REFUSED = {"count_sketch", "projective_sketch", "hemisphere", "dyadic_hadamard", "prefix_tree"}
 WATCHED = [case for case in CASES if case not in REFUSED]
 LEVELS = (0.5, 2.0)
 REPORTS = 6_000
@@ -79,6 +79,7 @@ def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most(case: str) -
     [
         (metric_for("count_sketch"), "count_sketch"),
         (metric_for("prefix_tree"), "prefix_tree"),
+        (metric_for("projective_sketch"), "projective_sketch"),
         (metric_for("hemisphere"), "vector_mean"),
         (metric_for("projection", options={"rows": 64}), "projection"),
         (metric_for("randomized_response", memoized=True), "memoized"),

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, LocalMetric, ReportError, define
-from estimators.discovery.layout import LARGEST, Layout, depths_between, points_of
+from estimators.discovery.layout import Layout, depths_between
 from estimators.discovery.string_code import WIDTH
+from estimators.exact.geometries import LARGEST, points_of
 from estimators.exact.hashing import mix
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
@@ -50,6 +51,23 @@ def test_the_hash_of_a_prefix_is_the_documented_one() -> None:
         before = depth
 
 
+def test_counts_that_no_reports_can_have_are_named() -> None:
+    metric = strings(options={"last": 16, "rows": 1})
+    statistic, level = metric.zero(), np.arange(100) % 2
+    metric.accumulate(statistic, level, metric.randomize(["JFK"] * 100, level, SeededBits(1)))
+    table, tree = metric.table(statistic), tree_of(metric)
+    assert tree.find_error(table) is None
+    for cell, more, why in (
+        ((0, 0), 1, "over all symbols"),
+        ((1, 5), 1, "over all symbols"),
+        ((1, 6), -(2**40), "negative number"),
+        ((0, 0), -200, "negative number"),
+    ):
+        broken = table.copy()
+        broken[cell] += more
+        assert why in str(tree.find_error(broken))
+
+
 def test_points_are_exact() -> None:
     words = np.random.default_rng(1).integers(0, 2**64, 1000, dtype=np.uint64)
     words[:2] = 0, 2**64 - 1
@@ -59,7 +77,8 @@ def test_points_are_exact() -> None:
 
 def test_no_two_tables_share_a_hash() -> None:
     layout = Layout((Fraction(1), Fraction(2)), (16,), 256, 7)
-    words = {*layout.tree_constants.tolist(), *layout.row_constants.ravel().tolist()}
+    rows = [word for level in layout.hashed_rows for word in level.constants.tolist()]
+    words = {*layout.tree_constants.tolist(), *rows}
     assert len(words) == 2 + 2 * 256
 
 
@@ -162,7 +181,7 @@ def test_a_string_is_reported_in_its_normal_form() -> None:
         ({"preset": "text", "examples": ["a"]}, "m.examples"),
         ({"preset": None, "examples": []}, "m.examples"),
         ({"preset": None, "code": "x"}, "m.code"),
-        ({"discover": False}, "m.mechanism"),
+        ({"discover": False}, "m.preset"),
         ({"discover": False, "mechanism": "count_sketch"}, "m.preset"),
         ({"mechanism": "count_sketch"}, "m.discover"),
         ({"categories": ["a", "b"]}, "m.discover"),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import zlib
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from estimators import DefinitionError, define
 from estimators.discovery.learning import code_length, find_tokens, learn_code, make_code
 from estimators.discovery.presets import PRESETS, preset
 from estimators.discovery.string_code import SHARED, WIDTH, StringCode, normal_form
@@ -148,3 +152,33 @@ def test_few_examples_are_enough_and_none_are_refused(examples: list[str]) -> No
     else:
         with pytest.raises(ValueError, match="examples"):
             learn_code(examples)
+
+
+@pytest.mark.parametrize(
+    ("examples", "told"),
+    [
+        (["x" * 4097], "at most 4096 bytes an example, found 4097 in 'xxx"),
+        ([f"{i:04096}" for i in range(1025)], "at most 4194304 bytes of examples, found 4198400"),
+        (["\ud800"], "Unicode text, found '\\ud800'"),
+    ],
+)
+def test_examples_that_no_code_can_be_learnt_from_are_refused(
+    examples: list[str], told: str
+) -> None:
+    with pytest.raises(DefinitionError) as refused:
+        define(
+            name="m",
+            kind="frequency",
+            categories="open",
+            discover=True,
+            examples=examples,
+            levels=[1],
+        )
+    assert refused.value.expected.startswith(told)
+
+
+@pytest.mark.parametrize("text", ["[" * 400_000, '{"a":' * 100_000, "[]", '{"tokens":[1]}'])
+def test_a_text_that_holds_no_code_is_refused(text: str) -> None:
+    packed = base64.b64encode(zlib.compress(text.encode())).decode()
+    with pytest.raises(ValueError, match="expected a code as `dither define --examples`"):
+        StringCode.unpacked(packed)

@@ -6,6 +6,7 @@ test that allows `LIMIT` failures of `RUNS` fails by chance with a probability b
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -201,6 +202,33 @@ def test_one_edge_or_quantile_alone_has_narrower_limits() -> None:
     assert widths[1].sum() < 0.9 * widths[0].sum()
 
 
+@pytest.mark.parametrize("simultaneous", [True, False])
+@pytest.mark.parametrize(
+    ("question", "narrower"),
+    [
+        ({"bound": "anytime"}, True),
+        ({"target": "sample"}, True),
+        ({"bound": "anytime", "weights": "uniform"}, False),
+        ({"bound": "anytime", "target": "sample"}, False),
+    ],
+    ids=str,
+)
+def test_one_quantile_that_may_move_has_the_limits_of_all(
+    question: dict[str, str], narrower: bool, simultaneous: bool
+) -> None:
+    """Single edges are tested for one edge at all times, not for another one at each time."""
+    metric = metric_of(64, levels=[2])
+    sums = statistic(metric, laws(64)["bell"], (40_000,), 1)
+    asked = [0.1, 0.5, 0.9]
+    every = distribution(metric, sums, quantiles=asked, **question).quantiles[:, 2:]
+    alone = {"simultaneous": simultaneous, **question}
+    each = np.concatenate(
+        [distribution(metric, sums, quantiles=[q], **alone).quantiles[:, 2:] for q in asked]
+    )
+    assert (np.diff(each).sum() < np.diff(every).sum()) == narrower
+    assert narrower or (each == every).all()
+
+
 def test_the_share_below_a_value_is_that_of_its_edge_or_between_two() -> None:
     metric = metric_of(10, range=(0, 100), levels=[8])
     found = distribution(metric, statistic(metric, laws(10)["uniform"], (20_000,), 1))
@@ -208,8 +236,11 @@ def test_the_share_below_a_value_is_that_of_its_edge_or_between_two() -> None:
     assert found.below(30)[1:] == (found.cdf_lower[3], found.cdf_upper[3])
     assert found.shown[3] < found.below(35)[0] < found.shown[4]
     assert found.below(35)[1:] == (found.cdf_lower[3], found.cdf_upper[4])
-    assert found.below(-1) == found.below(0) == (0, 0, 0)
-    assert found.below(100) == found.below(1e9) == (1, 1, 1)
+    assert found.below(0) == (0, 0, 0)
+    assert found.below(100) == (1, 1, 1)
+    for beyond in (-1, 1e9, math.nan):  # of these nothing is known: values are clipped
+        with pytest.raises(ValueError, match="expected a number from 0 to 100"):
+            found.below(beyond)
 
 
 @pytest.mark.parametrize("tail", [0.025, 1e-3, 1e-8])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import DefinitionError, DistributionEstimate, LocalMetric, define
+from estimators import DefinitionError, DistributionEstimate, LocalMetric, compare, define
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.bins import Bins
 
@@ -35,6 +35,11 @@ def test_a_range_is_all_that_is_needed() -> None:
         ({"range": (0, 1), "scale": "log"}, "expected a range that begins above 0"),
         ({"range": (0, 1), "scale": "logs"}, "m.scale = 'logs'"),
         ({"range": (1, 1 + 1e-14)}, "m.bins is missing: expected bins that are wider"),
+        ({"range": (1e-300, 1e300), "scale": "log"}, "expected ends that are at most 1e308 times"),
+        ({"range": (5e-324, 1), "scale": "log"}, "expected ends that are at most 1e308 times"),
+        ({"edges": [0, float("nan"), 1]}, "m.edges = [0, nan, 1]: expected finite numbers"),
+        ({"edges": [0, 1, float("inf")]}, "expected finite numbers"),
+        ({"edges": []}, "m.edges = []: expected 3 to 4097 ascending numbers"),
         ({"edges": [0, 1]}, "m.edges = [0, 1]: expected 3 to 4097 ascending numbers"),
         ({"edges": [0, 1, 1]}, "m.edges = [0, 1, 1]: expected 3 to 4097 ascending numbers"),
         ({"edges": [0, 1, 2], "bins": 2}, "m.bins = 2: expected no bins beside edges"),
@@ -91,3 +96,43 @@ def test_what_is_no_quantile_is_refused(asked: list[Any]) -> None:
     metric = distribution(range=(0, 1), bins=4)
     with pytest.raises(ValueError, match="expected numbers between 0 and 1, each once"):
         metric.estimate(metric.zero(), quantiles=asked)
+
+
+def test_quantiles_that_differ_have_different_names() -> None:
+    asked = [0.3, 0.1 + 0.2, 1 - 1e-16]
+    names = ("0.3", "0.30000000000000004", "0.9999999999999999")
+    metric = distribution(range=(0, 1), quantiles=asked)
+    assert metric.labels == names
+    assert metric.estimate(metric.zero(), quantiles=asked).labels == names
+
+
+THIRDS: dict[str, Any] = {"range": (1, 1000), "bins": 3, "scale": "log", "levels": [4]}
+"""Of which 10 and 100 are edges, but for rounding."""
+
+
+def test_an_edge_is_known_by_its_number_however_it_was_rounded() -> None:
+    metric = distribution(**THIRDS)
+    statistic, level = metric.zero(), np.zeros(2000, dtype=np.uint8)
+    values = [2.0] * 1000 + [20.0] * 600 + [200.0] * 400
+    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
+    found = metric.estimate(statistic)
+    assert isinstance(found, DistributionEstimate)
+    assert found.edges[1] != 10 != found.edges[2] / 10
+    assert found.below(10)[1:] == (found.cdf_lower[1], found.cdf_upper[1])
+    assert found.below(10) == pytest.approx(found.below(float(found.edges[1])))
+    assert found.shares_below([10, 100]).value == pytest.approx(found.cdf[1:3])
+    same = compare(metric, statistic, statistic, below=[10, 100])
+    assert same.labels == ("below 10", "below 100")
+    with pytest.raises(ValueError, match=r"below = 11: expected an edge .* such as 10 or 100"):
+        compare(metric, statistic, statistic, below=[11])
+
+
+@pytest.mark.parametrize("value", [0.5, 1000.5, float("nan"), float("inf"), -float("inf")])
+def test_nothing_is_said_of_shares_beyond_the_range(value: float) -> None:
+    """Devices clip to it: how many were beyond is unknown."""
+    metric = distribution(**THIRDS)
+    found = metric.estimate(metric.zero())
+    assert isinstance(found, DistributionEstimate)
+    with pytest.raises(ValueError, match=f"below = {value}: expected a number from 1 to 1000"):
+        found.below(value)
+    assert (found.below(1), found.below(1000)) == ((0, 0, 0), (1, 1, 1))

@@ -311,6 +311,8 @@ def test_sums_that_no_reports_can_have_are_named() -> None:
         broken = table.copy()
         broken[change[0], change[1]] += change[2]
         assert why in str(mechanism.find_error(broken))
+    table[0, 16 + 3] = -(2**63)  # has no absolute value
+    assert "larger than its number" in str(mechanism.find_error(table))
 
 
 def test_values_at_edges_and_beyond_fall_into_the_right_bins() -> None:

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
-from producers.kafka.kafka_errors import DeliveryError
+from producers.delivery.errors import DeliveryError
 
 
 class Closing(ABC):
     """A context manager that closes itself; an error under way is kept, with what was lost."""
 
     @abstractmethod
-    def close(self) -> None:
+    def close(self) -> object:
         """Close it."""
 
     def __enter__(self) -> Self:

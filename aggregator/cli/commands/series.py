@@ -1,0 +1,138 @@
+"""`dither series`: a metric's estimates over time."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import click
+import msgspec
+
+from aggregator.cli.commands.options import (
+    Moment,
+    metric_argument,
+    opened_reader,
+    settings_options,
+)
+from aggregator.cli.format import LINE_TOP, table
+from aggregator.cli.output import Output, output_options
+from aggregator.config.settings import Settings
+from aggregator.reading.query import SeriesQuery
+from aggregator.reading.series import Series, SeriesReader
+from aggregator.reading.steps import duration
+from aggregator.timestamps import iso
+from estimators import Metric
+from estimators.rounding import certainty, common_decimals, interval
+from estimators.weights import WEIGHTINGS
+
+
+@click.command()
+@metric_argument()
+@click.option("--from", "start", type=Moment(), help="Start of the range.")
+@click.option("--to", "end", type=Moment(), help="End of the range.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1d.")
+@click.option(
+    "--step", metavar="DURATION", help="Width of a step [default: one that makes about 200 steps]."
+)
+@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option(
+    "--together",
+    "all_points",
+    is_flag=True,
+    help="Make the bounds of all steps hold together, not those of each step by itself.",
+)
+@click.option(
+    "--weights", type=click.Choice(sorted(WEIGHTINGS)), help="How much each privacy level counts."
+)
+@click.option("--weights-fixed", is_flag=True, help="Weights were chosen before looking.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    help="Categories (or coordinates) to show, those that are largest over the whole range "
+    f"[default: {LINE_TOP}; with --json, --csv and --parquet, all].",
+)
+@click.option(
+    "--category", "categories", multiple=True, help="Show only this category; may be repeated."
+)
+@click.option(
+    "--quantile",
+    "quantiles",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    multiple=True,
+    help="Of a distribution: show only this quantile, as in 0.95; may be repeated.",
+)
+@click.option("--pointwise", is_flag=True, help="Make the bounds hold for each category by itself.")
+@output_options
+@settings_options
+def series(
+    settings: Settings,
+    metric: str,
+    categories: tuple[str, ...],
+    pointwise: bool,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Show a metric's estimates over time, one for each step.
+
+    Without --from, --to and --window the range is all that is kept. Steps are whole panes. The
+    bounds hold for each step by itself; with --together those of all steps hold at once.
+    """
+    reader = opened_reader(settings)
+    definition = reader.metric(metric)
+    try:
+        query = SeriesQuery(
+            metric=metric,
+            categories=categories or None,
+            simultaneous=not pointwise,
+            **options,
+        )
+        is_text = not (output.as_json or output.is_table)
+        if is_text and query.top is None and query.categories is None:
+            query = dataclasses.replace(
+                query, top=None if definition.domain.of_numbers else LINE_TOP
+            )
+        found = SeriesReader(reader).series(query)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if output.is_table:
+        output.write(found.to_frame())
+    else:
+        click.echo(
+            msgspec.json.encode(found).decode() if output.as_json else as_text(definition, found)
+        )
+
+
+def as_text(metric: Metric, found: Series) -> str:
+    """Return a series for people."""
+    step = duration(round(1000 * found.step_seconds))
+    together = "each step by itself" if found.covers == "this window" else found.covers
+    lines = [
+        f"{metric.name}: {metric.description or metric.kind}",
+        f"steps      {len(found.points)} of {step}",
+        f"bounds     {certainty(found.beta)}, {found.target}, {together}",
+        f"weights    {found.policy}",
+        *([f"unit       {found.unit}"] if found.unit else []),
+    ]
+    frame = found.to_frame()
+    columns = (frame[name] for name in ("value", "lower", "upper"))
+    numbers = [
+        [float("nan") if x is None else x for x in row] for row in zip(*columns, strict=True)
+    ]
+    places = common_decimals((low for _, low, _ in numbers), (high for *_, high in numbers))
+    labels = [[label] for label in frame["label"]] if found.labels else [[]] * len(frame)
+    rows = [
+        (iso(start), *label, *interval(row, places), reports, status)
+        for start, label, row, reports, status in zip(
+            frame.columns["window_start"],
+            labels,
+            numbers,
+            frame["reports"],
+            frame["status"],
+            strict=True,
+        )
+    ]
+    head = ("from", *(["label"] if found.labels else []), "value", "lower", "upper")
+    lines += ["", table((*head, "reports", "status"), rows)]
+    if isinstance(found.left_out, int) and found.left_out:
+        lines.append(f"and {found.left_out} more (--top)")
+    return "\n".join(lines)

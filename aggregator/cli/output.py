@@ -1,0 +1,73 @@
+"""The forms in which commands print answers: text for people, JSON, CSV, or a Parquet file."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from aggregator.reading.frames.frame import Frame
+
+STDOUT = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The form that was asked for; none of them: text.
+
+    Attributes
+    ----------
+    as_json, as_csv : bool
+    parquet : str or None
+        The file to write; ``-`` for the standard output.
+    """
+
+    as_json: bool = False
+    as_csv: bool = False
+    parquet: str | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table."""
+        return self.as_csv or self.parquet is not None
+
+    def write(self, frame: Frame) -> None:
+        """Print a table, or write it to its file.
+
+        Raises
+        ------
+        ArrowMissingError
+            If Parquet was asked for, and what makes it is not installed.
+        """
+        if self.as_csv:
+            click.echo(frame.to_csv(), nl=False)
+        elif self.parquet == STDOUT:
+            whole = io.BytesIO()
+            frame.to_parquet(whole)
+            click.echo(whole.getvalue(), nl=False)
+        elif self.parquet is not None:
+            frame.to_parquet(self.parquet)
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for the form of an answer to a command, and hand it what was asked for."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row a number.")
+    @click.option(
+        "--parquet",
+        metavar="FILE",
+        help="Write the same table as Parquet (-: to the standard output).",
+    )
+    @functools.wraps(command)
+    def with_output(as_json: bool, as_csv: bool, parquet: str | None, **arguments: Any) -> Any:
+        if as_json + as_csv + (parquet is not None) > 1:
+            raise click.UsageError("--json, --csv, --parquet: expected one of them")
+        return command(output=Output(as_json, as_csv, parquet), **arguments)
+
+    return with_output

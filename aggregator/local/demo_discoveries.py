@@ -1,0 +1,115 @@
+"""Strings that the demo discovers, beside the truth that only its devices know."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from aggregator.reading.discovery.answers import Discovered, discover_strings
+from aggregator.reading.reader import Reader
+from aggregator.timestamps import iso
+from estimators import LocalMetric, Metric
+from producers.populations.population import Population
+
+BETA = 0.05
+SHOWN = 4
+"""Strings of a metric that are named in a line."""
+
+
+def discovers(metric: Metric) -> bool:
+    """Return whether the answer of a metric is a list of strings that it does not name."""
+    return isinstance(metric, LocalMetric) and metric.randomizer.discovers and not metric.labels
+
+
+@dataclasses.dataclass(frozen=True)
+class TrueDiscovery:
+    """The strings that were found in a metric's closed panes, and the shares of the same devices.
+
+    Attributes
+    ----------
+    discovered : Discovered
+    truth : dict of str to float
+        The share of the devices that hold each string: of all that any device holds.
+    last_ms : int or None
+        When the last of these devices reported; None if there are none.
+    """
+
+    discovered: Discovered
+    truth: dict[str, float]
+    last_ms: int | None
+
+    @property
+    def note(self) -> str:
+        """What was found, in words, beside the truth."""
+        name, found = self.discovered.window.metric.name, list(self.discovered.found)
+        if self.discovered.status != "final":
+            return f"{name}: strings are found in closed panes, of which there are none yet"
+        first = ", ".join(
+            f"{row.string} {row.value:.1%} (truth: {self.truth.get(row.string, 0):.1%})"
+            for row in found[:SHOWN]
+        )
+        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        return (
+            f"{name}: {len(found)} strings found until {str(iso(self.last_ms))[:10]}, of "
+            f"{len(self.truth)} that devices hold: {first}{more}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        end_ms = self.discovered.window.end_ms
+        return {
+            "metric": self.discovered.window.metric.name,
+            "to": None if end_ms is None else iso(end_ms),
+            "reports": self.discovered.found.reports,
+            "held": len(self.truth),
+            "strings": [
+                {
+                    "string": row.string,
+                    "truth": self.truth.get(row.string, 0.0),
+                    "value": row.value,
+                    "lower": row.lower,
+                    "upper": row.upper,
+                }
+                for row in self.discovered.found
+            ],
+        }
+
+
+class TrueDiscoveries:
+    """The discoveries of a demo: each is made again when another pane is closed.
+
+    Parameters
+    ----------
+    reader : Reader
+    population : Population
+        The devices.
+    """
+
+    def __init__(self, reader: Reader, population: Population) -> None:
+        self._reader, self._population = reader, population
+        self._found: dict[str, TrueDiscovery] = {}
+
+    def now(self) -> tuple[TrueDiscovery, ...]:
+        """Return what is found now, a discovery a metric."""
+        for name, metric in self._reader.metrics.items():
+            if not discovers(metric):
+                continue
+            described, reading = self._reader.describe_discovery(name)
+            known = self._found.get(name)
+            if known is None or known.discovered.window.end_ms != described.end_ms:
+                answer = discover_strings(self._reader.read(described), BETA, reading)
+                part = self._reported(name, described.end_ms)
+                self._found[name] = TrueDiscovery(answer, *part)
+        return tuple(self._found.values())
+
+    def _reported(self, name: str, end_ms: int | None) -> tuple[dict[str, float], int | None]:
+        """Return the true shares of what is reported before a time, and when the last report is."""
+        times = self._population.time_ms
+        rows = 0 if end_ms is None else int(np.searchsorted(times, end_ms))
+        part = self._population.part(0, rows)
+        held = Counter(part.columns[name][part.has_value(name)].tolist())
+        shares = {text: count / held.total() for text, count in held.items()}
+        return shares, int(part.time_ms[-1]) if rows else None

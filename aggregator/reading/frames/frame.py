@@ -1,0 +1,229 @@
+"""A table of an answer, one row a number, that other programs read: as Arrow, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from aggregator.errors import DitherError
+from aggregator.reading.frames.columns import Kind, kind_of
+from aggregator.timestamps import iso, utc
+
+if TYPE_CHECKING:
+    import arro3.core
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001
+"""How text begins that a spreadsheet takes for a formula; it also knows the wide forms."""
+QUOTE = "'"
+SHOWN = 10
+
+
+class ArrowMissingError(DitherError):
+    """What makes Arrow or Parquet is not installed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs arro3, which is not installed: pip install 'dither[tables]' brings it "
+            "(CSV, JSON and to_dict need nothing)"
+        )
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False)
+class Frame:
+    """A table of an answer, with one row for each number.
+
+    pandas, polars, DuckDB and everything else that reads Arrow's PyCapsule interface take it as it
+    is: ``polars.DataFrame(frame)``, ``pandas.DataFrame.from_arrow(frame)``, ``duckdb.sql("from
+    frame")``. For that, and for Parquet, Dither is installed with its extra ``tables``.
+
+    Attributes
+    ----------
+    columns : mapping of str to sequence
+        As plain values: None for what is not known, ms since the epoch for times. The table in
+        docs/tables.md says what each column is.
+    """
+
+    columns: Mapping[str, Sequence[Any]]
+
+    @classmethod
+    def of(cls, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Frame:
+        """Return the table with these columns and rows.
+
+        Parameters
+        ----------
+        names : sequence of str
+        rows : iterable of sequence
+            Values in the order of the names; NaN and infinite numbers become None, as in JSON.
+        """
+        columns = [*zip(*rows, strict=True)] or [()] * len(names)
+        named = zip(names, columns, strict=True)
+        return cls({name: _known(kind_of(name), values) for name, values in named})
+
+    @classmethod
+    def together(cls, frames: Sequence[Frame]) -> Frame:
+        """Return several tables of the same columns, one below the other."""
+        first, *others = frames
+        columns = {name: [*values] for name, values in first.columns.items()}
+        for one in others:
+            for name, values in one.columns.items():
+                columns[name].extend(values)
+        return cls(columns)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(next(iter(self.columns.values()), ()))
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Return a column as plain values; times as datetimes in UTC."""
+        values = self.columns[name]
+        return [*map(_datetime, values)] if kind_of(name) is Kind.TIME else [*values]
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the columns by name, times as datetimes in UTC: what ``pandas.DataFrame`` takes.
+
+        Examples
+        --------
+        >>> Frame.of(["label", "value"], [("UA", 0.5), ("AA", float("nan"))]).to_dict()
+        {'label': ['UA', 'AA'], 'value': [0.5, None]}
+        """
+        return {name: self[name] for name in self.columns}
+
+    def to_csv(self) -> str:
+        r"""Return the table as CSV: a head, then a line a row; what is not known is empty.
+
+        Times are in ISO 8601, in UTC. Floats are exact. Text that a spreadsheet could take for a
+        formula, and text that begins with ``'``, has a ``'`` in front: labels may be strings that
+        strangers chose. Whoever needs them as they are removes one ``'``, or reads Parquet or JSON.
+
+        Examples
+        --------
+        >>> Frame.of(["label", "value"], [("=1+1", -0.5), ("a, b", None)]).to_csv()
+        'label,value\n\'=1+1,-0.5\n"a, b",\n'
+        """
+        lines = _Lines()
+        writer = csv.writer(lines, lineterminator=_Lines.END)
+        writer.writerow(self.columns)
+        cells = [_cells(kind_of(name), values) for name, values in self.columns.items()]
+        writer.writerows(zip(*cells, strict=True))
+        return "".join(f"{line}\n" for line in lines)
+
+    def to_arrow(self) -> arro3.core.Table:
+        """Return the table as one of arro3: times as timestamp[us, UTC].
+
+        Raises
+        ------
+        ArrowMissingError
+            If arro3 is not installed.
+        """
+        try:
+            from arro3.core import Array, DataType, Field, Schema, Table
+        except ModuleNotFoundError:
+            raise ArrowMissingError("a table for Arrow") from None
+        times = DataType.timestamp("us", tz="UTC")
+        types = {
+            Kind.TEXT: DataType.string(),
+            Kind.FLOAT: DataType.float64(),
+            Kind.INTEGER: DataType.int64(),
+            Kind.FLAG: DataType.bool(),
+        }
+        arrays, fields = [], []
+        for name, values in self.columns.items():
+            kind = kind_of(name)
+            if kind is Kind.TIME:
+                us = [None if value is None else 1000 * value for value in values]
+                arrays.append(Array(us, type=DataType.int64()).cast(times))
+            else:
+                arrays.append(Array(values, type=types[kind]))
+            fields.append(Field(name, types.get(kind, times), nullable=True))
+        return Table.from_arrays(arrays, schema=Schema(fields))
+
+    def to_parquet(self, file: str | os.PathLike[str] | BinaryIO) -> None:
+        """Write the table as Parquet.
+
+        Parameters
+        ----------
+        file : path or binary file
+
+        Raises
+        ------
+        ArrowMissingError
+            If arro3 is not installed.
+        """
+        try:
+            from arro3.io import write_parquet
+        except ModuleNotFoundError:
+            raise ArrowMissingError("Parquet") from None
+        table = self.to_arrow()
+        if isinstance(file, str | os.PathLike):
+            with Path(file).open("wb") as opened:
+                write_parquet(table, opened, compression="zstd(3)")
+        else:
+            write_parquet(table, file, compression="zstd(3)")
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the table as a stream of Arrow's PyCapsule interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema of that stream."""
+        return self.to_arrow().schema.__arrow_c_schema__()
+
+    def __repr__(self) -> str:
+        """Return the first rows as text; control characters as JSON writes them."""
+        columns = []
+        for name in self.columns:
+            texts = [name, *map(_printable, self[name][:SHOWN])]
+            width = max(map(len, texts))
+            columns.append([text.ljust(width) for text in texts])
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        return "\n".join([*lines, *([f"... {len(self)} rows"] if len(self) > SHOWN else [])])
+
+
+class _Lines(list[str]):
+    """Lines of CSV; with both characters at a line's end, text that has either is quoted."""
+
+    END = "\r\n"
+
+    def write(self, line: str) -> None:
+        """Take a line."""
+        self.append(line.removesuffix(self.END))
+
+
+def _known(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a column without numbers that are not finite."""
+    if kind is not Kind.FLOAT:
+        return values
+    return [None if x is None or not math.isfinite(x) else x for x in values]
+
+
+def _datetime(ms: int | None) -> datetime.datetime | None:
+    return None if ms is None else utc(ms)
+
+
+def _cells(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
+    """Return a column as CSV has it; the writer leaves None empty, and writes floats exactly."""
+    forms: dict[Kind, Callable[[Any], Any]] = {
+        Kind.TEXT: _no_formula,
+        Kind.FLAG: lambda flag: str(flag).lower(),
+        Kind.TIME: iso,
+    }
+    if kind not in forms:
+        return values
+    texts = {value: forms[kind](value) for value in {*values} if value is not None}
+    return [texts.get(value) for value in values]
+
+
+def _no_formula(text: str) -> str:
+    return QUOTE + text if text.startswith((QUOTE, *FORMULA)) else text
+
+
+def _printable(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return text if text.isprintable() else json.dumps(text)[1:-1]

@@ -1,0 +1,95 @@
+"""Rows of points: the part of a statistic that answers for any string, at one level.
+
+Each row has a public hash of keys to the points of a projective space. A report names a row and a
+point in it; how many reports support a key is read from its own point in each row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Counts
+from estimators.exact.geometries import Geometry, points_of
+from estimators.exact.hashing import mix
+from estimators.exact.randomness import Words
+
+AT_A_TIME = 2**15
+"""Points that are computed together: what a cache holds."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HashedRows:
+    """The rows of one level: t hashes of keys to K points.
+
+    Parameters
+    ----------
+    geometry : Geometry
+        Of the points of a row.
+    constants : ndarray of uint64, shape (t,)
+        Of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    """
+
+    geometry: Geometry
+    constants: Words
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, t."""
+        return self.constants.size
+
+    @property
+    def symbols(self) -> int:
+        """The number of possible reports, t K."""
+        return self.rows * self.geometry.points
+
+    def points(self, keys: Words) -> NDArray[np.int64]:
+        """Return the points of keys in each row, shape (n, t)."""
+        return points_of(mix(keys[:, None] ^ self.constants), self.geometry.points)
+
+    def points_in(self, row: NDArray[np.int64], keys: Words) -> NDArray[np.int64]:
+        """Return the point of each key in a row of its own, shape (n,).
+
+        Parameters
+        ----------
+        row : ndarray of int64, shape (n,)
+        keys : ndarray of uint64, shape (n,)
+        """
+        return points_of(mix(keys ^ self.constants[row]), self.geometry.points)
+
+    def supports(self, reports: NDArray[np.int64], key: int) -> NDArray[np.bool_]:
+        """Return which reports lie on the hyperplane of a key's point; none from t K on.
+
+        Parameters
+        ----------
+        reports : ndarray of int64, shape (n,)
+            Those of another level may be larger than any of this one.
+        key : int
+        """
+        result = np.zeros(reports.size, dtype=np.bool_)
+        known = np.flatnonzero(reports < self.symbols)
+        row, point = np.divmod(reports[known], self.geometry.points)
+        own = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
+        result[known] = np.isin((point - own) % self.geometry.points, self.geometry.space.members)
+        return result
+
+    def support(self, counts: Counts, keys: Words) -> Counts:
+        """Return how many reports support each key, shape (k,).
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (t, K)
+            Reports of each point in each row.
+        keys : ndarray of uint64, shape (k,)
+        """
+        geometry, result = self.geometry, np.empty(keys.size, dtype=np.int64)
+        sums = geometry.space.translated_sums(counts, geometry.points).ravel()
+        sums = sums.astype(np.min_scalar_type(sums.max()))  # a table that a cache holds
+        first, step = np.arange(self.rows) * geometry.points, max(1, AT_A_TIME // self.rows)
+        for begin in range(0, keys.size, step):
+            place = self.points(keys[begin : begin + step])
+            place += first
+            result[begin : begin + step] = sums.take(place).sum(axis=1, dtype=np.int64)
+        return result

@@ -1,0 +1,180 @@
+"""The base of mechanisms that answer for any string from rows of hashed points."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import limits
+from estimators.bounds.heterogeneity import heterogeneity_of_points
+from estimators.bounds.point_collisions import (
+    Table,
+    collisions_log_p,
+    least_collisions,
+    most_collisions,
+)
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.hashed_rows import HashedRows
+from estimators.exact.randomness import Words
+from estimators.mechanisms.shared.signs import ReportedSigns
+from estimators.mechanisms.shared.supports import SupportReports
+from estimators.question import Question
+from estimators.weights import LevelFacts, level_weights, total_weight
+
+TESTED = 64
+"""Strings of a query that are tested for heterogeneity, at most."""
+
+
+class StringLookups(SupportReports):
+    """A mechanism with rows of hashed points, of which any string can be asked for.
+
+    Attributes
+    ----------
+    hashed_rows : list of HashedRows
+        Per level.
+    signs : ReportedSigns
+        p and q per level: the chance that a report lies on the hyperplane of its string's point,
+        and on that of another point.
+    """
+
+    hashed_rows: list[HashedRows]
+    signs: ReportedSigns
+
+    def _set_rows(self, hashed_rows: list[HashedRows]) -> None:
+        """Set the rows, the law of their reports and the variances of the levels."""
+        self.hashed_rows = hashed_rows
+        geometries = [rows.geometry for rows in hashed_rows]
+        self.signs = ReportedSigns([g.p for g in geometries], [g.q for g in geometries])
+        self.facts = LevelFacts.of(self.epsilons, np.array([g.variance for g in geometries]))
+        self._chance = 1 / np.array([g.points for g in geometries])
+        """The chance that another string has a string's point in a row, per level."""
+
+    @abstractmethod
+    def row_counts(self, table: Counts, level: int) -> Counts:
+        """Return how many reports of a level name each point of each row, shape (t, K)."""
+
+    def answering(self, table: Counts) -> Counts:
+        """Return how many reports of each level name a row, shape (levels,)."""
+        return table[:, 0]
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the values that reports off and on the string's hyperplane represent."""
+        lowest, highest = self.signs.range()
+        chance = self._chance
+        return (
+            ((1 + lowest) / 2 - chance) / (1 - chance),
+            ((1 + highest) / 2 - chance) / (1 - chance),
+        )
+
+    def support(self, table: Counts, keys: Words) -> Counts:
+        """Return how many reports support each key, shape (levels, k)."""
+        result = np.zeros((len(table), keys.size), dtype=np.int64)
+        for level in np.flatnonzero(self.answering(table)).tolist():
+            result[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
+        return result
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the frequencies of the requested keys."""
+        keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
+        counts = self.answering(table)
+        if not counts.any():
+            return self._nothing(question, table[:, 0], keys.size)
+        return dataclasses.replace(
+            self.estimate_support(counts, self.support(table, keys), question),
+            reports=int(table[:, 0].sum()),
+            counts=table[:, 0].copy(),
+        )
+
+    def estimate_support(self, counts: Counts, support: Counts, question: Question) -> Estimate:
+        """Estimate the frequencies of strings that have this support.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (levels,)
+            Reports that name a row; some above zero.
+        support : ndarray of int64, shape (levels, k)
+        question : Question
+        """
+        shares = level_weights(question.weights, counts, self.facts)
+        bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
+        used = counts > 0
+        users = self.signs.law(counts, shares)
+        means = self.signs.means(counts, support)
+        raw = (1 + means) / 2
+        value = shares @ ((raw - self._chance[:, None]) / (1 - self._chance[:, None]))
+        tables = self._tables(np.flatnonzero(counts))
+        apart = heterogeneity_of_points(users, means[used, :TESTED], tables)
+        effective = 1 / users.worst_variance
+        return self._answer(question, counts, shares, value, bounds, effective, apart)
+
+    def limits(
+        self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
+    ) -> tuple[Floats, Floats]:
+        """Return bounds on the frequencies of strings with this support.
+
+        Parameters
+        ----------
+        counts : ndarray of int64, shape (levels,)
+        shares : ndarray of float64, shape (levels,)
+            Weights that sum to one, zero for levels without reports.
+        support : ndarray of int64, shape (levels, k)
+        question : Question
+        log_p : float
+            ln p, the failure probability of one side of one string's interval.
+
+        Notes
+        -----
+        Noise and collisions have half of p each; above, noise has all of it if no level can be
+        certain of collisions: no level in use, or for all times at once none that may come. If
+        users have values or distributions of their own, the mean over them is f + b, b a mean of
+        all levels' collisions: at most (1 - f) B for the largest B, and at least 0. For all times
+        at once, the collisions of the k-th user are then bounded at p / (k (k + 1)), as for a count
+        sketch.
+        """
+        policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
+        total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
+        levels = np.flatnonzero(counts)
+        if question.bound == "anytime":  # a level that may still come must not change p's shares
+            levels = np.arange(len(counts))
+        tables = self._tables(levels)
+        each = collisions_log_p(log_p, len(tables))
+
+        def side(crowd: Floats, log_noise: float, end: int) -> Floats:
+            """Return one end of the intervals for f, if a level's collisions are a known share."""
+            signs = self._crowded(crowd)
+            law = signs.law(counts, shares, question)
+            mean = signs.mean(counts, shares, support)
+            return (1 + limits(law, mean, question, log_noise, total)[end]) / 2
+
+        if free:
+            if question.bound == "anytime":
+                n = float(counts.sum())
+                each -= math.log(n) + math.log1p(n)
+            most = max(most_collisions(*table, each) for table in tables)
+            lower = (side(np.zeros(len(counts)), half, 0) - most) / max(1 - most, 1e-12)
+            upper = side(np.zeros(len(counts)), log_p, 1)
+        else:
+            crowd = np.zeros((2, len(counts)))
+            for level, table in zip(levels.tolist(), tables, strict=True):
+                crowd[:, level] = most_collisions(*table, each), least_collisions(*table, each)
+            lower = side(crowd[0], half, 0)
+            upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
+        return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
+
+    def _crowded(self, crowd: Floats) -> ReportedSigns:
+        """Return the law of reports if others have a string's point in this share of the rows."""
+        if not crowd.any():
+            return self.signs
+        shares = [Fraction(share) for share in crowd.tolist()]
+        other = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
+        return ReportedSigns([p for p, _ in self.signs.exact], other)
+
+    def _tables(self, levels: NDArray[np.intp]) -> list[Table]:
+        """Return the rows and points of each of these levels."""
+        chosen = [self.hashed_rows[level] for level in levels.tolist()]
+        return [(each.rows, each.geometry.points) for each in chosen]

@@ -1,0 +1,1 @@
+"""What every way of sending reports shares: batches, totals, the error, and closing."""

@@ -1,0 +1,49 @@
+"""The error for reports that did not arrive."""
+
+from __future__ import annotations
+
+KEPT = "they are kept, and flush() sends them again (one that arrives twice counts once)"
+LOST = (
+    "the reporter is closed and they are lost; call flush() before closing, so that you can retry"
+)
+
+
+class DeliveryError(RuntimeError):
+    """Raised for reports that are not acknowledged.
+
+    Parameters
+    ----------
+    reports, batches : int
+    first_error : str
+    receiver : str
+        Who has not acknowledged them: Kafka or a gateway, and where.
+    check : str
+        What to look at.
+    kept : bool
+
+    Attributes
+    ----------
+    reports, batches : int
+        How many are not acknowledged.
+    first_error : str
+        The first message of Kafka's client, or the gateway's last answer.
+    kept : bool
+        True: ``flush()`` sends them again. False: the reporter is closed, and they are lost.
+    """
+
+    def __init__(
+        self,
+        *,
+        reports: int,
+        batches: int,
+        first_error: str,
+        receiver: str,
+        check: str,
+        kept: bool,
+    ) -> None:
+        self.reports, self.batches, self.first_error = reports, batches, first_error
+        self.kept = kept
+        super().__init__(
+            f"{reports} reports in {batches} batches were not acknowledged by {receiver}: "
+            f"{first_error}; {check}; {KEPT if kept else LOST}"
+        )

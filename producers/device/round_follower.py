@@ -1,0 +1,218 @@
+"""Follows the rounds of minimum and maximum metrics on their compacted topic."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time as clocks
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
+from producers.delivery.closing import Closing
+from producers.device.rounds import Round, decode
+from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
+from producers.kafka.kafka_errors import describe_kafka_error
+
+logger = logging.getLogger("producers")
+
+TOPIC = "dither.rounds"
+GROUP = "dither-rounds"
+"""Kafka's client asks for one; nothing is committed under it."""
+ANSWER_SECONDS = 10.0
+POLL_SECONDS = 0.5
+MESSAGES = 1_000
+
+
+class Rounds(Closing):
+    """Follows the topic of rounds.
+
+    Parameters
+    ----------
+    config : mapping
+        librdkafka's properties, as for a :class:`producers.Reporter`.
+    topic : str
+
+    Raises
+    ------
+    ValueError
+        If librdkafka refuses a property.
+
+    Examples
+    --------
+    A device answers its round when it is opened::
+
+        with Reporter(metric, config) as reporter, Rounds(config) as rounds:
+            for asked in rounds.follow(metric):  # ends with the search
+                reporter.answer(asked, 17.0, epsilon=1.0, ledger=ledger)
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str = TOPIC) -> None:
+        self.topic = topic
+        self._properties: dict[str, Any] = {
+            "group.id": GROUP,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "fetch.wait.max.ms": 100,
+            **{k: v for k, v in config.items() if k not in PRODUCER_ONLY},
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+        try:
+            self._consumer = Consumer(self._properties, logger=LIBRDKAFKA)
+        except KafkaException as error:
+            raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
+        self._process = os.getpid()
+        self._assigned, self._warned = False, ""
+        self._latest: dict[tuple[str, int], Round] = {}
+
+    def close(self) -> None:
+        """Close the Kafka client; do nothing in a forked process."""
+        if self._process == os.getpid():
+            self._consumer.close()
+
+    def latest(self, metric: Metric) -> Round | None:
+        """Return the newest round of a metric read so far."""
+        return self._latest.get((metric.name, metric.revision))
+
+    def follow(
+        self,
+        metric: Metric,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+    ) -> Iterator[Round]:
+        """Yield each round of a metric as it is opened, from the one that is open now.
+
+        Ends when the last round is decided. A message that is not a round of the metric is logged
+        and skipped.
+
+        Parameters
+        ----------
+        metric : Metric
+            A minimum or maximum.
+        timeout : float, optional
+            Stop after this many seconds without another round; wait for ever by default.
+        stop : threading.Event, optional
+            Once set, it also ends the iteration.
+
+        Raises
+        ------
+        ValueError
+            If the metric has no rounds.
+        TimeoutError
+        """
+        searched = SearchMetric.require(metric)
+        heard, last = clocks.monotonic(), 0
+        while stop is None or not stop.is_set():
+            asked = self.latest(metric)
+            if asked is not None and (fault := asked.fault(searched)):
+                self._warn(fault)
+                asked = None
+            if asked is not None and asked.is_over:
+                return
+            if asked is not None and asked.number != last:
+                heard, last = clocks.monotonic(), asked.number
+                yield asked
+            elif timeout is not None and clocks.monotonic() - heard > timeout:
+                raise TimeoutError(
+                    f"no round of {metric.name!r} was opened for {timeout:g} s on topic "
+                    f"{self.topic!r}: is `dither coordinate` running?"
+                )
+            self.poll(POLL_SECONDS if timeout is None else min(POLL_SECONDS, timeout / 4))
+
+    def poll(self, timeout: float = 0.0) -> int:
+        """Read new messages, waiting up to `timeout` seconds; return their number."""
+        if not self._assigned:
+            try:
+                self._assign()
+            except KafkaException as error:
+                self._warn(describe_kafka_error(error.args[0]))
+                clocks.sleep(timeout)
+                return 0
+        messages = self._consumer.consume(MESSAGES, timeout=timeout)
+        for message in messages:
+            self._take(message)
+        return len(messages)
+
+    def read_to_end(self, timeout: float = 30.0) -> None:
+        """Read all committed messages that are on the topic now.
+
+        Another producer's open transaction must not hide the committed messages behind it.
+
+        Raises
+        ------
+        KafkaException
+            If Kafka does not answer.
+        TimeoutError
+            If the end was not reached.
+        """
+        self._assign()
+        left = self._ends()
+        deadline = clocks.monotonic() + timeout
+        while left:
+            for message in self._consumer.consume(MESSAGES, timeout=0.1):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._PARTITION_EOF:
+                    raise KafkaException(error)
+                reached = self._take(message)
+                if reached >= left.get(message.partition() or 0, reached + 1):
+                    del left[message.partition() or 0]
+            if left and clocks.monotonic() > deadline:
+                raise TimeoutError(
+                    f"topic {self.topic!r}: partitions {sorted(left)} have messages that did not "
+                    "arrive in time"
+                )
+
+    def _warn(self, told: str) -> None:
+        """Log a problem once for as long as it lasts."""
+        if told != self._warned:
+            logger.warning("topic %s: %s", self.topic, told)
+        self._warned = told
+
+    def _assign(self) -> None:
+        """Read from the beginning."""
+        places = self._partitions(self._consumer)
+        self._consumer.assign([TopicPartition(self.topic, number, 0) for number in places])
+        self._assigned = True
+
+    def _ends(self) -> dict[int, int]:
+        """Return the ends of non-empty partitions, including open transactions."""
+        properties = {**self._properties, "isolation.level": "read_uncommitted"}
+        asker = Consumer(properties, logger=LIBRDKAFKA)
+        try:
+            marks = {
+                number: asker.get_watermark_offsets(
+                    TopicPartition(self.topic, number), timeout=ANSWER_SECONDS
+                )
+                for number in self._partitions(asker)
+            }
+        finally:
+            asker.close()
+        return {number: end for number, (low, end) in marks.items() if low < end}
+
+    def _partitions(self, client: Consumer) -> list[int]:
+        about = client.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
+        if about.error is not None:
+            raise KafkaException(about.error)
+        return list(about.partitions)
+
+    def _take(self, message: Any) -> int:
+        """Store a message's round; return the next offset."""
+        error = message.error()
+        if error is not None:
+            if error.code() != KafkaError._PARTITION_EOF:
+                self._warn(describe_kafka_error(error))
+                return 0
+            return int(message.offset())
+        if (text := message.value()) is not None:
+            try:
+                found = decode(text)
+            except ValueError as wrong:
+                logger.warning("topic %s: not a round: %s", self.topic, wrong)
+            else:
+                self._latest[found.metric, found.revision] = found
+        return int(message.offset()) + 1

@@ -1,0 +1,134 @@
+"""What a gateway's answer means for the batch that was posted, and how long to wait after it."""
+
+from __future__ import annotations
+
+import email.utils
+import enum
+import random
+from typing import Any, NamedTuple
+
+import msgspec
+
+ACCEPTED = 202
+REFUSED = (400, 413, 422)
+FIRST_PAUSE = 1.0
+LAST_PAUSE = 60.0
+LONGEST_PAUSE = 3600.0
+"""Seconds: a server that asks for more is asked again after that."""
+_PROBLEM = "application/problem+json"
+_random = random.SystemRandom()
+
+
+class Answer(NamedTuple):
+    """A gateway's answer.
+
+    Attributes
+    ----------
+    status : int
+    media_type : str
+    retry_after : str
+        The header, or nothing.
+    location : str
+        Where a redirect leads.
+    body : bytes
+    """
+
+    status: int
+    media_type: str
+    retry_after: str
+    location: str
+    body: bytes
+
+
+class Verdict(enum.Enum):
+    """What becomes of a batch."""
+
+    ACCEPTED = "accepted"
+    """Kafka has it."""
+    AGAIN = "again"
+    """It is posted again, as it is."""
+    REFUSED = "refused"
+    """It can never be counted."""
+
+
+def verdict(answer: Answer, key: bytes) -> Verdict:
+    """Return what an answer means for the batch with this id.
+
+    Only a gateway's own words decide: what a proxy or a hotel's login page says is no answer, and
+    the batch is posted again.
+
+    Examples
+    --------
+    >>> told = b'{"batch_id": "%b", "reports": 1}' % b"07".ljust(32, b"0")
+    >>> key = bytes([7]).ljust(16, bytes(1))
+    >>> verdict(Answer(202, "application/json", "", "", told), key)
+    <Verdict.ACCEPTED: 'accepted'>
+    >>> verdict(Answer(200, "text/html", "", "", b"<html>Log in"), key)
+    <Verdict.AGAIN: 'again'>
+    """
+    if answer.status == ACCEPTED and _json(answer).get("batch_id") == key.hex():
+        return Verdict.ACCEPTED
+    if answer.status in REFUSED and problem_of(answer):
+        return Verdict.REFUSED
+    return Verdict.AGAIN
+
+
+def problem_of(answer: Answer) -> dict[str, str]:
+    """Return what a problem (RFC 9457) says, texts alone; nothing if the answer is none."""
+    if answer.media_type != _PROBLEM:
+        return {}
+    return {key: text for key, text in _json(answer).items() if isinstance(text, str)}
+
+
+def explain(answer: Answer) -> str:
+    """Return what an answer that is no success says, in one line."""
+    problem = problem_of(answer)
+    words = [str(answer.status), problem.get("detail", ""), problem.get("remedy", "")]
+    if 300 <= answer.status < 400:
+        words.append(f"redirected to {answer.location[:200]!r}: use the address it leads to")
+    return ": ".join(word for word in words if word)[:1000]
+
+
+def asked_pause(retry_after: str, now: float) -> float | None:
+    """Return the seconds that a header Retry-After asks for; None if it asks for nothing.
+
+    Parameters
+    ----------
+    retry_after : str
+        Seconds, or a date.
+    now : float
+        Seconds since the epoch.
+
+    Examples
+    --------
+    >>> asked_pause("120", 0), asked_pause("Thu, 01 Jan 1970 00:01:00 GMT", 10), asked_pause("", 0)
+    (120.0, 50.0, None)
+    """
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), LONGEST_PAUSE)
+    try:
+        date = email.utils.parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(date - now, 0.0), LONGEST_PAUSE)
+
+
+def pause(failures: int, asked: float | None) -> float:
+    """Return how long to wait after so many failures in a row: in seconds.
+
+    It doubles from a second to a minute, and is never shorter than what the gateway asks for. Up to
+    a quarter more is drawn at random, so that devices which failed together do not come back
+    together.
+    """
+    doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LAST_PAUSE)
+    least = doubled if asked is None else max(asked, FIRST_PAUSE)
+    return least * (1 + _random.random() / 4)
+
+
+def _json(answer: Answer) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,303 @@
+"""Posts the batches of a queue in a thread, until the gateway has acknowledged them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from producers.http.answers import Verdict, asked_pause, explain, pause, verdict
+from producers.http.definitions import Definitions
+from producers.http.gateway_client import GatewayClient, GatewayError
+from producers.http.queue_tables import QueuedBatch
+from producers.http.report_queue import ReportQueue
+from producers.ledger.pinned_definitions import DefinitionChanged
+
+logger = logging.getLogger("producers")
+
+MOST_REFUSALS = 3
+"""A batch that was refused so often is given up: one refusal may be of a request that was cut."""
+OTHERS_SECONDS = 1.0
+"""Between two looks while another process sends from the same file."""
+ABORT_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Something that went wrong in the background.
+
+    Attributes
+    ----------
+    kind : str
+        ``"delivery"``: a batch did not arrive, and is posted again. ``"refused"``: a batch can
+        never be counted, and is lost. ``"definition"``: the gateway's definition cannot be used.
+        ``"queue"``: the file failed.
+    detail : str
+        What was wrong, and what to do.
+    status : int
+        Of HTTP; 0 if there was no answer.
+    metric : str
+    reports : int
+        How many reports it is about.
+    retry_in : float
+        Seconds until the next attempt.
+    """
+
+    kind: Literal["delivery", "refused", "definition", "queue"]
+    detail: str
+    status: int = 0
+    metric: str = ""
+    reports: int = 0
+    retry_in: float = 0.0
+
+
+class Background:
+    """A daemon thread that empties a queue.
+
+    Parameters
+    ----------
+    queue : ReportQueue
+    client : GatewayClient
+    definitions : Definitions
+    on_failure : callable, optional
+        Called in the thread with each :class:`Failure`; what it raises is logged.
+
+    Attributes
+    ----------
+    failures : int
+        How many there were.
+    last_failure : Failure or None
+    changed : dict of str to DefinitionChanged
+        The metrics whose definition the gateway has changed.
+    """
+
+    def __init__(
+        self,
+        queue: ReportQueue,
+        client: GatewayClient,
+        definitions: Definitions,
+        on_failure: Callable[[Failure], object] | None = None,
+    ) -> None:
+        self._queue, self._client, self._definitions = queue, client, definitions
+        self._on_failure = on_failure
+        self.failures = 0
+        self.last_failure: Failure | None = None
+        self.changed: dict[str, DefinitionChanged] = {}
+        self._checks: list[str] = []
+        self._named: set[str] = set()
+        self._in_a_row = 0
+        self._not_before = self._asked_until = 0.0
+        self._state = threading.Condition()
+        self._is_woken = self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="dither-http", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def check(self, name: str, *, now: bool) -> None:
+        """Compare the gateway's definition of a name with the stored one.
+
+        Parameters
+        ----------
+        name : str
+            The metric's.
+        now : bool
+            Whether to do so soon; otherwise after each refusal only.
+        """
+        with self._state:
+            self._named.add(name)
+            if now:
+                self._checks.append(name)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look at the queue soon."""
+        with self._state:
+            self._is_woken = True
+            self._state.notify_all()
+
+    def drain(self, metric: str | None, deadline: float, *, patient: bool) -> bool:
+        """Return whether everything that waits is acknowledged before a deadline.
+
+        Parameters
+        ----------
+        metric : str or None
+            Of one metric, or of all.
+        deadline : float
+            On the monotonic clock.
+        patient : bool
+            False: after the first failure it is not waited for.
+        """
+        with self._state:
+            failures = self.failures
+            self._not_before = self._asked_until
+        self.wake()
+        while self._queue.left(metric)[0]:
+            now = time.monotonic()
+            failed = self.failures > failures or self._asked_until > now
+            if now >= deadline or (failed and not patient):
+                return False
+            with self._state:
+                self._state.wait(min(0.1, deadline - now))
+        return True
+
+    def stop(self, deadline: float) -> None:
+        """End the thread; a request that is not over at the deadline is cut off.
+
+        Parameters
+        ----------
+        deadline : float
+            On the monotonic clock.
+        """
+        with self._state:
+            self._is_stopping = True
+            self._state.notify_all()
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._thread.is_alive():
+            self._client.abort()
+            self._thread.join(ABORT_SECONDS)
+
+    # -- The thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            try:
+                rest = self._step()
+            except Exception as error:  # whatever it is: reports that wait are sent later
+                rest = self._failed(Failure("queue", str(error) or repr(error)))
+            with self._state:
+                if not (self._is_woken or self._is_stopping):
+                    self._state.wait(rest)
+                self._is_woken = False
+        self._client.close()
+
+    def _step(self) -> float | None:
+        """Do what is due; return the seconds until there is more, None if nothing is known."""
+        due = self._queue.seal_due()
+        rest = self._not_before - time.monotonic()
+        if rest <= 0:
+            while self._checks and not self._is_stopping:
+                if (rest := self._check(self._checks[0])) > 0:
+                    return rest
+                self._checks.pop(0)
+            if not self._queue.has_batches():
+                return due
+            with _alone(self._queue.file.path) as is_alone:
+                if not is_alone:
+                    return OTHERS_SECONDS
+                rest = self._send()
+        elif not self._checks and not self._queue.has_batches():
+            return due
+        return due if rest <= 0 else rest if due is None else min(rest, due)
+
+    def _send(self) -> float:
+        """Post batches, the oldest first; return 0 when none is left, or how long to wait."""
+        while not self._is_stopping:
+            if not self._queue.has_batches() or (batch := self._queue.oldest()) is None:
+                break
+            if (rest := self._post(batch)) > 0:
+                return rest
+            with self._state:
+                self._state.notify_all()
+        return 0.0
+
+    def _post(self, batch: QueuedBatch) -> float:
+        """Post a batch; return how long to wait before the next one."""
+        failure = Failure("delivery", "", metric=batch.metric, reports=batch.reports)
+        try:
+            answer = self._client.post(batch.payload)
+        except GatewayError as error:
+            return self._failed(dataclasses.replace(failure, detail=str(error)))
+        found = verdict(answer, batch.key)
+        if found is Verdict.ACCEPTED:
+            self._queue.acknowledged(batch)
+            self._in_a_row, self._asked_until = 0, 0.0
+            return 0.0
+        self._client.close()  # an answer that came twice would be taken for the next one's
+        told = f"gateway {self._client.url}: {explain(answer)}"
+        failure = dataclasses.replace(failure, detail=told, status=answer.status)
+        if found is Verdict.REFUSED:
+            if batch.metric in self._named and batch.metric not in self._checks:
+                self._checks.append(batch.metric)
+            if self._queue.refused(batch, MOST_REFUSALS):
+                return self._failed(dataclasses.replace(failure, kind="refused"), waits=False)
+        return self._failed(failure, asked_pause(answer.retry_after, time.time()))
+
+    def _check(self, name: str) -> float:
+        """Compare a definition with the gateway's; return how long to wait before the next step."""
+        try:
+            self._definitions.fetch(name)
+        except DefinitionChanged as error:
+            self.changed[name] = error
+            return self._failed(Failure("definition", str(error), metric=name), waits=False)
+        except GatewayError as error:  # whatever it answers does not keep batches waiting
+            failure = Failure("definition", str(error), error.status, metric=name)
+            return self._failed(failure, waits=not error.status)
+        self.changed.pop(name, None)
+        return 0.0
+
+    def _failed(self, failure: Failure, asked: float | None = None, *, waits: bool = True) -> float:
+        """Count a failure, and tell of it; return how long to wait."""
+        rest = 0.0
+        if waits:
+            self._in_a_row += 1
+            rest = pause(self._in_a_row, asked)
+        failure = dataclasses.replace(failure, retry_in=rest)
+        with self._state:
+            now = time.monotonic()
+            self._not_before = now + rest
+            self._asked_until = now + rest if asked is not None else 0.0
+            self.failures += 1
+            self.last_failure = failure
+            self._state.notify_all()
+        is_news = failure.kind != "delivery" or self._in_a_row == 1
+        level = logging.ERROR if failure.kind == "refused" else logging.WARNING
+        logger.log(level if is_news else logging.DEBUG, "%s: %s", failure.kind, failure.detail)
+        if self._on_failure is not None:
+            try:
+                self._on_failure(failure)
+            except Exception:
+                logger.exception("on_failure raised an error")
+        return rest
+
+
+@contextmanager
+def _alone(path: Path | None) -> Iterator[bool]:
+    """Say whether this process alone sends from a file, for as long as it does."""
+    if path is None:
+        yield True
+        return
+    handle = os.open(f"{path}-sender", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _HANDLES.add(handle)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        try:
+            yield True
+        finally:
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        _HANDLES.discard(handle)
+        os.close(handle)
+
+
+_HANDLES: set[int] = set()
+
+
+def _let_go() -> None:
+    """Close the locks in a child: they are the parent's, and end with it."""
+    while _HANDLES:
+        os.close(_HANDLES.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)

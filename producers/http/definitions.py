@@ -1,0 +1,175 @@
+"""Definitions from a gateway: checked, stored, and pinned by name.
+
+A server may send any definition, and another one tomorrow. A device derives by itself what a
+definition means, stores the first one of a name in the queue's file, and refuses any other
+(:mod:`producers.ledger.pinned_definitions` does so for what the ledger remembers).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from estimators.discovery.string_code import StringCode
+from estimators.durations import UNITS_MS
+from estimators.metrics.categories import OPEN
+from estimators.metrics.loading import read_definition
+from estimators.metrics.local import MOST_SLICES
+from estimators.metrics.metric import Metric
+from producers.http.gateway_client import GatewayClient, GatewayError
+from producers.http.queue_file import QueueFile
+from producers.ledger.pinned_definitions import DefinitionChanged
+
+SAME = (
+    "kind",
+    "trust",
+    "mechanism",
+    "options",
+    "unit",
+    "description",
+    "levels",
+    "minimum_reports",
+    "memoized",
+    "max_batch_reports",
+    "range",
+    "rounds",
+    "split",
+    "beta",
+    "critical",
+    "categories",
+    "watch",
+    "deny",
+    "coordinates",
+    "radius",
+    "bins",
+    "scale",
+    "edges",
+    "quantiles",
+    "by",
+    "attributes",
+)
+"""Keys that a definition has over HTTP as in ``metrics.toml``."""
+
+
+def read_served(body: bytes, name: str) -> Metric:
+    """Return the metric that ``GET /v1/metrics/NAME`` describes.
+
+    Parameters
+    ----------
+    body : bytes
+        The answer.
+    name : str
+        The metric that was asked for.
+
+    Raises
+    ------
+    ValueError
+        If it is no definition, of another metric, or calls itself by a revision that is not its
+        own: such a number would travel with each batch, and mark the device that was given it.
+    """
+    try:
+        document = msgspec.json.decode(body, type=dict[str, Any])
+        told = {key: document[key] for key in SAME if key in document}
+        told |= document.get("domain", {})
+        pane = _duration(document["pane_seconds"])
+        told |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
+        if told.get("by"):  # which stretches the service keeps is not for devices to know
+            told |= {"by_pane": pane, "max_slices": MOST_SLICES}
+        if (code := document.get("code")) is not None:
+            told |= {"categories": OPEN, "discover": True, "code": _code(code)}
+        revision = document["revision"]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"metric {name!r}: not a whole definition ({type(error).__name__}: {error}): expected "
+            f"what GET /v1/metrics/{name} of a gateway answers"
+        ) from None
+    if document.get("name") != name:
+        raise ValueError(f"metric {name!r}: the gateway described {document.get('name')!r:.100}")
+    if isinstance(told.get("categories"), int):  # a few digits would fill the memory
+        raise ValueError(f"metric {name!r}: a number of categories: expected their names")
+    metric = read_definition(name, told)
+    if metric.revision != revision:
+        raise ValueError(
+            f"metric {name!r}: revision {revision!r:.100}: expected {metric.revision}, by what the "
+            "definition says. This device's version of Dither may be older than the gateway's"
+        )
+    return metric
+
+
+class Definitions:
+    """The definitions that a device has by name.
+
+    Parameters
+    ----------
+    file : QueueFile
+        It stores the first definition of each name.
+    client : GatewayClient
+    """
+
+    def __init__(self, file: QueueFile, client: GatewayClient) -> None:
+        self._file, self._client = file, client
+
+    def get(self, name: str) -> tuple[Metric, bool]:
+        """Return the definition of a name, and whether it came from the gateway just now.
+
+        Raises
+        ------
+        GatewayError
+            If none is stored, and the gateway does not answer, or with what cannot be used.
+        """
+        with self._file.transaction() as database:
+            stored = database.execute(
+                "SELECT body FROM definitions WHERE metric = ?", (name,)
+            ).fetchone()
+        if stored is None:
+            return self.fetch(name), True
+        return read_served(stored[0], name), False
+
+    def fetch(self, name: str) -> Metric:
+        """Return the gateway's definition of a name, and store it if it is the first.
+
+        Raises
+        ------
+        GatewayError
+            If the gateway does not answer, or with what cannot be used.
+        DefinitionChanged
+            If another one is stored.
+        """
+        body = self._client.get(name)
+        try:
+            metric = read_served(body, name)
+        except ValueError as error:
+            self._client.close()
+            raise GatewayError(self._client.url, str(error)) from None
+        with self._file.transaction() as database:
+            stored = database.execute(
+                "SELECT fingerprint FROM definitions WHERE metric = ?", (name,)
+            ).fetchone()
+            if stored is not None and stored[0] != metric.fingerprint:
+                raise DefinitionChanged(name)
+            # of the same meaning: what it says of attributes and limits may be new
+            database.execute(
+                "INSERT OR REPLACE INTO definitions VALUES (?, ?, ?)",
+                (name, metric.fingerprint, body),
+            )
+        return metric
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration as definitions have it, in its largest whole unit."""
+    length = round(seconds * 1000)
+    unit = max(
+        (each for each in UNITS_MS if length % UNITS_MS[each] == 0), key=UNITS_MS.__getitem__
+    )
+    return f"{length // UNITS_MS[unit]}{unit}" if length else "0s"
+
+
+def _code(told: dict[str, Any]) -> str:
+    """Return a code of strings as definitions have it."""
+    try:
+        tokens = tuple(bytes.fromhex(token) for token in told["tokens"])
+        lengths = {int(c): tuple(bytes.fromhex(each)) for c, each in told["lengths"].items()}
+        return StringCode(tokens, lengths).packed()
+    except (ValueError, IndexError) as error:
+        raise TypeError(f"code: {error}") from None

@@ -1,0 +1,194 @@
+"""One connection to a gateway: requests that say nothing about who sends them.
+
+There are no cookies, no user agent and no conditional requests: a server that hands out marks gets
+none back. Redirects are not followed.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from urllib.parse import quote, urlsplit
+
+from producers.http.answers import Answer, explain
+
+REPORTS = "/v1/reports"
+METRICS = "/v1/metrics"
+PROTOBUF = "application/x-protobuf"
+MOST_ANSWER_BYTES = 64 * 2**10
+MOST_DEFINITION_BYTES = 16 * 2**20
+IDLE_SECONDS = 30.0
+"""A connection that was idle for longer is not used again: somebody may be closing it."""
+
+
+class GatewayError(RuntimeError):
+    """Raised if a gateway does not answer, or not what was asked for.
+
+    Attributes
+    ----------
+    url : str
+    status : int
+        Of HTTP; 0 if there was no answer.
+    """
+
+    def __init__(self, url: str, detail: str, status: int = 0) -> None:
+        self.url, self.detail, self.status = url, detail, status
+        super().__init__(f"gateway {url}: {detail}")
+
+
+class GatewayClient:
+    """Requests to one gateway, over one connection that is kept open: one at a time.
+
+    Parameters
+    ----------
+    url : str
+        Where the gateway is: ``"https://telemetry.example.com"``, a path below it included.
+    token : str, optional
+        With the scope `report`, where the gateway wants one.
+    tls : SSLContext, optional
+        By default the system's certificates.
+    timeout : float
+        Seconds that each step of a request may take.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        expected = "expected a gateway's address, for instance 'https://telemetry.example.com'"
+        if not isinstance(url, str):
+            raise TypeError(f"gateway = {url!r:.200}: {expected}")
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        is_plain = not (parts.username or parts.password or parts.query or parts.fragment)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or not is_plain
+            or port == -1
+        ):
+            raise ValueError(f"gateway = {url!r}: {expected}, without user, query and fragment")
+        if not timeout > 0:
+            raise ValueError(f"timeout = {timeout}: expected seconds, above 0")
+        self.url = url.rstrip("/").removesuffix(REPORTS)
+        self.is_secret = parts.scheme == "https"
+        self.host, self._port, self._timeout = parts.hostname, port, timeout
+        self._path = parts.path.rstrip("/").removesuffix(REPORTS)
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
+        self._connection: http.client.HTTPConnection | None = None
+        self._used, self._lock = 0.0, threading.Lock()
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether requests stay on this machine."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def post(self, payload: bytes) -> Answer:
+        """Post a batch.
+
+        Raises
+        ------
+        GatewayError
+            If there is no answer: the gateway may or may not have it.
+        """
+        headers = {"Content-Type": PROTOBUF}
+        with self._lock:
+            return self._request("POST", REPORTS, payload, headers, MOST_ANSWER_BYTES)
+
+    def get(self, *path: str) -> bytes:
+        """Return what the gateway says about a metric.
+
+        Raises
+        ------
+        GatewayError
+            If there is no answer, or another one than 200.
+        """
+        place = "/".join([METRICS, *(quote(part, safe="") for part in path)])
+        with self._lock:
+            answer = self._request("GET", place, None, {}, MOST_DEFINITION_BYTES)
+        if answer.status != http.client.OK:
+            self.close()
+            raise GatewayError(self.url, f"GET {place}: {explain(answer)}", answer.status)
+        return answer.body
+
+    def close(self) -> None:
+        """Close the connection; the next request opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def abort(self) -> None:
+        """End the request that another thread waits for."""
+        connection = self._connection
+        carrier = None if connection is None else connection.sock
+        if carrier is not None:
+            try:
+                carrier.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+    def _request(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int
+    ) -> Answer:
+        if time.monotonic() - self._used > IDLE_SECONDS:
+            self.close()
+        try:
+            try:
+                is_new = self._connection is None
+                response = self._sent(method, path, body, headers)
+            except (http.client.HTTPException, ConnectionError):
+                if is_new:
+                    raise
+                self.close()  # the other side closed it while it was idle
+                response = self._sent(method, path, body, headers)
+            answer = Answer(
+                response.status,
+                response.headers.get_content_type(),
+                response.headers.get("Retry-After", ""),
+                response.headers.get("Location", ""),
+                response.read(most + 1),
+            )
+            if len(answer.body) > most or response.will_close:
+                self.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self.close()
+            told = str(error) or type(error).__name__
+            raise GatewayError(self.url, f"no answer ({told})") from None
+        self._used = time.monotonic()
+        if len(answer.body) > most:
+            raise GatewayError(self.url, f"an answer of more than {most} bytes", answer.status)
+        return answer
+
+    def _sent(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        if self._connection is None:
+            self._connection = self._connected()
+        self._connection.request(method, self._path + path, body, self._headers | headers)
+        return self._connection.getresponse()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(self.host, self._port, timeout=self._timeout)
+        return http.client.HTTPSConnection(
+            self.host, self._port, timeout=self._timeout, context=self._tls
+        )

@@ -1,0 +1,241 @@
+"""A gateway, and the queue of reports for it, that any number of reporters share."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+from producers.delivery.closing import Closing
+from producers.delivery.errors import DeliveryError
+from producers.http.background import Background, Failure
+from producers.http.definitions import Definitions
+from producers.http.gateway_client import GatewayClient
+from producers.http.queue_file import QueueError
+from producers.http.report_queue import MOST_BYTES, ReportQueue, WhenFull
+
+logger = logging.getLogger("producers")
+
+CLOSE_TIMEOUT = 10.0
+EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
+CHECK = "check the address, the network and the gateway"
+
+
+class HttpOptions(TypedDict, total=False):
+    """The options of a connection, as :class:`HttpConnection` has them."""
+
+    queue: str | Path | None
+    token: str | None
+    tls: ssl.SSLContext | None
+    timeout: float
+    most_bytes: int
+    when_full: WhenFull
+    on_failure: Callable[[Failure], object] | None
+
+
+class HttpConnection(Closing):
+    """A gateway and a queue for several reporters, with one thread that sends.
+
+    Parameters
+    ----------
+    gateway : str
+        Its address, for instance ``"https://telemetry.example.com"``.
+    queue : path, optional
+        The file in which reports wait. It is created, readable by its owner alone, and survives
+        restarts; several processes may use it at once. Without one reports wait in memory, and are
+        lost if the process ends before they have arrived.
+    token : str, optional
+        With the scope `report`, where the gateway wants one.
+    tls : SSLContext, optional
+        For another authority than the system's, or a certificate of the device's own.
+    timeout : float
+        Seconds that each step of a request may take.
+    most_bytes : int
+        Of all reports that wait: 16 MiB by default.
+    when_full : {"refuse", "drop_new", "drop_old"}
+        What happens to a report when so many bytes wait. "refuse": `report` raises DeliveryError.
+        "drop_new": it is dropped before it is charged or randomized. "drop_old": the oldest batches
+        give way. What is dropped is counted.
+    on_failure : callable, optional
+        Called with each :class:`~producers.http.background.Failure`, in the thread that sends.
+
+    Attributes
+    ----------
+    url : str
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter cannot be used.
+    QueueError
+        If the file is damaged, foreign, or cannot be opened.
+
+    Examples
+    --------
+    >>> with HttpConnection("https://telemetry.example.com") as connection:
+    ...     connection.url, connection.failures
+    ('https://telemetry.example.com', 0)
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        *,
+        queue: str | Path | None = None,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        most_bytes: int = MOST_BYTES,
+        when_full: WhenFull = "refuse",
+        on_failure: Callable[[Failure], object] | None = None,
+    ) -> None:
+        client = GatewayClient(gateway, token, tls, timeout)
+        self.url, self.is_secret = client.url, client.is_secret or client.is_on_this_machine
+        if token is not None and not self.is_secret:
+            logger.warning("gateway %s: the token is sent without TLS: use https://", self.url)
+        self.path = None if queue is None else Path(queue)
+        self.queue = ReportQueue(self.path, most_bytes, when_full)
+        self._asking = GatewayClient(gateway, token, tls, timeout)  # beside the thread's posts
+        self.definitions = Definitions(self.queue.file, self._asking)
+        own = Definitions(self.queue.file, client)
+        self._background = Background(self.queue, client, own, on_failure)
+        self.closed, self._process = False, os.getpid()
+        self._background.start()
+        atexit.register(self._at_exit)
+
+    @property
+    def failures(self) -> int:
+        """How often something went wrong in the background."""
+        return self._background.failures
+
+    @property
+    def last_failure(self) -> Failure | None:
+        """What went wrong last."""
+        return self._background.last_failure
+
+    def round_of(self, name: str) -> bytes:
+        """Return what the gateway says about the open round of a metric.
+
+        Raises
+        ------
+        GatewayError
+            If it does not answer, or no round is open.
+        """
+        return self._asking.get(name, "round")
+
+    def check_definition(self, name: str, *, now: bool) -> None:
+        """Compare the gateway's definition of a name with the stored one, in the background.
+
+        Parameters
+        ----------
+        name : str
+            The metric's.
+        now : bool
+            Whether to do so soon; otherwise after each refusal only.
+        """
+        self._background.check(name, now=now)
+
+    def changed(self, name: str) -> Exception | None:
+        """Return the error for a definition that the gateway has changed; None if it has not."""
+        return self._background.changed.get(name)
+
+    def wake(self) -> None:
+        """Look at the queue soon: a batch is ready."""
+        self._background.wake()
+
+    def flush(self, metric: str | None = None, timeout: float = 30.0) -> None:
+        """Send everything, of one metric or of all, and wait until it is acknowledged.
+
+        Raises
+        ------
+        DeliveryError
+            If something is not. It is kept, and sent later.
+        """
+        self.queue.seal(metric)
+        if not self._background.drain(metric, time.monotonic() + timeout, patient=True):
+            raise self.error(metric, kept=True)
+
+    def error(self, metric: str | None, *, kept: bool) -> DeliveryError:
+        """Return the error for what is left."""
+        reports, batches = self.queue.left(metric)
+        failure = self.last_failure
+        return DeliveryError(
+            reports=reports,
+            batches=batches,
+            first_error="no answer in time" if failure is None else failure.detail,
+            receiver=f"the gateway {self.url}",
+            check=CHECK,
+            kept=kept,
+        )
+
+    def finish(self, metric: str | None, deadline: float) -> int:
+        """Send what is left while the gateway takes it; return the number of reports that wait.
+
+        With a file the first failure ends this: what is in the file is not lost.
+
+        Parameters
+        ----------
+        metric : str or None
+            Of one metric, or of all.
+        deadline : float
+            On the monotonic clock.
+
+        Raises
+        ------
+        DeliveryError
+            If reports are lost, because they waited in memory.
+        """
+        self.queue.seal(metric)
+        if self._background.drain(metric, deadline, patient=self.path is None):
+            return 0
+        if self.path is None:
+            raise self.error(metric, kept=False)
+        reports, batches = self.queue.left(metric)
+        logger.warning(
+            "%d reports in %d batches wait in %s: the next reporter with this queue sends them",
+            reports,
+            batches,
+            self.path,
+        )
+        return reports
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
+        """Send what is left, and stop; in a forked process do nothing.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+
+        Returns
+        -------
+        int
+            The number of reports that are left in the file.
+
+        Raises
+        ------
+        DeliveryError
+            If reports are lost, because they waited in memory.
+        """
+        if self.closed or self._process != os.getpid():
+            return 0
+        self.closed = True
+        deadline = time.monotonic() + timeout
+        try:
+            return self.finish(None, deadline)
+        finally:
+            self._background.stop(deadline)
+            self._asking.close()
+            self.queue.close()
+            atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        try:
+            self.close(EXIT_TIMEOUT)
+        except (DeliveryError, QueueError) as error:
+            logger.error("a reporter was not closed before the program ended: %s", error)  # noqa: TRY400

@@ -1,0 +1,246 @@
+"""The reporter of a device without a Kafka client: its reports travel over HTTP."""
+
+from __future__ import annotations
+
+import sqlite3
+import time as clocks
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Unpack
+
+from estimators.exact.randomness import Bits
+from estimators.metrics.denial import Deny
+from estimators.metrics.metric import Metric
+from estimators.metrics.search import SearchMetric
+from producers.delivery.batches import Delivered, PendingBatch
+from producers.device.base_reporter import BaseReporter, check_metric
+from producers.device.panes import Columns
+from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
+from producers.http.report_queue import BatchRule, Totals
+
+if TYPE_CHECKING:
+    from producers.device.rounds import Round
+
+MOST_BATCH_BYTES = 200_000
+"""Of a batch: the gateway takes 240,000 by default."""
+
+
+class HttpReporter(BaseReporter):
+    """Randomizes values of one metric at once, and posts the reports to a gateway.
+
+    It has the interface of :class:`producers.Reporter`. A report is in the queue when `report`
+    returns, and stays there until the gateway has acknowledged its batch; then Kafka has it. A
+    thread sends; the application only hears of failures by `on_failure`, `failures` and `totals`.
+
+    Parameters
+    ----------
+    metric : Metric or str
+        A metric, or the name of one: its definition is then fetched from the gateway, stored in the
+        queue's file, and never replaced by one of another meaning.
+    gateway : str or HttpConnection
+        The gateway's address, or a connection that several reporters share.
+    batch_reports : int
+        A batch is sent with this many reports (fewer if its bytes or the metric's
+        `max_batch_reports` require it).
+    batch_age : float
+        A batch is also sent this many seconds after its first report.
+    attributes, deny, trusted, bits, clock
+        As for :class:`producers.Reporter`. True values need an https:// address.
+    **options
+        Those of :class:`HttpConnection`, if `gateway` is an address: `queue`, `token`, `tls`,
+        `timeout`, `most_bytes`, `when_full`, `on_failure`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter cannot be used.
+    GatewayError
+        If the definition is not known, and the gateway does not answer with one.
+    DefinitionChanged
+        If the gateway has changed what a name means.
+    QueueError
+        If the file is damaged, foreign, or cannot be opened.
+
+    Examples
+    --------
+    >>> from estimators import define
+    >>> metric = define(name="late", kind="mean", mechanism="randomized_response",
+    ...                 range=(0, 1), levels=[0.5, 1])
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with HttpReporter(metric, "http://127.0.0.1:9", queue=f"{folder}/queue") as reporter:
+    ...         reporter.report([1.0, 0.0], epsilon=0.5)
+    ...         reporter.totals.left
+    2
+    """
+
+    def __init__(
+        self,
+        metric: Metric | str,
+        gateway: str | HttpConnection,
+        *,
+        batch_reports: int = 1000,
+        batch_age: float = 10.0,
+        attributes: Mapping[str, str] | None = None,
+        deny: Deny | None = None,
+        trusted: bool = False,
+        bits: Bits | None = None,
+        clock: Callable[[], float] = clocks.time,
+        **options: Unpack[HttpOptions],
+    ) -> None:
+        if not isinstance(metric, str):
+            check_metric(metric)
+        if not batch_age >= 0:
+            raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
+        if isinstance(gateway, HttpConnection) and options:
+            raise ValueError(f"options {', '.join(options)}: expected in the connection instead")
+        self._owns_connection = not isinstance(gateway, HttpConnection)
+        self.connection = (
+            gateway if isinstance(gateway, HttpConnection) else HttpConnection(gateway, **options)
+        )
+        try:
+            if isinstance(metric, str):
+                name = metric
+                metric, is_new = self.connection.definitions.get(name)
+                self.connection.check_definition(name, now=not is_new)
+            super().__init__(
+                metric,
+                most_bytes=MOST_BATCH_BYTES,
+                batch_reports=batch_reports,
+                attributes=attributes,
+                deny=deny,
+                trusted=trusted,
+                bits=bits,
+                clock=clock,
+            )
+            if metric.sends_true_values and not self.connection.is_secret:
+                raise ValueError(  # noqa: TRY301
+                    f"gateway {self.connection.url}: true values of {metric.name!r} would be "
+                    "readable on their way: expected an https:// address"
+                )
+        except BaseException:
+            if self._owns_connection:
+                self.connection.close(0.0)
+            raise
+        self._rule = BatchRule(metric, self.batch_reports, round(1000 * batch_age))
+
+    @property
+    def delivered(self) -> Delivered:
+        """Reports, batches and bytes that the gateway has acknowledged since the queue began."""
+        totals = self.totals
+        return Delivered(totals.delivered, totals.batches, totals.bytes)
+
+    @property
+    def totals(self) -> Totals:
+        """What has become of this metric's reports since the queue began."""
+        return self.connection.queue.totals(self.metric.name)
+
+    @property
+    def failures(self) -> int:
+        """How often something went wrong in the background, for any metric of the connection."""
+        return self.connection.failures
+
+    def admits(self, reports: int) -> bool:
+        """Return whether reports are taken; if not, they are counted as dropped.
+
+        Raises
+        ------
+        DefinitionChanged
+            If the gateway has changed what the metric's name means.
+        DeliveryError
+            If the queue is full, and was not told to drop anything.
+        """
+        self.check_open()
+        name, queue = self.metric.name, self.connection.queue
+        if (changed := self.connection.changed(name)) is not None:
+            raise changed
+        if not queue.is_full():
+            return True
+        if queue.when_full == "drop_new":
+            queue.drop(name, reports)
+            return False
+        error = self.connection.error(None, kept=True)
+        error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
+        raise error
+
+    def take(self, columns: Columns) -> None:
+        """Put reports into the queue."""
+        if self.connection.queue.add(self._rule, columns):
+            self.connection.wake()
+
+    def put(self, batch: PendingBatch) -> None:
+        """Put a batch into the queue."""
+        self.connection.queue.put(self.metric.name, batch)
+        self.connection.wake()
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the queue is in a file."""
+        return self.connection.path is not None
+
+    def transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+        """Provide the queue's file for one transaction."""
+        return self.connection.queue.file.transaction(durable=durable)
+
+    def open_round(self) -> Round:
+        """Return the open round of a minimum or maximum, for `answer`.
+
+        Raises
+        ------
+        GatewayError
+            If the gateway does not answer, or no round was opened yet.
+        ValueError
+            If the metric has no rounds, or the definition does not allow this round.
+        """
+        from producers.device.rounds import decode
+
+        metric = SearchMetric.require(self.metric)
+        found = decode(self.connection.round_of(metric.name))
+        if fault := found.fault(metric):
+            raise ValueError(fault)
+        return found
+
+    def flush(self, timeout: float = 30.0) -> None:
+        """Send everything of this metric, and wait until the gateway has acknowledged it.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+
+        Raises
+        ------
+        DeliveryError
+            If something is not acknowledged. It is kept, and sent later.
+        """
+        self.check_open()
+        self.connection.flush(self.metric.name, timeout)
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
+        """Send what is left while the gateway takes it, and accept no more reports.
+
+        With a queue in a file, the first failure ends this: what is left is sent by the next
+        reporter with that file. In a forked process nothing is done.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds.
+
+        Returns
+        -------
+        int
+            The number of this metric's reports that are left in the file.
+
+        Raises
+        ------
+        DeliveryError
+            If reports are lost, because they waited in memory.
+        """
+        with self._counting:
+            if self._closed or self.is_elsewhere:
+                return 0
+            self._closed = True
+        if self._owns_connection:
+            return self.connection.close(timeout)
+        return self.connection.finish(self.metric.name, clocks.monotonic() + timeout)

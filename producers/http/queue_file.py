@@ -1,0 +1,245 @@
+"""The file of a queue: a SQLite database that survives crashes and is closed around forks.
+
+The file is in write-ahead mode. An ordinary commit survives the end of the process, and costs no
+wait for the disk; a durable one also survives a power cut, with all commits before it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from producers.ledger.ledger_file import create_database
+
+APPLICATION_ID = 0x44_6C_71_75
+"""In the file's header, so that no other database is taken for a queue."""
+VERSION = 1
+BUSY_SECONDS = 30.0
+"""Seconds that a transaction waits for those of other processes."""
+MEMORY = "(memory)"
+
+_SCHEMA = f"""
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {VERSION};
+CREATE TABLE settings (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO settings VALUES ('bytes', 0);
+CREATE TABLE definitions (
+    metric TEXT PRIMARY KEY, fingerprint BLOB NOT NULL, body BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE totals (
+    metric TEXT NOT NULL, name TEXT NOT NULL, value INTEGER NOT NULL, PRIMARY KEY (metric, name)
+) WITHOUT ROWID;
+CREATE TABLE open_batches (
+    number INTEGER PRIMARY KEY, metric TEXT NOT NULL, revision INTEGER NOT NULL,
+    pane_ms INTEGER NOT NULL, attributes TEXT NOT NULL, opened_ms INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL, reports INTEGER NOT NULL,
+    UNIQUE (metric, revision, pane_ms, attributes)
+);
+CREATE TABLE rows (
+    number INTEGER PRIMARY KEY, batch INTEGER NOT NULL, levels BLOB NOT NULL, reports BLOB NOT NULL,
+    time_ms INTEGER NOT NULL
+);
+CREATE INDEX rows_by_batch ON rows (batch);
+CREATE TABLE batches (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, metric TEXT NOT NULL, payload BLOB NOT NULL,
+    id BLOB NOT NULL, reports INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    refusals INTEGER NOT NULL DEFAULT 0
+);
+"""  # noqa: S608
+
+
+class QueueError(RuntimeError):
+    """Raised if the file of reports that wait cannot be used.
+
+    Attributes
+    ----------
+    path : Path or None
+        None for a queue in memory.
+    """
+
+    def __init__(self, path: Path | None, detail: str) -> None:
+        self.path, self.detail = path, detail
+        super().__init__(f"queue {path or MEMORY}: {detail}")
+
+
+class QueueFile:
+    """A queue's database, shared by the threads of a process.
+
+    Before a fork it is closed; parent and child open it again when they need it.
+
+    Parameters
+    ----------
+    path : Path or None
+        Created if it does not exist, readable by its owner alone. None: in memory.
+
+    Raises
+    ------
+    QueueError
+        If the file is damaged, foreign, or cannot be opened.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._database: sqlite3.Connection | None = None
+        self._inode = 0
+        if path is not None:
+            try:
+                create_database(path, "PRAGMA journal_mode = WAL", _SCHEMA)
+            except OSError as error:
+                told = f"cannot be created ({error.strerror}): expected a writable folder"
+                raise QueueError(path, told) from None
+            except sqlite3.Error as error:
+                raise QueueError(path, _explained(error)) from None
+        with self.transaction() as database:
+            if (fault := database.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise QueueError(path, _damaged(str(fault)))
+        with _LISTING:
+            _FILES.add(self)
+
+    @contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """Provide the database for one transaction: committed at the end, or rolled back.
+
+        Parameters
+        ----------
+        durable : bool
+            Whether this commit, and all before it, are on disk when this returns.
+
+        Raises
+        ------
+        QueueError
+            If the file cannot be used, or was removed.
+        """
+        with self._lock:
+            try:
+                database = self._opened()
+                if durable:
+                    database.execute("PRAGMA synchronous = FULL")
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield database
+                    database.execute("COMMIT")
+                except BaseException:
+                    with suppress(sqlite3.Error):
+                        database.execute("ROLLBACK")
+                    raise
+                finally:
+                    if durable:
+                        database.execute("PRAGMA synchronous = NORMAL")
+            except sqlite3.Error as error:
+                raise QueueError(self.path, _explained(error)) from None
+
+    def close(self) -> None:
+        """Close the database; a queue in memory is gone."""
+        with self._lock:
+            self._close()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self.path is not None and self._inode:
+            try:
+                inode = self.path.stat().st_ino
+            except OSError:
+                inode = -1
+            if inode != self._inode:
+                self._close()
+                told = "the file was removed or replaced while it was in use: its reports are lost"
+                raise QueueError(self.path, f"{told}; open a new reporter")
+        if self._database is None:
+            self._database = self._open()
+        return self._database
+
+    def _open(self) -> sqlite3.Connection:
+        if self.path is None:
+            database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            database.executescript(_SCHEMA)
+            return database
+        address = f"{self.path.absolute().as_uri()}?mode=rw"
+        database = sqlite3.connect(
+            address, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False
+        )
+        try:
+            self._check(database)
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute("PRAGMA secure_delete = ON")
+            self._inode = self._inode or self.path.stat().st_ino
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def _check(self, database: sqlite3.Connection) -> None:
+        (identity,) = database.execute("PRAGMA application_id").fetchone()
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if identity != APPLICATION_ID:
+            raise QueueError(self.path, _FOREIGN)
+        if version != VERSION:
+            told = f"created by another version ({version}): expected {VERSION}"
+            raise QueueError(self.path, told)
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    # -- Around a fork ----------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Wait for the transaction under way, and close the file."""
+        self._lock.acquire()
+        if self.path is not None:
+            self._close()
+
+    def after_fork(self) -> None:
+        """Allow transactions again, on either side."""
+        self._lock.release()
+
+
+_FILES: weakref.WeakSet[QueueFile] = weakref.WeakSet()
+_FORKING: list[QueueFile] = []
+_LISTING = threading.Lock()
+
+
+def _before_fork() -> None:
+    _LISTING.acquire()
+    _FORKING.extend(_FILES)
+    for file in _FORKING:
+        file.before_fork()
+
+
+def _after_fork() -> None:
+    while _FORKING:
+        _FORKING.pop().after_fork()
+    _LISTING.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+_FOREIGN = "this is not a queue of reports: expected a file that a reporter created"
+
+
+def _damaged(told: str) -> str:
+    return (
+        f"the file is damaged ({' '.join(told.split())}): restore it, or move it away to begin "
+        "with an empty one; the reports in it are then lost"
+    )
+
+
+def _explained(error: sqlite3.Error) -> str:
+    told = str(error)
+    for words, remedy in (
+        ("not a database", _FOREIGN),
+        ("malformed", _damaged(told)),
+        ("unable to open", "no such file, or no permission to open it"),
+        ("full", "the disk is full: free space"),
+        ("readonly", "the file or its folder is read-only: expected both to be writable"),
+        ("locked", f"another process kept it locked for {BUSY_SECONDS:g} s: try again"),
+    ):
+        if words in told:
+            return remedy
+    return f"SQLite failed: {told}"

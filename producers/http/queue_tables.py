@@ -1,0 +1,173 @@
+"""What the tables of a queue's file mean: rows of open batches, batches, and totals."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.metrics.metric import Metric
+from producers.device.panes import Columns
+from producers.wire.batch import new_batch_id
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+
+_FIRST = (
+    "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "
+    "ORDER BY number LIMIT 1"
+)
+
+
+class QueuedBatch(NamedTuple):
+    """A batch that waits for the gateway's acknowledgement."""
+
+    number: int
+    metric: str
+    payload: bytes
+    key: bytes
+    reports: int
+    attempts: int
+    refusals: int
+
+
+def first_batch(database: sqlite3.Connection) -> QueuedBatch | None:
+    """Return the oldest batch; None if there is none."""
+    found = database.execute(_FIRST).fetchone()
+    return None if found is None else QueuedBatch(*found)
+
+
+def count(database: sqlite3.Connection, metric: str, name: str, more: int) -> None:
+    """Add to one of a metric's totals.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    metric, name : str
+        Whose total, and which.
+    more : int
+        How many.
+    """
+    database.execute(
+        "INSERT INTO totals VALUES (?, ?, ?) "
+        "ON CONFLICT (metric, name) DO UPDATE SET value = value + excluded.value",
+        (metric, name, more),
+    )
+
+
+def stored_bytes(database: sqlite3.Connection) -> int:
+    """Return the bytes of all that waits."""
+    return int(database.execute("SELECT value FROM settings WHERE name = 'bytes'").fetchone()[0])
+
+
+def _grow(database: sqlite3.Connection, more: int) -> None:
+    database.execute("UPDATE settings SET value = value + ? WHERE name = 'bytes'", (more,))
+
+
+def waiting(database: sqlite3.Connection, metric: str | None) -> tuple[int, int]:
+    """Return how many reports wait, in how many batches; of a metric, or of all."""
+    where, values = ("WHERE metric = ?", (metric,)) if metric is not None else ("", ())
+    (reports, batches) = database.execute(
+        "SELECT coalesce(sum(reports), 0), count(*) FROM ("  # noqa: S608
+        f"SELECT reports FROM batches {where} UNION ALL SELECT reports FROM open_batches {where})",
+        values * 2,
+    ).fetchone()
+    return int(reports), int(batches)
+
+
+def append(database: sqlite3.Connection, batch: int, metric: Metric, columns: Columns) -> None:
+    """Add reports to an open batch.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    batch : int
+        The number of the open batch.
+    metric : Metric
+        Whose reports they are.
+    columns : Columns
+        One report or more.
+    """
+    levels = columns.level.astype(np.uint8).tobytes()
+    reports: NDArray[np.integer[Any]] = columns.reports
+    values = metric.randomizer.encode(reports)
+    database.execute(
+        "INSERT INTO rows (batch, levels, reports, time_ms) VALUES (?, ?, ?, ?)",
+        (batch, levels, values, int(columns.time_ms.max())),
+    )
+    database.execute(
+        "UPDATE open_batches SET reports = reports + ? WHERE number = ?", (len(levels), batch)
+    )
+    _grow(database, len(levels) + len(values))
+
+
+def close_batch(
+    database: sqlite3.Connection, number: int, metric: str, revision: int, attributes: str
+) -> None:
+    """Make a batch of an open one: from now on it has an id.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    number : int
+        Of the open batch.
+    metric : str
+        Its metric's name.
+    revision : int
+        Of the definition by which the reports were made.
+    attributes : str
+        Those of the devices, as JSON.
+    """
+    rows = database.execute(
+        "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
+    ).fetchall()
+    levels, values = b"".join(row[0] for row in rows), b"".join(row[1] for row in rows)
+    key = new_batch_id()
+    payload = ReportBatch(
+        metric=metric,
+        revision=revision,
+        batch_id=key,
+        time_ms=max(row[2] for row in rows),
+        levels=levels,
+        values=values,
+        attributes=[Attribute(name=name, value=value) for name, value in json.loads(attributes)],
+    ).SerializeToString()
+    database.execute("DELETE FROM rows WHERE batch = ?", (number,))
+    database.execute("DELETE FROM open_batches WHERE number = ?", (number,))
+    _grow(database, -len(levels) - len(values))
+    insert(database, metric, payload, key, len(levels))
+
+
+def insert(
+    database: sqlite3.Connection, metric: str, payload: bytes, key: bytes, reports: int
+) -> None:
+    """Add a batch to those that wait for the gateway.
+
+    Parameters
+    ----------
+    database : sqlite3.Connection
+        In a transaction.
+    metric : str
+        The metric's name.
+    payload, key : bytes
+        The batch as it is posted, and its id.
+    reports : int
+        How many it has.
+    """
+    database.execute(
+        "INSERT INTO batches (metric, payload, id, reports) VALUES (?, ?, ?, ?)",
+        (metric, payload, key, reports),
+    )
+    _grow(database, len(payload))
+
+
+def remove(database: sqlite3.Connection, batch: QueuedBatch) -> bool:
+    """Remove a batch; return whether it was there."""
+    removed = database.execute("DELETE FROM batches WHERE number = ?", (batch.number,)).rowcount
+    if removed:
+        _grow(database, -len(batch.payload))
+    return bool(removed)

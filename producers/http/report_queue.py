@@ -1,0 +1,316 @@
+"""Reports that wait: first for their batch, then as a batch for the gateway's acknowledgement.
+
+Each operation is one transaction, so a process may be killed at any time: a report that
+:meth:`ReportQueue.add` has taken is in the file until its batch is acknowledged, and its batch has
+one id from the moment it is sealed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from estimators.metrics.metric import Metric
+from producers.delivery.batches import PendingBatch
+from producers.device.panes import Columns, by_pane
+from producers.http.queue_file import QueueFile
+from producers.http.queue_tables import (
+    QueuedBatch,
+    append,
+    close_batch,
+    count,
+    first_batch,
+    insert,
+    remove,
+    stored_bytes,
+    waiting,
+)
+
+WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
+WHEN_FULL = ("refuse", "drop_new", "drop_old")
+MOST_BYTES = 16 * 2**20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Totals:
+    """What has become of a metric's reports since the queue was created.
+
+    Attributes
+    ----------
+    taken : int
+        Reports that were put into the queue.
+    delivered, batches, bytes : int
+        Reports, batches and bytes that the gateway has acknowledged.
+    dropped : int
+        Reports that were dropped because the queue was full, before or after they were taken.
+    refused : int
+        Reports of batches that the gateway refused for good.
+    left : int
+        Reports that wait in the queue.
+    """
+
+    taken: int = 0
+    delivered: int = 0
+    batches: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    refused: int = 0
+    left: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchRule:
+    """When the reports of a metric become a batch.
+
+    Parameters
+    ----------
+    metric : Metric
+    reports : int
+        A batch has at most so many.
+    age_ms : int
+        How long the first report of a batch waits for others.
+    """
+
+    metric: Metric
+    reports: int
+    age_ms: int
+
+
+class ReportQueue:
+    """The reports and batches of any number of metrics, in one file.
+
+    Parameters
+    ----------
+    path : Path or None
+        None: in memory.
+    most_bytes : int
+        Of all that waits. A call that begins below it is taken as a whole.
+    when_full : {"refuse", "drop_new", "drop_old"}
+        What :meth:`is_full` is for, and whether the oldest batches make room.
+    clock : callable
+        Seconds since the epoch: the age of batches.
+
+    Raises
+    ------
+    ValueError
+        If a parameter cannot be used.
+    QueueError
+        If the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        most_bytes: int = MOST_BYTES,
+        when_full: WhenFull = "refuse",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if most_bytes < 1:
+            raise ValueError(f"most_bytes = {most_bytes}: expected 1 or more")
+        if when_full not in WHEN_FULL:
+            raise ValueError(f"when_full = {when_full!r}: expected one of {', '.join(WHEN_FULL)}")
+        self.most_bytes, self.when_full, self._clock = most_bytes, when_full, clock
+        self.file = QueueFile(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    # -- Reports come in --------------------------------------------------------------------------
+
+    def is_full(self) -> bool:
+        """Return whether nothing more is taken until something is acknowledged."""
+        if self.when_full == "drop_old":
+            return False
+        with self.file.transaction() as database:
+            return stored_bytes(database) >= self.most_bytes
+
+    def add(self, rule: BatchRule, columns: Columns) -> bool:
+        """Store reports; return whether the sender has to look: a batch is ready, or was begun.
+
+        Parameters
+        ----------
+        rule : BatchRule
+        columns : Columns
+            One report or more.
+        """
+        metric, has_news = rule.metric, False
+        attributes = json.dumps(columns.attributes)
+        with self.file.transaction() as database:
+            count(database, metric.name, "taken", columns.level.size)
+            for start, part in by_pane(columns, metric.pane_ms):
+                over = int(part.time_ms.max()) - metric.pane_ms - metric.lateness_ms
+                closed = "metric = ? AND revision = ? AND pane_ms <= ?"
+                has_news |= self._seal(database, closed, metric.name, metric.revision, over)
+                key = (metric.name, metric.revision, start, attributes)
+                done = 0
+                while done < part.level.size:
+                    number, held = self._open_batch(database, key, rule.age_ms)
+                    has_news |= held == 0
+                    rest = part.part(slice(done, done + max(0, rule.reports - held)))
+                    if rest.level.size:
+                        append(database, number, metric, rest)
+                    done += rest.level.size
+                    if held + rest.level.size >= rule.reports:
+                        has_news |= self._seal(database, "number = ?", number)
+            self._make_room(database)
+        return has_news
+
+    def put(self, metric: str, batch: PendingBatch) -> None:
+        """Store a sealed batch.
+
+        Parameters
+        ----------
+        metric : str
+            Its name.
+        batch : PendingBatch
+        """
+        with self.file.transaction() as database:
+            count(database, metric, "taken", batch.reports)
+            insert(database, metric, batch.payload, batch.key, batch.reports)
+            self._make_room(database)
+
+    def drop(self, metric: str, reports: int) -> None:
+        """Count reports of a metric that were dropped before they were taken."""
+        with self.file.transaction() as database:
+            count(database, metric, "dropped", reports)
+
+    # -- Batches go out ---------------------------------------------------------------------------
+
+    def seal(self, metric: str | None = None) -> None:
+        """Make batches of all reports that wait for one, of a metric or of all."""
+        with self.file.transaction() as database:
+            if metric is None:
+                self._seal(database, "1")
+            else:
+                self._seal(database, "metric = ?", metric)
+
+    def seal_due(self) -> float | None:
+        """Make batches of reports that have waited long enough; return when the next are due.
+
+        Returns
+        -------
+        float or None
+            Seconds from now; None if no reports wait for their batch.
+        """
+        now = self._now()
+        with self.file.transaction() as database:
+            # beyond opened_ms lies the past of a clock that was set back: such a batch is due, too
+            self._seal(database, "due_ms <= ? OR opened_ms > ?", now, now)
+            (due,) = database.execute("SELECT min(due_ms) FROM open_batches").fetchone()
+        return None if due is None else max(0.0, (due - now) / 1000)
+
+    def has_batches(self) -> bool:
+        """Return whether a batch waits for the gateway."""
+        with self.file.transaction() as database:
+            return first_batch(database) is not None
+
+    def oldest(self) -> QueuedBatch | None:
+        """Return the batch to send next, after noting the attempt; None if there is none.
+
+        It is on disk before this returns: what may arrive has an id that is never given again.
+        """
+        with self.file.transaction(durable=True) as database:
+            batch = first_batch(database)
+            if batch is None:
+                return None
+            database.execute(
+                "UPDATE batches SET attempts = attempts + 1 WHERE number = ?", (batch.number,)
+            )
+        return batch
+
+    def acknowledged(self, batch: QueuedBatch) -> None:
+        """Remove a batch that the gateway has acknowledged, and count it."""
+        with self.file.transaction() as database:
+            if not remove(database, batch):  # dropped while it was under way: it arrived after all
+                count(database, batch.metric, "dropped", -batch.reports)
+            count(database, batch.metric, "delivered", batch.reports)
+            count(database, batch.metric, "batches", 1)
+            count(database, batch.metric, "bytes", len(batch.payload))
+
+    def refused(self, batch: QueuedBatch, most: int) -> bool:
+        """Note that the gateway refused a batch; return whether it is removed for that.
+
+        Parameters
+        ----------
+        batch : QueuedBatch
+        most : int
+            So many refusals remove it.
+        """
+        with self.file.transaction() as database:
+            if batch.refusals + 1 < most:
+                database.execute(
+                    "UPDATE batches SET refusals = refusals + 1 WHERE number = ?", (batch.number,)
+                )
+                return False
+            if remove(database, batch):
+                count(database, batch.metric, "refused", batch.reports)
+        return True
+
+    # -- What is told -----------------------------------------------------------------------------
+
+    def totals(self, metric: str) -> Totals:
+        """Return what has become of a metric's reports."""
+        with self.file.transaction() as database:
+            found = dict(
+                database.execute("SELECT name, value FROM totals WHERE metric = ?", (metric,))
+            )
+            left, _ = waiting(database, metric)
+        return Totals(**found, left=left)
+
+    def left(self, metric: str | None = None) -> tuple[int, int]:
+        """Return how many reports wait, in how many batches; of a metric, or of all."""
+        with self.file.transaction() as database:
+            return waiting(database, metric)
+
+    # -- Within a transaction ---------------------------------------------------------------------
+
+    def _open_batch(
+        self, database: sqlite3.Connection, key: tuple[str, int, int, str], age_ms: int
+    ) -> tuple[int, int]:
+        """Return the number of the open batch of a pane and slice, and its reports so far."""
+        found = database.execute(
+            "SELECT number, reports FROM open_batches "
+            "WHERE metric = ? AND revision = ? AND pane_ms = ? AND attributes = ?",
+            key,
+        ).fetchone()
+        if found is not None:
+            return int(found[0]), int(found[1])
+        now = self._now()
+        number = database.execute(
+            "INSERT INTO open_batches (metric, revision, pane_ms, attributes, opened_ms, due_ms, "
+            "reports) VALUES (?, ?, ?, ?, ?, ?, 0)",
+            (*key, now, now + age_ms),
+        ).lastrowid
+        assert number is not None  # noqa: S101
+        return number, 0
+
+    def _seal(self, database: sqlite3.Connection, which: str, *values: str | float) -> bool:
+        """Make batches of open ones, in order of event time; return whether there were any."""
+        found = database.execute(
+            "SELECT number, metric, revision, attributes FROM open_batches "  # noqa: S608
+            f"WHERE {which} ORDER BY pane_ms, number",
+            values,
+        ).fetchall()
+        for number, metric, revision, attributes in found:
+            close_batch(database, number, metric, revision, attributes)
+        return bool(found)
+
+    def _make_room(self, database: sqlite3.Connection) -> None:
+        """Drop the oldest batches of a queue that is too large, where that was asked for."""
+        while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
+            batch = first_batch(database)
+            if batch is None:
+                if not self._seal(database, "1"):
+                    return
+                continue
+            remove(database, batch)
+            count(database, batch.metric, "dropped", batch.reports)
+
+    def _now(self) -> int:
+        return round(self._clock() * 1000)

@@ -1,0 +1,157 @@
+"""A bad way to a gateway: a TCP proxy that knows where requests and answers of HTTP end.
+
+It cuts requests and answers, delays them, posts requests twice, sends answers twice, and answers
+429 and 503 itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+HARMLESS = "pass"
+FAULTS = (
+    "cut_request",
+    "cut_answer",
+    "half_answer",
+    "delay",
+    "post_twice",
+    "answer_twice",
+    "too_many",
+    "unavailable",
+    "unavailable_until",
+    "login_page",
+)
+SECONDS = 0.02
+"""How long something is delayed."""
+_EMPTY = b"Content-Length: 0\r\n\r\n"
+
+
+def drawn(seed: int, share: float) -> Callable[[], str]:
+    """Return faults that befall a share of the requests, drawn with a seed."""
+    source = random.Random(seed)
+    return lambda: source.choice(FAULTS) if source.random() < share else HARMLESS
+
+
+def listed(faults: Sequence[str]) -> Callable[[], str]:
+    """Return these faults in order, and then none."""
+    left = iter(faults)
+    return lambda: next(left, HARMLESS)
+
+
+class FlakyGateway:
+    """A proxy in a thread of its own; as a context manager, it ends with its connections.
+
+    Parameters
+    ----------
+    port : int
+        Of the gateway.
+    fault : callable
+        Says what befalls the next post; other requests are passed on.
+
+    Attributes
+    ----------
+    done : Counter
+        How often each fault occurred.
+    """
+
+    def __init__(self, port: int, fault: Callable[[], str] = lambda: HARMLESS) -> None:
+        self._port, self.fault = port, fault
+        self.done: Counter[str] = Counter()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        host, port = self._server.sockets[0].getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _run(self, job: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(job, self._loop).result(timeout=10)
+
+    async def _close(self) -> None:
+        self._server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while await self._serve_one(reader, writer):
+                    await writer.drain()
+        finally:
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Serve one request; return whether the connection goes on."""
+        request = await _message(reader)
+        fault = self.fault() if request.startswith(b"POST") else HARMLESS
+        self.done[fault] += 1
+        if fault == "cut_request":
+            return False
+        if fault == "too_many":
+            writer.write(b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n" + _EMPTY)
+            return True
+        if fault == "unavailable":
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\n" + _EMPTY)
+            return True
+        if fault == "unavailable_until":
+            date = email.utils.formatdate(time.time() + 1, usegmt=True).encode()
+            writer.write(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: " + date + b"\r\n")
+            writer.write(_EMPTY)
+            return True
+        if fault == "login_page":
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n")
+            writer.write(b"Log in")
+            return True
+        if fault == "delay":
+            await asyncio.sleep(SECONDS)
+        answer = await self._passed_on(request)
+        if fault == "post_twice":
+            answer = await self._passed_on(request)
+        if fault == "cut_answer":
+            return False
+        if fault == "half_answer":
+            writer.write(answer[: len(answer) // 2])
+            return False
+        writer.write(answer * 2 if fault == "answer_twice" else answer)
+        return True
+
+    async def _passed_on(self, request: bytes) -> bytes:
+        """Return the gateway's answer."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            writer.write(request)
+            return await _message(reader)
+        finally:
+            writer.close()
+
+
+async def _message(reader: asyncio.StreamReader) -> bytes:
+    """Read a request or an answer with its body."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = 0
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    return head + await reader.readexactly(length)

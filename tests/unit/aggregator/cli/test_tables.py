@@ -1,0 +1,123 @@
+"""Commands that answer print tables as CSV and write them as Parquet: those of the reader."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner, Result
+
+from aggregator import Reader
+from aggregator.cli.main import cli
+from aggregator.errors import DitherError
+from tests.support.reports.counted import Counting
+
+START, END = "2013-01-01", "2013-01-01T01:00"
+SLICED = """
+[attributes]
+country = ["DE", "FR"]
+
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [4]
+by = ["country"]
+"""
+
+
+@pytest.fixture
+def reader(
+    counting: Counting, redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Reader:
+    """Return a reader of the deployment that the commands find in the present folder."""
+    delays = [counting.batch("delay", [minute] * 20, minute) for minute in range(10)]
+    carriers = counting.batch("carrier", [0] * 60 + [1] * 30, 1, 8)
+    counting.count(0, *delays, carriers)
+    monkeypatch.chdir(metrics_file.parent)
+    Path("dither.toml").write_text(
+        f'[redis]\nurl = "{redis_url}"\n[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n'
+    )
+    return Reader()
+
+
+def run(*words: str, code: int = 0) -> Result:
+    found = CliRunner().invoke(cli, words)
+    assert found.exit_code == code, found.output
+    return found
+
+
+def test_an_estimate_as_csv_is_the_table_of_the_reader(reader: Reader) -> None:
+    printed = run("estimate", "carrier", "--from", START, "--to", END, "--csv")
+    assert printed.stdout == reader.estimate("carrier", START, END).to_frame().to_csv()
+    assert "waiting" in printed.stderr
+    two = run("estimate", "carrier", "--top", "2", "--csv").stdout
+    assert two == reader.estimate("carrier").top(2).to_frame().to_csv()  # type: ignore[attr-defined]
+
+
+def test_a_table_can_be_written_as_parquet(reader: Reader) -> None:
+    run("estimate", "carrier", "--from", START, "--to", END, "--parquet", "answer.parquet")
+    expected = pl.DataFrame(reader.estimate("carrier", START, END).to_frame())
+    assert pl.read_parquet("answer.parquet").equals(expected)
+    piped = run("estimate", "carrier", "--from", START, "--to", END, "--parquet", "-").stdout_bytes
+    assert piped == Path("answer.parquet").read_bytes()
+
+
+def test_a_series_is_text_json_or_a_table(reader: Reader) -> None:
+    window = ("--from", START, "--to", END, "--step", "30m")
+    found = reader.series("carrier", START, END, step="30m")
+    assert run("series", "carrier", *window, "--csv").stdout == found.to_frame().to_csv()
+    assert len(json.loads(run("series", "carrier", *window, "--json").stdout)["points"]) == 2
+    shown = run("series", "carrier", *window, "--top", "1").stdout
+    assert "steps      2 of 30m" in shown
+    assert shown.count("\n2013-01-01T00:00:00Z  AA ") == 1
+    assert "and 3 more (--top)" in shown
+    delays = run("series", "delay", *window).stdout
+    assert "unit       minutes" in delays
+    assert "from                  value  lower" in delays
+    together = run("series", "delay", *window, "--together").stdout
+    assert "bounds     95%, population, 2 windows" in together
+    years = ("--from", "2000-01-01", "--to", END, "--step", "1m")
+    assert "points, expected at most" in run("series", "delay", *years, code=2).stderr
+
+
+def test_slices_and_comparisons_are_tables(
+    redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics_file.write_text(SLICED)
+    monkeypatch.chdir(metrics_file.parent)
+    monkeypatch.setenv("DITHER_REDIS_URL", redis_url)
+    counted = run("slices", "late", "--csv").stdout
+    assert counted == "metric,window_start,window_end,by_country,reports,coverage\n"
+    by = run("estimate", "late", "--by", "country", "--csv").stdout
+    assert by.startswith("metric,kind,unit,window_start,window_end,by_country,label,value,")
+    compared = run("compare", "late", "--where", "country=DE", "--csv").stdout
+    head, row = compared.splitlines()
+    assert head.startswith("comparison,of,unit,label,value,lower,upper,p_value,decided,a_metric")
+    assert row.startswith(",difference,,,,,,,,late,country=DE,")
+    none = run("compare", "late", "--by", "country", "--csv").stdout
+    assert none == f"{head}\n"
+    assert run("comparisons", "--csv").stdout == f"{head}\n"
+
+
+def test_one_form_is_printed_at_a_time(reader: Reader) -> None:
+    told = run("estimate", "delay", "--json", "--csv", code=2).stderr
+    assert "--json, --csv, --parquet: expected one of them" in told
+    told = run("estimate", "carrier", "--simplex", "--csv", code=2).stderr
+    assert "--simplex, --below: not with --csv or --parquet" in told
+
+
+def test_a_message_says_what_brings_parquet_and_which_file_cannot_be_written(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = CliRunner().invoke(cli, ["estimate", "delay", "--parquet", "missing/answer.parquet"])
+    assert isinstance(found.exception, FileNotFoundError)
+    assert found.exception.filename == "missing/answer.parquet"
+    monkeypatch.setitem(sys.modules, "arro3.io", None)
+    found = CliRunner().invoke(cli, ["estimate", "delay", "--parquet", "answer.parquet"])
+    assert isinstance(found.exception, DitherError)
+    assert "pip install 'dither[tables]'" in str(found.exception)
+    assert not Path("answer.parquet").exists()

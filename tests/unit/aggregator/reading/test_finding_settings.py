@@ -1,0 +1,138 @@
+"""A reader finds the deployment as the command line does, and takes times as people have them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from aggregator import Reader
+from aggregator.errors import DitherError, SettingsError
+from aggregator.reading.query import Query
+from tests.support.reports.counted import Counting
+from tests.support.reports.messages import EPOCH
+
+BEGIN = EPOCH / 1000
+DAY = 86_400
+
+
+@pytest.fixture
+def here(
+    counting: Counting, redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Return a folder with the settings of a deployment that has counted, as the present one."""
+    early = [counting.batch("delay", [0.0] * 40, 0) for _ in range(10)]
+    late = [counting.batch("delay", [10.0] * 40, DAY / 60) for _ in range(10)]
+    counting.count(0, *early, *late)
+    folder = metrics_file.parent
+    monkeypatch.chdir(folder)
+    (folder / "dither.toml").write_text(
+        f'[redis]\nurl = "{redis_url}"\n[topics]\nreports = "{counting.store.topic}"\n'
+    )
+    return folder
+
+
+def test_a_reader_without_arguments_reads_what_the_settings_of_the_folder_say(here: Path) -> None:
+    with Reader() as reader:
+        assert reader.estimate("delay").reports == 800
+        assert next(iter(reader.metrics)) == "delay"
+
+
+def test_variables_count_before_the_file_and_arguments_before_variables(
+    here: Path, redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DITHER_TOPICS_REPORTS", "another")
+    with Reader() as reader:
+        assert reader.estimate("delay").status == "not_ready"
+    with Reader(topic="dither.reports") as reader:
+        assert reader.estimate("delay").reports == 800
+    monkeypatch.setenv("DITHER_REDIS_URL", "redis://127.0.0.1:1/0")
+    with Reader(redis_url, metrics_file, "dither.reports") as reader:
+        assert reader.estimate("delay").reports == 800
+
+
+def test_a_settings_file_can_be_named(
+    here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    with Reader(metrics=here / "metrics.toml", config=here / "dither.toml") as reader:
+        assert reader.estimate("delay").reports == 800
+    with pytest.raises(DitherError, match=r"no metrics file 'metrics\.toml'.*Reader\(metrics="):
+        Reader(config=here / "dither.toml")
+    with pytest.raises(SettingsError, match="a file that exists"):
+        Reader(config="missing.toml")
+
+
+def test_settings_are_not_looked_at_where_everything_is_named(here: Path, redis_url: str) -> None:
+    (here / "dither.toml").write_text("not a setting")
+    with Reader(redis_url, here / "metrics.toml", "dither.reports") as reader:
+        assert reader.estimate("delay").reports == 800
+        with pytest.raises(SettingsError):
+            reader.backlog()
+
+
+def test_a_reader_says_how_much_of_the_log_it_cannot_know(here: Path) -> None:
+    with (here / "dither.toml").open("a") as file:
+        file.write('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
+    with Reader() as reader:
+        assert "unknown how many messages" in reader.backlog().lines()[0]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        BEGIN,
+        datetime.datetime.fromtimestamp(BEGIN, datetime.UTC),
+        datetime.datetime.fromtimestamp(BEGIN, datetime.timezone(datetime.timedelta(hours=5))),
+        datetime.datetime.fromtimestamp(BEGIN, datetime.UTC).isoformat(),
+        datetime.datetime.fromtimestamp(BEGIN, datetime.UTC).replace(tzinfo=None).isoformat(),
+        pd.Timestamp(BEGIN, unit="s", tz="UTC"),
+        np.float64(BEGIN),
+        str(BEGIN),
+        datetime.timedelta(days=1),
+        "1d",
+    ],
+)
+def test_a_window_begins_at_a_time_in_any_form(here: Path, start: object) -> None:
+    with Reader() as reader:
+        found = reader.estimate("delay", start, BEGIN + DAY)  # type: ignore[call-overload]
+        assert found.reports == 400
+        assert found.shown < 5
+
+
+def test_a_duration_alone_is_the_last_stretch_that_was_counted(here: Path) -> None:
+    with Reader() as reader:
+        last = reader.estimate("delay", window="1h")
+        assert (last.reports, last.shown > 5) == (400, True)
+        assert reader.estimate("delay", "1h").reports == 400
+        assert reader.estimate("delay", datetime.timedelta(hours=1)).reports == 400
+        assert reader.estimate("delay", window=datetime.timedelta(days=2)).reports == 800
+        points = reader.series("delay", "2d", step=datetime.timedelta(days=1)).points
+        assert sum(point.reports for point in points) == 800
+        assert len(points) <= 3
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ({"start": datetime.datetime(2013, 1, 1)}, "expected one with a time zone"),
+        ({"start": datetime.date(2013, 1, 1)}, "expected seconds since the epoch, or a datetime"),
+        ({"start": pd.NaT}, "time NaT"),
+        ({"start": np.datetime64("2013-01-01")}, "or a datetime with a time zone"),
+        ({"start": "yesterday"}, "time 'yesterday'"),
+        ({"start": True}, "time True"),
+        ({"end": "7d"}, "end = '7d': expected a time; a duration may be a start or a window"),
+        ({"start": "7d", "window": "1d"}, "start = '7d' and window = '1d'"),
+        ({"window": 7}, "window = 7: expected a timedelta"),
+        ({"window": datetime.timedelta()}, "expected whole milliseconds above zero"),
+        ({"start": datetime.timedelta(microseconds=1)}, "expected whole milliseconds above zero"),
+    ],
+)
+def test_what_is_no_time_is_refused_with_what_was_expected(
+    times: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        Query(**times)  # type: ignore[arg-type]

@@ -1,0 +1,295 @@
+"""A projective sketch: its certificate, its hashes, its sums, and bounds on its collisions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from estimators import DefinitionError, LocalMetric, define
+from estimators.bounds.heterogeneity import SPENT, heterogeneity_of_points
+from estimators.bounds.point_collisions import least_collisions, most_collisions
+from estimators.exact.geometries import LARGEST, best_geometry
+from estimators.exact.hashing import mix
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.mechanisms import ProjectiveSketch
+from estimators.mechanisms.projective_sketch import LIMITS
+from estimators.metrics.categories import string_key
+from estimators.question import Question
+from tests.support.paths import ROOT
+from tests.support.prepared_words import PreparedWords
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+
+VECTORS = json.loads((ROOT / "tests" / "vectors" / "projective_sketch.json").read_text())
+
+
+def sketch(epsilons: Any = (1,), **options: int) -> ProjectiveSketch:
+    return ProjectiveSketch([exact(e) for e in epsilons], categories=None, **options)
+
+
+def strings(levels: Any = (1,), **keys: Any) -> LocalMetric:
+    metric = define(name="m", kind="frequency", categories="open", levels=levels, **keys)
+    return LocalMetric.require(metric)
+
+
+@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) -> None:
+    """Every point that a script's words make in a row, for two strings, in fractions."""
+    mechanism = sketch([epsilon], rows=64, points=64)
+    rows = mechanism.hashed_rows[0]
+    space, row = rows.geometry.space, rows.rows - 1
+    points, size = space.points, space.size
+    misses = miss_threshold(min(exact(epsilon), LARGEST), size, points - size)
+    first, rest = divmod(misses, 2**56)
+
+    def report(key: int, byte: int, drawn: int, tie: int = 0) -> int:
+        script = ScriptedBits([row], [byte], [tie << 8] * (byte == first), [drawn])
+        keys = np.array([key], dtype=np.uint64)
+        return int(mechanism.randomize(keys, np.array([0]), script)[0]) - row * points
+
+    sets = []
+    for key in (string_key("N725MQ"), string_key("N999XX")):
+        word = int(mix(np.array([key], dtype=np.uint64) ^ rows.constants[row])[0])
+        own = points * word >> 64
+        inside = {(own + member) % points for member in space.members.tolist()}
+        assert {report(key, 255, rank) for rank in range(size)} == inside
+        outside = {report(key, 0, rank) for rank in range(points - size)} if first else set()
+        assert not first or inside | outside == set(range(points))
+        assert not inside & outside
+        is_in = [report(key, byte, 0) in inside for byte in range(256) if byte != first]
+        assert is_in == [False] * first + [True] * (255 - first)
+        assert report(key, first, 0, rest) in inside
+        assert not rest or report(key, first, 0, rest - 1) not in inside
+        sets.append(inside)
+    assert sets[0] != sets[1]
+    on, off = Fraction(WORD - misses, WORD * size), Fraction(misses, WORD * (points - size))
+    assert size * on + (points - size) * off == 1
+    assert mechanism.privacy_ratio(0) == on / off <= exp_bounds(exact(epsilon))[0]
+    assert rows.geometry.p == size * on
+    both = len(sets[0] & sets[1])
+    assert rows.geometry.q == both * on + (size - both) * off
+
+
+def test_an_absent_string_has_nearly_the_least_possible_variance() -> None:
+    """Up to epsilon = 6 within 5% of 4 e^epsilon / (e^epsilon - 1)^2, in exact fractions."""
+    for hundredths in [*range(1, 60, 4), *range(60, 601, 15), 600]:
+        epsilon = Fraction(hundredths, 100)
+        geometry = best_geometry(epsilon, LIMITS, 364)
+        share = Fraction(geometry.space.size, geometry.points)
+        contrast = (geometry.p - geometry.q) * (1 - Fraction(1, geometry.points))
+        variance = share * (1 - share) / contrast**2
+        odds = exp_bounds(epsilon)[1]  # an upper bound of e^epsilon gives a lower one of the least
+        assert variance <= Fraction(105, 100) * 4 * odds / (odds - 1) ** 2, epsilon
+        assert float(variance) == geometry.variance
+
+
+def test_all_levels_have_tables_of_one_size_and_hashes_of_their_own() -> None:
+    mechanism = sketch([0.25, 1, 2, 4, 6, 8], seed=9)
+    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
+    assert tables[1] == (1024, 364)
+    assert tables[4] == tables[5]
+    assert all(0.995 < rows * points / (1024 * 364) <= 1 for rows, points in tables)
+    constants = np.concatenate([rows.constants for rows in mechanism.hashed_rows])
+    assert np.unique(constants).size == constants.size == sum(rows for rows, _ in tables)
+
+
+def test_support_is_the_number_of_reports_that_support_a_string() -> None:
+    metric = strings([0.5, 2, 5], options={"rows": 40, "points": 100})
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, ProjectiveSketch)
+    level = np.arange(6000) % 3
+    reports = metric.randomize(["a", "b"] * 3000, level, SeededBits(3))
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    keys = np.array([string_key(text) for text in "abc"], dtype=np.uint64)
+    found = mechanism.support(metric.table(statistic), keys)
+    for index, key in itertools.product(range(3), range(3)):
+        named = mechanism.supports(reports[level == index], index, int(keys[key]))
+        assert found[index, key] == named.sum()
+
+
+def test_a_report_of_another_level_that_no_row_has_supports_nothing() -> None:
+    mechanism = sketch([1, 6], rows=64)
+    first, second = (rows.symbols for rows in mechanism.hashed_rows)
+    least, most = (0, 1) if first < second else (1, 0)
+    beyond = np.array([min(first, second), max(first, second) - 1])
+    assert not mechanism.supports(beyond, least, 7).any()
+    inside = np.arange(max(first, second))
+    assert mechanism.supports(inside, most, 7).any()
+
+
+def test_estimates_are_unbiased_over_the_hashes_also_beside_a_heavy_string() -> None:
+    """20 names collide all the time on 64 points; 150 sets of hashes; |z| > 5.5: 1e-6 each."""
+    names, found = [f"name {i}" for i in range(20)], []
+    held = ["name 0"] * 600 + ["name 1"] * 200 + names[2:12] * 20
+    for seed in range(150):
+        metric = strings([1, 4], options={"rows": 32, "points": 64, "seed": seed})
+        level = np.random.default_rng(seed).integers(0, 2, len(held))
+        statistic = metric.zero()
+        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
+        found.append(np.asarray(metric.estimate(statistic, categories=names).value))
+    true = np.array([0.6, 0.2, *[0.02] * 10, *[0.0] * 8])
+    z = (np.mean(found, axis=0) - true) / (np.std(found, axis=0, ddof=1) / math.sqrt(150))
+    assert np.abs(z).max() < 5.5
+
+
+# -- Collisions -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "points"), [(1024, 364), (264, 1407), (4659, 80), (2, 64)])
+@pytest.mark.parametrize("p", [0.1, 0.0125, 1e-7])
+def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds(
+    rows: int, points: int, p: float
+) -> None:
+    """One other string is the worst case: its exact law is binomial."""
+    most = most_collisions(rows, points, math.log(p))
+    least = least_collisions(rows, points, math.log(p))
+    assert binom.sf(math.floor(rows * most), rows, 1 / points) <= p
+    assert binom.cdf(math.ceil(rows * least) - 1, rows, 1 / points) <= p
+    assert 0 <= least < 1 / points < most
+    tilts = np.linspace(0.001, 20, 200_000)
+    cumulant = rows * np.log1p(np.expm1(tilts) / points)
+    sharpest = ((cumulant - math.log(p)) / (rows * tilts)).min()
+    assert min(1, sharpest) * (1 - 1e-9) <= most <= min(1, sharpest) * (1 + 1e-3)
+
+
+def test_several_strings_exceed_the_bound_less_often_than_one() -> None:
+    """Exactly: the shares of two strings in three rows of four points, all weights."""
+    rows, points = 3, 4
+    one = binom.pmf(np.arange(rows + 1), rows, 1 / points)
+    for weight, tilt in itertools.product((0.0, 0.2, 0.5), (-6.0, -1.0, 0.5, 2.0, 6.0)):
+        moment = sum(
+            one[i] * one[j] * math.exp(tilt * (weight * i + (1 - weight) * j) / rows)
+            for i, j in itertools.product(range(rows + 1), repeat=2)
+        )
+        alone = sum(one[i] * math.exp(tilt * i / rows) for i in range(rows + 1))
+        assert moment <= alone * (1 + 1e-12)
+
+
+def test_bounds_for_all_times_count_levels_that_may_still_come() -> None:
+    """A level that has no reports yet has its part of beta, so that it may come into use."""
+    counts, support = np.array([10**9, 0, 0, 0]), np.array([[4 * 10**8]] + [[0]] * 3)
+    many, one = sketch([1, 2, 3, 4]), sketch([1])
+    found = [
+        mechanism.estimate_support(n, ones, Question(bound=bound))
+        for mechanism, n, ones in ((many, counts, support), (one, counts[:1], support[:1]))
+        for bound in ("fixed", "anytime")
+    ]
+    lower = [float(np.asarray(each.lower)[0]) for each in found]
+    assert lower[0] == lower[2]
+    assert lower[1] < lower[3]
+    assert found[0].upper == found[2].upper
+
+
+def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
+    """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
+    mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
+    certain = [least_collisions(e.rows, e.geometry.points, -5.0) > 0 for e in mechanism.hashed_rows]
+    assert certain == [False, True]
+    uppers = [
+        mechanism.estimate_support(
+            np.array([10**6, come]), np.array([[4 * 10**5], [0]]), question
+        ).upper
+        for come in (0, 1)
+    ]
+    assert uppers[0] == pytest.approx(uppers[1], abs=2e-4)
+
+
+# -- Levels that differ ---------------------------------------------------------------------------
+
+
+def answer(f: tuple[float, float], crowded: tuple[int, int]) -> float:
+    """Return the p-value of a string of frequency f at each level, beside a heavy other one."""
+    mechanism, n = sketch([1, 4]), 10**8
+    support = []
+    for rows, own, collisions in zip(mechanism.hashed_rows, f, crowded, strict=True):
+        p, q = float(rows.geometry.p), float(rows.geometry.q)
+        share = own + (1 - own) * collisions / rows.rows
+        support.append([round(n * (q + (p - q) * share))])
+    found = mechanism.estimate_support(np.array([n, n]), np.array(support), Question())
+    assert found.heterogeneity is not None
+    return found.heterogeneity
+
+
+def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
+    """As many collisions as one level can have, and none at the other: an excess of sqrt(n)."""
+    assert answer((0.05, 0.05), (0, 0)) > 0.9
+    assert answer((0.05, 0.05), (12, 30)) > 0.9
+    assert answer((0.05, 0.05), (0, 90)) > 0.9
+    assert answer((0.05, 0.08), (0, 0)) < 1e-6
+
+
+def test_a_level_that_differs_is_found_beside_the_slack_of_collisions() -> None:
+    mechanism = sketch([1, 4])
+    law = mechanism.signs.law(np.array([10**6, 10**6]), np.array([0.5, 0.5]))
+    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
+    for means in ([0.1, 0.2], [0.2, 0.1]):
+        found = heterogeneity_of_points(law, np.array(means)[:, None], tables)
+        assert found is not None
+        assert SPENT <= found < 2 * SPENT
+
+
+def test_independent_levels_have_small_p_values_no_more_often_than_they_say() -> None:
+    """200 sets of collisions of one heavy string: P(p <= 0.05) <= 0.05; binomial, 1e-6."""
+    mechanism, rng, n = sketch([0.5, 2, 4], rows=16, points=64), np.random.default_rng(5), 10**6
+    counts, small = np.full(3, n), 0
+    for _ in range(200):
+        support = []
+        for rows in mechanism.hashed_rows:
+            p, q = float(rows.geometry.p), float(rows.geometry.q)
+            share = rng.binomial(rows.rows, 1 / rows.geometry.points) / rows.rows
+            support.append([rng.binomial(n, q + (p - q) * (0.1 + 0.9 * share))])
+        found = mechanism.estimate_support(counts, np.array(support), Question()).heterogeneity
+        assert found is not None
+        small += found <= 0.05
+    assert small <= binom.ppf(1 - 1e-6, 200, 0.05)
+
+
+# -- Definitions ----------------------------------------------------------------------------------
+
+
+def test_it_is_the_default_of_open_vocabularies() -> None:
+    plain, automatic = strings(), strings(mechanism="auto")
+    named = strings(mechanism="projective_sketch")
+    assert plain.mechanism == automatic.mechanism == "projective_sketch"
+    assert plain.fingerprint == automatic.fingerprint == named.fingerprint
+    assert strings(mechanism="count_sketch").fingerprint != named.fingerprint
+    found = strings(mechanism="auto", discover=True, preset="text")
+    assert found.mechanism == "prefix_tree"
+    listed = define(name="m", kind="frequency", mechanism="auto", categories=3, levels=[1])
+    assert listed.mechanism == "auto"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
+        ({"options": {"points": 63}}, "points = 63: expected 64 to 2048"),
+        ({"options": {"rows": 2**19}}, "rows \\* points = 190840832: expected at most 16777216"),
+        ({"options": {"seed": -1}}, "seed = -1: expected 0 to 2\\^64 - 1"),
+        ({"options": {"buckets": 8}}, "no option 'buckets': expected one of points, rows, seed"),
+        ({"memoized": True}, "memoized = True: expected false"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(keys: dict[str, Any], expected: str) -> None:
+    with pytest.raises(DefinitionError, match=expected):
+        strings(**keys)
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["definition"])[:30])
+def test_the_same_random_words_give_the_reports_of_their_vector(vector: dict[str, Any]) -> None:
+    """The browser's test reads the same vectors."""
+    metric = strings(**vector["definition"])
+    assert metric.fingerprint.hex() == vector["fingerprint"]
+    for text, level, words, expected in vector["cases"]:
+        prepared = PreparedWords(np.array([int(word, 16) for word in words], dtype=np.uint64))
+        report = metric.randomize([text], [level], prepared)
+        assert metric.randomizer.encode(report).hex() == expected, (text, level)
+        assert prepared.used == len(words)

@@ -1,0 +1,822 @@
+"""What a device that reports over HTTP may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from aggregator.reading.serialization import definition
+from estimators import Metric, SearchMetric, define
+from estimators.exact.randomness import SeededBits
+from estimators.extremes import Progress
+from estimators.metrics.loading import definition_of, metrics_of
+from producers import (
+    AsyncHttpReporter,
+    AsyncReporter,
+    BudgetSpent,
+    DefinitionChanged,
+    DeliveryError,
+    Failure,
+    GatewayError,
+    HttpConnection,
+    HttpReporter,
+    Ledger,
+    QueueError,
+)
+from producers.device.rounds import Round, encode
+from producers.gateway import Gateway
+from producers.http import answers
+from producers.http.definitions import read_served
+from tests.support.paths import ROOT
+from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
+from tests.support.running.deployment import wait_until
+from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
+from tests.support.running.gateway_server import serving
+
+PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+LONGEST = define(name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7)
+SLICED = define(
+    name="sliced",
+    kind="mean",
+    mechanism="laplace",
+    range=(0, 1),
+    levels=[1],
+    pane="7s",
+    by=["country"],
+    attributes={"country": ["DE", "FR"]},
+    by_pane="14s",
+    max_batch_reports=3,
+)
+FOUND = define(
+    name="found", kind="frequency", categories="open", discover=True, preset="upper", levels=[1, 2]
+)
+SPREAD = define(
+    name="spread", kind="distribution", range=(1, 100), scale="log", levels=[1, 2], bins=64
+)
+MEMOIZED = define(
+    name="kept", kind="frequency", mechanism="oue", categories=5, levels=[0.5, 3], memoized=True
+)
+CHOSEN = define(name="chosen", kind="frequency", mechanism="auto", categories=40, levels=[0.5, 3])
+EVERY = [*METRICS, PLACE, WORDS, PAY, LONGEST, SLICED, FOUND, SPREAD, MEMOIZED, CHOSEN]
+NOWHERE = "http://127.0.0.1:9"
+
+
+def served(metric: Metric) -> bytes:
+    """Return a metric's definition as `GET /v1/metrics/NAME` answers."""
+    return msgspec.json.encode(definition(metric))
+
+
+class Service:
+    """A gateway with definitions beside it, and a bad way to it."""
+
+    def __init__(self, broker: Broker, topic: str) -> None:
+        self.broker, self.topic = broker, topic
+        self.definitions = {metric.name: served(metric) for metric in EVERY}
+        self.asked: list[str] = []
+        self.headers: list[dict[str, str]] = []
+        self.url = ""
+
+    async def show(self, request: Request) -> Response:
+        self.asked.append(request.path_params["name"])
+        self.headers.append(dict(request.headers))
+        body = self.definitions.get(request.path_params["name"])
+        if body is None:
+            return JSONResponse({"detail": "no such metric"}, 404)
+        return Response(body, media_type="application/json", headers={"ETag": '"marks a device"'})
+
+    async def show_round(self, request: Request) -> Response:
+        metric = SearchMetric.require(LONGEST)
+        return Response(encode(Round.of(metric, Progress(), 0)), media_type="application/json")
+
+    def routes(self) -> list[Route]:
+        name = "/v1/metrics/{name}"
+        return [Route(name, self.show), Route(f"{name}/round", self.show_round)]
+
+    def counted(self, metric: Metric) -> int:
+        return sum(
+            len(b.levels) for b in self.broker.batches(self.topic) if b.metric == metric.name
+        )
+
+
+@pytest.fixture
+def service(broker: Broker, topic: str) -> Iterator[Service]:
+    found = Service(broker, topic)
+    gateway = Gateway({metric.name: metric for metric in EVERY}, broker.config, topic)
+    with serving(gateway, found.routes()) as url:
+        found.url = url.removesuffix("/v1/reports")
+        yield found
+
+
+@pytest.fixture
+def way(service: Service) -> Iterator[FlakyGateway]:
+    with FlakyGateway(urlsplit(service.url).port or 0) as flaky:
+        yield flaky
+
+
+@pytest.fixture(autouse=True)
+def _prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "FIRST_PAUSE", 0.01)
+
+
+# -- Reports arrive -------------------------------------------------------------------------------
+
+
+def test_reports_arrive_and_are_counted(service: Service, tmp_path: Path) -> None:
+    with HttpReporter(LATE, service.url, queue=tmp_path / "queue") as reporter:
+        reporter.report([1.0, 0.0, 1.0], epsilon=[0.5, 1, 9])
+        reporter.flush()
+        assert reporter.delivered.reports == 3
+        assert reporter.delivered.batches == 1
+        assert reporter.totals.left == 0
+    batches = service.broker.batches(service.topic)
+    assert LATE.counts(count(LATE, batches)).tolist() == [1, 1, 0, 1]
+
+
+def test_several_reporters_share_a_connection(service: Service, tmp_path: Path) -> None:
+    with HttpConnection(service.url, queue=tmp_path / "queue") as connection:
+        late = HttpReporter("late", connection)
+        carrier = HttpReporter(CARRIER, connection)
+        late.report([1.0] * 5, epsilon=1)
+        carrier.report(["AA", "DL"], epsilon=1)
+    assert service.counted(LATE) == 5
+    assert service.counted(CARRIER) == 2
+
+
+def test_a_batch_is_full_old_or_of_another_pane_or_slice(service: Service) -> None:
+    with HttpReporter(SLICED, service.url, attributes={"country": "DE"}) as reporter:
+        reporter.report([0.5] * 7, epsilon=1, time=[700.0] * 7)
+        reporter.report([0.5], epsilon=1, time=700.0, attributes={"country": "GB"})
+        reporter.report([0.5], epsilon=1, time=707.0)
+        wait_until(lambda: reporter.delivered.reports >= 6, "full batches leave by themselves", 30)
+        reporter.flush()
+    found = service.broker.batches(service.topic)
+    shown = sorted((len(b.levels), b.time_ms, b.attributes[0].value) for b in found)
+    assert shown == [
+        (1, 700_000, "DE"),
+        (1, 700_000, "other"),
+        (1, 707_000, "DE"),
+        (3, 700_000, "DE"),
+        (3, 700_000, "DE"),
+    ]
+
+
+def test_a_batch_leaves_when_it_is_old(service: Service) -> None:
+    with HttpReporter(LATE, service.url, batch_age=0.1) as reporter:
+        reporter.report(1.0, epsilon=1)
+        wait_until(lambda: reporter.delivered.reports == 1, "the report arrived", 30)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_of_the_network_leaves_every_report_once(
+    service: Service, way: FlakyGateway, fault: str
+) -> None:
+    way.fault = listed([fault] * 2)
+    with HttpReporter(DELAY, way.url) as reporter:
+        for _ in range(3):
+            reporter.report([5.0] * 4, epsilon=1)
+            reporter.connection.queue.seal()
+        reporter.flush(60)
+        assert reporter.delivered.reports == 12
+    assert way.done[fault] == 2
+    batches = {b.batch_id: len(b.levels) for b in service.broker.batches(service.topic)}
+    assert sum(batches.values()) == 12
+
+
+def test_it_waits_for_as_long_as_it_is_asked_to(service: Service, way: FlakyGateway) -> None:
+    told: list[Failure] = []
+    way.fault = listed(["too_many"])
+    with HttpReporter(LATE, way.url, on_failure=told.append) as reporter:
+        reporter.report(1.0, epsilon=1)
+        began = time.monotonic()
+        reporter.flush()
+        assert time.monotonic() - began >= 1
+    (failure,) = told
+    assert (failure.kind, failure.status, failure.metric, failure.reports) == (
+        "delivery",
+        429,
+        "late",
+        1,
+    )
+    assert 1 <= failure.retry_in <= 1.25
+    assert reporter.failures == 1
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7),
+        ("Thu, 01 Jan 1970 00:02:00 GMT", 20),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0),
+        ("99999999999999999999", answers.LONGEST_PAUSE),
+        ("soon", None),
+        ("-5", None),
+        ("", None),
+    ],
+)
+def test_both_forms_of_retry_after_are_understood(header: str, seconds: float | None) -> None:
+    assert answers.asked_pause(header, 100.0) == seconds
+
+
+def test_pauses_double_up_to_a_minute_with_a_random_quarter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(answers, "FIRST_PAUSE", 1.0)
+    for failures, least in ((1, 1), (2, 2), (5, 16), (9, 60), (10**9, 60)):
+        drawn = {answers.pause(failures, None) for _ in range(50)}
+        assert len(drawn) > 40
+        assert all(least <= each <= 1.25 * least for each in drawn)
+    assert 30 <= answers.pause(1, 30) <= 37.5
+
+
+def test_a_refused_batch_is_given_up_and_told(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[Failure] = []
+    unknown = define(name="unknown", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+    with HttpConnection(service.url, on_failure=told.append) as connection:
+        refused, late = HttpReporter(unknown, connection), HttpReporter(LATE, connection)
+        refused.report([0.5, 0.5], epsilon=1)
+        refused.connection.queue.seal()
+        late.report(1.0, epsilon=1)
+        connection.flush()
+        assert (refused.totals.refused, refused.totals.left) == (2, 0)
+        assert late.delivered.reports == 1
+    assert [each.kind for each in told] == ["delivery", "delivery", "refused"]
+    assert "metric 'unknown' is not defined here" in told[-1].detail
+    assert "GET /v1/metrics lists the metrics" in caplog.text
+
+
+def test_what_the_application_raises_in_on_failure_stops_nothing(
+    service: Service, way: FlakyGateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_: Failure) -> None:
+        raise KeyError("mine")
+
+    way.fault = listed(["unavailable"])
+    with HttpReporter(LATE, way.url, on_failure=broken) as reporter:
+        reporter.report(1.0, epsilon=1)
+        reporter.flush()
+    assert "on_failure raised an error" in caplog.text
+
+
+# -- The queue ------------------------------------------------------------------------------------
+
+
+def test_what_was_not_acknowledged_is_sent_after_a_restart(
+    service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with HttpReporter(LATE, NOWHERE, queue=tmp_path / "queue") as reporter:
+        reporter.report([1.0] * 5, epsilon=1)
+        began = time.monotonic()
+        assert reporter.close(30) == 5
+        assert time.monotonic() - began < 10
+    assert "5 reports in 1 batches wait in" in caplog.text
+    with HttpReporter(CARRIER, service.url, queue=tmp_path / "queue") as other:
+        wait_until(lambda: other.connection.queue.left() == (0, 0), "others' reports left", 30)
+    assert service.counted(LATE) == 5
+
+
+def test_a_queue_in_memory_tells_what_is_lost() -> None:
+    reporter = HttpReporter(LATE, NOWHERE)
+    reporter.report([1.0] * 5, epsilon=1)
+    with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* by the gateway") as lost:
+        reporter.close(0.3)
+    assert not lost.value.kept
+    assert "Connection refused" in str(lost.value)
+
+
+def test_the_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
+    with HttpReporter(LATE, NOWHERE, queue=tmp_path / "queue") as reporter:
+        reporter.report(1.0, epsilon=1)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert "queue" in modes
+    assert set(modes.values()) == {0o600}
+
+
+def damaged(path: Path) -> None:
+    with HttpReporter(LATE, NOWHERE, queue=path) as reporter:
+        reporter.report([1.0] * 3000, epsilon=1)
+    content = bytearray(path.read_bytes())
+    content[4096:12288] = os.urandom(8192)
+    path.write_bytes(content)
+
+
+def truncated(path: Path) -> None:
+    path.touch()
+
+
+def foreign(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE mine (x)")
+
+
+def text(path: Path) -> None:
+    path.write_text("reports" * 1000)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (damaged, "the file is damaged .* move it away to begin with an empty one"),
+        (truncated, "this is not a queue of reports"),
+        (foreign, "this is not a queue of reports"),
+        (text, "this is not a queue of reports"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(
+    tmp_path: Path, made: Callable[[Path], None], told: str
+) -> None:
+    path = tmp_path / "queue"
+    made(path)
+    before = path.read_bytes()
+    with pytest.raises(QueueError, match=told):
+        HttpReporter(LATE, NOWHERE, queue=path)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "queue"
+    reporter = HttpReporter(LATE, NOWHERE, queue=path)
+    path.unlink()
+    with pytest.raises(QueueError, match="removed or replaced while it was in use"):
+        reporter.report(1.0, epsilon=1)
+    with pytest.raises(QueueError, match="removed or replaced"):
+        reporter.close()
+
+
+def test_a_full_queue_refuses_before_anything_is_charged(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=100)
+    options: Any = {"queue": tmp_path / "queue", "most_bytes": 200}
+    with HttpReporter(LATE, NOWHERE, **options) as reporter:
+        reporter.report([1.0] * 100, epsilon=1)
+        with pytest.raises(DeliveryError) as full:
+            reporter.report(1.0, epsilon=1, ledger=ledger)
+        assert "the queue is full (200 bytes)" in full.value.__notes__[0]
+        assert (reporter.totals.taken, reporter.totals.dropped) == (100, 0)
+    assert ledger.accounts()[""].spent == 0
+
+
+def test_a_full_queue_drops_new_reports_and_counts_them(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=100)
+    options: Any = {"queue": tmp_path / "queue", "most_bytes": 200, "when_full": "drop_new"}
+    with HttpReporter(LATE, NOWHERE, **options) as reporter:
+        reporter.report([1.0] * 100, epsilon=1)
+        reporter.report([1.0] * 7, epsilon=1, ledger=ledger)
+        totals = reporter.totals
+    assert (totals.taken, totals.dropped, totals.left) == (100, 7, 100)
+    assert ledger.accounts()[""].spent == 0
+
+
+def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
+    service: Service, tmp_path: Path
+) -> None:
+    options: Any = {"queue": tmp_path / "queue", "most_bytes": 300, "when_full": "drop_old"}
+    with HttpReporter(LATE, NOWHERE, batch_reports=50, **options) as reporter:
+        for _ in range(6):
+            reporter.report([1.0] * 50, epsilon=1)
+        totals = reporter.totals
+        assert totals.taken == 300
+        assert 50 <= totals.left < 300
+        assert totals.dropped + totals.left == totals.taken
+    with HttpReporter(LATE, service.url, **options) as reporter:
+        reporter.flush()
+    assert service.counted(LATE) == totals.left
+
+
+def test_it_is_safe_in_threads(service: Service, tmp_path: Path) -> None:
+    with HttpReporter(LATE, service.url, queue=tmp_path / "queue") as reporter:
+
+        def give() -> None:
+            for _ in range(20):
+                reporter.report([1.0] * 5, epsilon=1)
+
+        threads = [threading.Thread(target=give) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        reporter.flush()
+        assert reporter.delivered.reports == 800
+    assert service.counted(LATE) == 800
+
+
+def test_processes_share_a_file_and_each_batch_is_posted_once(
+    service: Service, way: FlakyGateway, tmp_path: Path
+) -> None:
+    program = (
+        "import sys; from producers import HttpReporter\n"
+        "with HttpReporter('late', sys.argv[1], queue=sys.argv[2], batch_reports=10) as r:\n"
+        "    for _ in range(20): r.report([1.0] * 5, epsilon=1)\n"
+        "    r.flush(60)\n"
+    )
+    line = [sys.executable, "-c", program, way.url, str(tmp_path / "queue")]
+    processes = [subprocess.Popen(line) for _ in range(3)]
+    assert [process.wait(120) for process in processes] == [0, 0, 0]
+    assert service.counted(LATE) == 300
+    assert way.done["pass"] <= 30 + 3 * 4
+
+
+FORKING = """
+import os, sys
+from producers import HttpReporter
+reporter = HttpReporter("late", sys.argv[1], queue=sys.argv[2], batch_age=100)
+reporter.report([1.0, 0.0, 1.0], epsilon=1)
+child = os.fork()
+if not child:
+    try:
+        reporter.report(1.0, epsilon=1)
+    except ValueError as error:
+        print(error, flush=True)
+        reporter.close()
+        with HttpReporter("late", sys.argv[1], queue=sys.argv[2]) as own:
+            own.report([1.0, 1.0], epsilon=1)
+        os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+reporter.report(1.0, epsilon=1)
+assert reporter.close() == 0
+"""
+
+
+def test_a_fork_opens_its_own_reporter_on_the_same_file(service: Service, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING, service.url, str(tmp_path / "queue")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "open a new one in each process" in done.stdout
+    assert service.counted(LATE) == 6
+
+
+def test_closing_has_a_time_limit_though_the_gateway_is_silent(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        reporter = HttpReporter(LATE, url, queue=tmp_path / "queue")
+        reporter.report([1.0] * 4, epsilon=1)
+        began = time.monotonic()
+        assert reporter.close(0.5) == 4
+        assert time.monotonic() - began < 5
+
+
+def test_what_is_left_in_memory_when_a_program_ends_is_still_sent(service: Service) -> None:
+    program = (
+        "import sys; from producers import HttpReporter; "
+        "r = HttpReporter('late', sys.argv[1], batch_age=100); r.report(1.0, epsilon=1)"
+    )
+    subprocess.run([sys.executable, "-c", program, service.url], check=True, timeout=60)
+    assert service.counted(LATE) == 1
+
+
+# -- Definitions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", EVERY, ids=lambda metric: metric.name)
+def test_every_definition_means_the_same_over_http(metric: Metric) -> None:
+    found = read_served(served(metric), metric.name)
+    assert found.canonical == metric.canonical
+    assert (found.pane_ms, found.lateness_ms) == (metric.pane_ms, metric.lateness_ms)
+    assert found.max_batch_reports == metric.max_batch_reports
+    assert (found.slicing is None) == (metric.slicing is None)
+    if found.slicing is not None and metric.slicing is not None:
+        assert found.slicing.attributes == metric.slicing.attributes
+
+
+def test_a_definition_is_fetched_once_and_needs_no_network_later(
+    service: Service, tmp_path: Path
+) -> None:
+    with HttpReporter("late", service.url, queue=tmp_path / "queue") as reporter:
+        assert reporter.metric.fingerprint == LATE.fingerprint
+    assert service.asked == ["late"]
+    with HttpReporter("late", NOWHERE, queue=tmp_path / "queue") as reporter:
+        reporter.report(1.0, epsilon=1)
+
+
+def test_a_definition_that_is_not_known_needs_the_gateway(service: Service) -> None:
+    with pytest.raises(GatewayError, match="no answer"):
+        HttpReporter("late", NOWHERE)
+    with pytest.raises(GatewayError, match="GET /v1/metrics/missing: 404"):
+        HttpReporter("missing", service.url)
+
+
+def test_a_definition_that_changed_its_meaning_is_refused(service: Service, tmp_path: Path) -> None:
+    queue, ledger = tmp_path / "queue", Ledger(tmp_path / "ledger", budget=9)
+    HttpReporter("late", service.url, queue=queue).close()
+    changed = define(
+        name="late", kind="mean", mechanism="randomized_response", range=(0, 5), levels=[0.5, 1]
+    )
+    service.definitions["late"] = served(changed)
+    told: list[Failure] = []
+    with HttpReporter("late", service.url, queue=queue, on_failure=told.append) as reporter:
+        wait_until(lambda: reporter.failures > 0, "the change was noticed", 30)
+        with pytest.raises(DefinitionChanged, match="another name"):
+            reporter.report(1.0, epsilon=1, ledger=ledger)
+        assert reporter.totals.taken == 0
+    assert told[0].kind == "definition"
+    assert ledger.accounts()[""].spent == 0
+
+
+def test_new_attributes_and_limits_do_not_change_the_meaning(
+    service: Service, tmp_path: Path
+) -> None:
+    HttpReporter("sliced", service.url, queue=tmp_path / "queue").close()
+    document = json.loads(service.definitions["sliced"])
+    document["attributes"]["country"].append("GB")
+    service.definitions["sliced"] = json.dumps(document).encode()
+    with HttpReporter("sliced", service.url, queue=tmp_path / "queue") as reporter:
+        wait_until(lambda: service.asked.count("sliced") == 2, "it was looked at again", 30)
+        wait_until(lambda: not reporter.connection._background._checks, "it was stored", 30)
+    with HttpReporter("sliced", NOWHERE, queue=tmp_path / "queue") as reporter:
+        assert reporter.metric.slicing is not None
+        assert "GB" in reporter.metric.slicing.attributes["country"]
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ({"categories": 10**9}, "expected their names"),
+        ({"name": "other"}, "the gateway described 'other'"),
+        ({"revision": 7}, r"revision 7: expected \d+, by what the definition says"),
+        ({"revision": None}, "revision None"),
+        ({"levels": [0.5, 65]}, "levels"),
+        ({"levels": [2, 1]}, "levels"),
+        ({"levels": ["1"]}, "levels"),
+        ({"range": [0, 1e400]}, "not a whole definition"),
+        ({"trust": "central"}, "mechanism"),
+        ({"mechanism": "none"}, "mechanism"),
+        ({"pane_seconds": "1m"}, "not a whole definition"),
+        ({"pane_seconds": -1}, "pane"),
+        ({"domain": {"name": "x"}}, "late.name"),
+        ({"by": ["country"], "attributes": {"country": ["DE\n"]}}, "attributes"),
+        ({"code": {"tokens": [], "lengths": {}}}, "kind|discover|not a whole definition"),
+    ],
+)
+def test_what_a_dishonest_gateway_says_is_refused(lie: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        read_served(json.dumps(json.loads(served(LATE)) | lie).encode(), "late")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b"<html>", b"\xff", b'{"name": "late"}'])
+def test_what_is_no_definition_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="not a whole definition"):
+        read_served(body, "late")
+
+
+def test_a_refused_definition_says_whose_it_was(service: Service) -> None:
+    service.definitions["late"] = service.definitions["delay"]
+    with pytest.raises(GatewayError, match=f"{service.url}: .* described 'delay'"):
+        HttpReporter("late", service.url)
+
+
+def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
+    for asked in (1, 2):
+        with HttpReporter("late", service.url, queue=tmp_path / "queue"):
+            wait_until(lambda: len(service.headers) == asked, "it asked", 30)  # noqa: B023
+    for headers in service.headers:
+        assert set(headers) == {"host", "accept-encoding"}
+
+
+def test_redirects_are_not_followed(service: Service) -> None:
+    async def elsewhere(_: Request) -> Response:
+        return PlainTextResponse("", 307, headers={"Location": "https://elsewhere.example/"})
+
+    gateway = Gateway({}, service.broker.config, service.topic)
+    with (
+        serving(gateway, [Route("/v1/metrics/{name}", elsewhere)]) as url,
+        pytest.raises(GatewayError, match=r"redirected to 'https://elsewhere.example/'"),
+    ):
+        HttpReporter("late", url.removesuffix("/v1/reports"))
+
+
+# -- Privacy --------------------------------------------------------------------------------------
+
+
+def test_nothing_but_reports_is_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "queue"
+    with HttpReporter(WORDS, NOWHERE, queue=path) as reporter:
+        reporter.report(["a-secret-word"] * 3, epsilon=1)
+    assert all(b"a-secret-word" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_the_ledger_is_charged_before_and_refuses_as_for_kafka(
+    service: Service, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=1.5)
+    with HttpReporter(LATE, service.url) as reporter:
+        reporter.report(1.0, epsilon=1, ledger=ledger)
+        with pytest.raises(BudgetSpent):
+            reporter.report(1.0, epsilon=1, ledger=ledger)
+        assert reporter.totals.taken == 1
+
+
+def test_memoized_answers_are_repeated(service: Service, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=9)
+    with HttpReporter("kept", service.url) as reporter:
+        for pane in range(1, 5):
+            reporter.report(2, epsilon=0.5, ledger=ledger, time=60.0 * pane)
+        reporter.flush()
+    sent = {batch.values for batch in service.broker.batches(service.topic)}
+    assert len(sent) == 1
+
+
+def test_the_applications_own_deny_rule_holds(service: Service) -> None:
+    with HttpReporter("found", service.url, deny=lambda word: word == "MINE") as reporter:
+        reporter.report(["MINE", "YOURS"], epsilon=1)
+        assert reporter.denied == 1
+
+
+def test_true_values_need_a_word_of_the_application_and_tls() -> None:
+    with pytest.raises(ValueError, match="trusted=True"):
+        HttpReporter(PAY, "https://telemetry.example.com")
+    with pytest.raises(ValueError, match="expected an https:// address"):
+        HttpReporter(PAY, "http://telemetry.example.com", trusted=True)
+    HttpReporter(PAY, "https://telemetry.example.com", trusted=True).close(0)
+
+
+def test_a_round_is_answered_once(service: Service, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=9)
+    metric = define(
+        name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7, split="budget"
+    )
+    service.definitions["longest"] = served(metric)
+    with HttpReporter(LONGEST, service.url, bits=SeededBits(1)) as reporter:
+        asked = reporter.open_round()
+        assert asked.threshold == 64
+        answered = sum(reporter.answer(asked, 17.0, 1, ledger=ledger) for _ in range(5))
+        assert answered in (0, 1)
+        with pytest.raises(ValueError, match="asked in rounds"):
+            reporter.report(17.0, epsilon=1)
+
+
+def test_a_device_that_reports_over_http_loads_no_server_no_scipy_and_no_kafka(
+    service: Service,
+) -> None:
+    program = (
+        "import sys; from producers import HttpReporter, Ledger\n"
+        "for name in ('late', 'delay', 'carrier', 'kept', 'spread', 'found', 'place'):\n"
+        "    with HttpReporter(name, sys.argv[1]) as r: pass\n"
+        "with HttpReporter('late', sys.argv[1]) as r: r.report([1, 0], epsilon=1)\n"
+        "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
+        "'prometheus_client', 'pandas', 'confluent_kafka', 'limits', 'producers.gateway', "
+        "'aggregator') if n in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, service.url], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["[]"], done.stderr
+    assert service.counted(LATE) == 2
+
+
+# -- What an application may get wrong ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["localhost:8080", "ftp://x", "", "https://", "http://u:p@x", "http://x?y", "http://x:99999"],
+)
+def test_what_is_no_address_is_told(address: str) -> None:
+    with pytest.raises(ValueError, match="expected a gateway's address, for instance 'https://"):
+        HttpReporter(LATE, address)
+
+
+def test_properties_of_kafka_in_place_of_an_address_are_told() -> None:
+    properties: Any = {"bootstrap.servers": "localhost:9092"}
+    with pytest.raises(TypeError, match="expected a gateway's address"):
+        HttpReporter(LATE, properties)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_age": -1},
+        {"batch_reports": 0},
+        {"timeout": 0},
+        {"most_bytes": 0},
+        {"when_full": "x"},
+    ],
+)
+def test_parameters_that_cannot_be_used_are_told(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} = .*: expected"):
+        HttpReporter(LATE, NOWHERE, **options)
+
+
+def test_options_of_a_shared_connection_are_told() -> None:
+    with (
+        HttpConnection(NOWHERE) as connection,
+        pytest.raises(ValueError, match="options token: expected in the connection"),
+    ):
+        HttpReporter(LATE, connection, token="mine")  # noqa: S106
+
+
+def test_a_token_without_tls_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        HttpConnection("http://telemetry.example.com", token="mine").close(0)  # noqa: S106
+    assert "the token is sent without TLS" in caplog.text
+
+
+def test_a_closed_reporter_takes_nothing(tmp_path: Path) -> None:
+    reporter = HttpReporter(LATE, NOWHERE, queue=tmp_path / "queue")
+    reporter.close()
+    reporter.close()
+    with pytest.raises(ValueError, match="closed"):
+        reporter.report(1.0, epsilon=1)
+
+
+# -- The guides -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("guide", "reports"),
+    [("docs/python-client.md", 3), ("docs/gateway.md", 1), ("docs/roll-ups.md", 0)],
+)
+def test_what_a_guide_prints_works(
+    service: Service, guide: str, reports: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed = (ROOT / guide).read_text(encoding="utf-8")
+    for definitions in re.findall(r"```toml\n(\[metrics\..*?)```", printed, re.DOTALL):
+        for name, metric in metrics_of(tomllib.loads(definitions), guide).items():
+            panes = {name: metric.pane}
+            if name == "active_week":
+                panes |= {"active_day": "1d", "active_month": "28d"}
+            for each, pane in panes.items():
+                again = define(name=each, **definition_of(metric) | {"pane": pane})
+                service.definitions[each] = served(again)
+    blocks = re.findall(r"```python\n(.*?)```", printed, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        program = block.replace("http://localhost:8080", service.url)
+        assert service.url in program
+        exec(compile(program, guide, "exec"), {})  # noqa: S102
+    assert service.counted(LATE) == reports
+
+
+# -- Coroutines -----------------------------------------------------------------------------------
+
+
+def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> None:
+    import socket
+
+    async def main(url: str) -> tuple[object, float]:
+        longest = 0.0
+        reporter = await AsyncHttpReporter(LATE, url, queue=tmp_path / "queue").open()
+        await reporter.report([1.0] * 3, epsilon=1)
+        closing = asyncio.create_task(reporter.close(1.0))
+        while not closing.done():
+            began = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - began)
+        return await closing, longest
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        left, longest = asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+    assert left == 3
+    assert longest < 0.8
+
+
+def test_its_awaitable_twin_reports(service: Service) -> None:
+    async def main() -> None:
+        async with AsyncHttpReporter("late", service.url) as reporter:
+            await asyncio.gather(*(reporter.report([1.0], epsilon=1) for _ in range(10)))
+            await reporter.flush()
+            assert (await reporter.delivered()).reports == 10
+            assert (await reporter.totals()).left == 0
+            assert reporter.metric.name == "late"
+
+    asyncio.run(main())
+    assert service.counted(LATE) == 10
+
+
+def test_the_awaitable_reporter_to_kafka_reports(broker: Broker, topic: str) -> None:
+    async def main() -> None:
+        reporter = AsyncReporter(LATE, broker.config, topic=topic)
+        with pytest.raises(ValueError, match="not open: use `async with`"):
+            await reporter.report(1.0, epsilon=1)
+        async with reporter:
+            await reporter.report([1.0, 0.0], epsilon=1)
+
+    asyncio.run(main())
+    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 2

@@ -1,0 +1,335 @@
+"""A device gathers over a window and reports once: what it may rely on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from estimators import define
+from producers import BudgetSpent, Connection, HttpReporter, Ledger, QueueError, Reporter, RollUp
+from producers.device.roll_up import How
+from tests.support.running.broker import Broker, count
+
+DAY = 86_400.0
+BEGIN = 20_000 * DAY
+NOWHERE = "http://127.0.0.1:9"
+CLICKS = define(
+    name="clicks",
+    kind="mean",
+    mechanism="laplace",
+    range=(0, 1000),
+    levels=[0.5, 1],
+    pane="1h",
+    lateness="2d",
+)
+ACTIVE = define(
+    name="active",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[64],
+    pane="1d",
+    lateness="2d",
+)
+"""At epsilon = 64 a report is the value, but for a chance of 10^-28."""
+SONG = define(
+    name="song",
+    kind="frequency",
+    mechanism="grr",
+    categories=["a", "b", "c"],
+    levels=[1],
+    pane="1d",
+    lateness="1d",
+)
+
+
+class Clock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Device:
+    """A device without a network, and what it has reported: (value, event time, ledger)."""
+
+    def __init__(self, folder: Path, metric: Any = CLICKS) -> None:
+        self.clock, self.reported = Clock(), list[tuple[Any, float]]()
+        seen = self.reported
+
+        class Seen(HttpReporter):
+            def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
+                super().report(value, epsilon, time, **more)
+                seen.append((value, time))
+
+        self.reporter = Seen(metric, NOWHERE, queue=folder / "queue", clock=self.clock)
+
+    def roll_up(self, how: How, window: str = "1d", **more: Any) -> RollUp:
+        return RollUp(self.reporter, how, window, 1, clock=self.clock, **more)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Any:
+    found = Device(tmp_path)
+    with found.reporter:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "expected"),
+    [
+        ("count", [None, None, None], 3),
+        ("sum", [2.5, 40, 0.5], 43.0),
+        ("last", [2.5, 40, 0.5], 0.5),
+        ("largest", [2.5, 40, 0.5], 40),
+        ("active", [None, None], 1),
+    ],
+)
+@pytest.mark.parametrize(("window", "days"), [("1h", 1 / 24), ("1d", 1), ("7d", 7), ("28d", 28)])
+def test_a_window_is_reported_once_at_its_end(
+    device: Device, how: How, given: list[Any], expected: Any, window: str, days: float
+) -> None:
+    length = days * DAY
+    device.clock.now -= device.clock.now % length
+    end = device.clock.now + length
+    gathered = device.roll_up(how, window)
+    for value in given:
+        gathered.add(value)
+    device.pass_time(length - 1)
+    assert gathered.report_ended() == 0
+    device.pass_time(3601)
+    assert gathered.report_ended() == 1
+    assert gathered.report_ended() == 0
+    ((value, time),) = [each for each in device.reported if each[1] < end]
+    assert value == expected
+    assert time == end - 0.001
+
+
+def test_a_later_value_reports_the_window_before(device: Device) -> None:
+    gathered = device.roll_up("count")
+    gathered.add()
+    gathered.add()
+    device.pass_time(DAY + 3600)
+    gathered.add()
+    assert [value for value, _ in device.reported] == [2]
+
+
+def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Path) -> None:
+    for how, expected in (("count", [1, 0, 0]), ("active", [1, 0, 0]), ("largest", [5.0])):
+        folder = tmp_path / how
+        folder.mkdir()
+        device = Device(folder)
+        with device.reporter:
+            gathered = device.roll_up(how, "1h")  # type: ignore[arg-type]
+            gathered.add(5.0 if how == "largest" else None)
+            device.pass_time(3 * 3600 + 3600 / 4 * 3)
+            device.clock.now += 3600 / 4
+            gathered.report_ended()
+        assert [value for value, _ in device.reported][: len(expected)] == expected
+        assert len(device.reported) <= len(expected) + 1
+
+
+def test_what_is_gathered_survives_a_restart_and_is_charged_once(tmp_path: Path) -> None:
+    ledger, reported = Ledger(tmp_path / "ledger", budget=2), 0
+    for restart in range(4):
+        device = Device(tmp_path)
+        device.clock.now += 3600 * restart
+        with device.reporter:
+            gathered = device.roll_up("count", ledger=ledger)
+            for _ in range(5):
+                gathered.add()
+            if restart == 3:
+                device.pass_time(DAY)
+                assert gathered.report_ended() == 1
+                assert gathered.report_ended() == 0
+                assert device.reported[0][0] == 20
+            reported += len(device.reported)
+    assert reported == 1
+    assert ledger.accounts()["clicks"].ever_spent == 1
+
+
+def test_without_a_queue_in_a_file_the_ledgers_file_is_used(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    ledger, clock = Ledger(tmp_path / "ledger", budget=2), Clock()
+    with Reporter(CLICKS, broker.config, topic=topic, clock=clock) as reporter:
+        RollUp(reporter, "sum", "1d", 1, ledger=ledger, clock=clock).add(3)
+        RollUp(reporter, "sum", "1d", 1, ledger=ledger, clock=clock).add(4)
+        clock.now += DAY + 3600
+        again = RollUp(reporter, "sum", "1d", 1, ledger=ledger, clock=clock)
+        assert (again.report_ended(), again.report_ended()) == (1, 0)
+    (batch,) = broker.batches(topic)
+    assert (len(batch.levels), batch.time_ms) == (1, round((BEGIN + DAY) * 1000) - 1)
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_a_report_that_is_refused_is_made_later(device: Device, tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=1, period="1h")
+    ledger.spend("clicks", 1)
+    gathered = device.roll_up("count", ledger=ledger)
+    gathered.add()
+    device.pass_time(DAY + 3600)
+    with pytest.raises(BudgetSpent):
+        gathered.report_ended()
+    gathered.add()  # tells nothing of it, and does not fail
+    Ledger(tmp_path / "ledger", budget=5)
+    assert gathered.report_ended() == 1
+    assert device.reported == [(1, BEGIN + DAY - 0.001)]
+
+
+def test_a_crash_while_reporting_never_reports_twice(device: Device) -> None:
+    gathered = device.roll_up("count")
+    gathered.add()
+    device.pass_time(DAY + 3600)
+    report = device.reporter.report
+
+    def crash(*given: Any, **more: Any) -> None:
+        report(*given, **more)
+        raise SystemExit
+
+    device.reporter.report = crash  # type: ignore[method-assign]
+    with pytest.raises(SystemExit):
+        gathered.report_ended()
+    device.reporter.report = report  # type: ignore[method-assign]
+    assert device.roll_up("count").report_ended() == 0
+    assert len(device.reported) == 1
+
+
+def test_a_window_that_nobody_would_count_is_missed_and_not_charged(
+    device: Device, tmp_path: Path
+) -> None:
+    ledger = Ledger(tmp_path / "ledger", budget=9)
+    gathered = device.roll_up("count", ledger=ledger)
+    gathered.add()
+    device.pass_time(10 * DAY + 3600)
+    made = gathered.report_ended()
+    assert made == 2  # of the last two days, in which nothing happened: their lateness is 2 days
+    assert gathered.missed == 8
+    assert ledger.accounts()["clicks"].spent == 2
+    assert [value for value, _ in device.reported] == [0, 0]
+
+
+def test_a_clock_that_goes_back_adds_to_the_present_window(device: Device) -> None:
+    gathered = device.roll_up("count")
+    device.pass_time(DAY + 3600)
+    gathered.report_ended()
+    device.pass_time(-2 * DAY)
+    gathered.add()
+    device.pass_time(3 * DAY)
+    gathered.report_ended()
+    assert (1, BEGIN + 2 * DAY - 0.001) in device.reported
+
+
+def test_threads_gather_and_report_together(device: Device) -> None:
+    gathered = device.roll_up("sum")
+
+    def give() -> None:
+        for _ in range(10):
+            gathered.add(1)
+
+    def report() -> None:
+        gathered.report_ended()
+
+    for work in (give, report):
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        device.pass_time(DAY + 3600 if work is give else 0)
+    gathered.report_ended()
+    assert [value for value, _ in device.reported] == [80]
+
+
+def test_a_day_of_devices_gives_the_share_of_active_ones(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    clock, devices, active = Clock(), 40, 13
+    with Connection(broker.config) as connection:
+        reporter = Reporter(ACTIVE, connection, topic=topic, clock=clock)
+        gathered = [
+            RollUp(
+                reporter,
+                "active",
+                "1d",
+                64,
+                ledger=Ledger(tmp_path / str(number), budget=64),
+                clock=clock,
+            )
+            for number in range(devices)
+        ]
+        for each in gathered[:active]:
+            each.add()
+            each.add()
+        clock.now += DAY + 3600
+        assert sum(each.report_ended() for each in gathered) == devices
+    estimate = ACTIVE.estimate(count(ACTIVE, broker.batches(topic)))
+    assert estimate.reports == devices
+    assert float(estimate.value) == pytest.approx(active / devices)
+
+
+@pytest.mark.parametrize(
+    ("how", "window", "told"),
+    [
+        ("mean", "1d", "how = 'mean': expected one of count, sum, last, largest, active"),
+        ("sum", "90m", "window = '90m': expected a multiple of the pane of 'clicks', 1h"),
+        ("sum", "0s", "window = '0s': expected a duration above zero"),
+    ],
+)
+def test_parameters_that_cannot_be_used_are_told(
+    device: Device, how: Any, window: str, told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        device.roll_up(how, window)
+
+
+def test_metrics_and_values_that_cannot_be_used_are_told(device: Device, tmp_path: Path) -> None:
+    prompt = define(
+        name="prompt", kind="mean", mechanism="laplace", range=(0, 1), levels=[1], pane="1h"
+    )
+    rounds = define(name="most", kind="maximum", range=(0, 1), levels=[1], rounds=3)
+    for metric, how, told in (
+        (prompt, "sum", "has lateness = '0s': expected for how long"),
+        (rounds, "sum", "asked in rounds"),
+        (SONG, "sum", "expected a metric of numbers"),
+        (SONG, "last", "expected a ledger, or an HttpReporter with a queue"),
+    ):
+        with HttpReporter(metric, NOWHERE) as reporter, pytest.raises(ValueError, match=told):
+            RollUp(reporter, how, "1d", 1)  # type: ignore[arg-type]
+    for how, value in (("sum", "x"), ("sum", float("nan")), ("sum", [1, 2]), ("count", 3)):
+        with pytest.raises(ValueError, match="value"):
+            device.roll_up(how).add(value)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"epsilon = 0.1"):
+        RollUp(device.reporter, "sum", "1d", 0.1)
+
+
+def test_categories_have_a_last_value(tmp_path: Path) -> None:
+    device = Device(tmp_path, SONG)
+    with device.reporter:
+        gathered = device.roll_up("last")
+        for song in ("a", "c", "b"):
+            gathered.add(song)
+        device.pass_time(DAY + 3600)
+        assert gathered.report_ended() == 1
+        with pytest.raises(ValueError, match="'d'"):
+            gathered.add("d")
+    assert device.reported[0][0] == "b"
+
+
+def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
+    device = Device(tmp_path)
+    gathered = device.roll_up("count")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    for use in (gathered.add, device.reporter.close):
+        with pytest.raises(QueueError, match="removed or replaced"):
+            use()
