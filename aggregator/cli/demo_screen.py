@@ -17,6 +17,8 @@ from aggregator.local.demo_view import Outcome, View
 from estimators.rounding import common_decimals, interval, nearest
 
 TOP = 5
+FILE_COLUMNS = 120
+"""Of a line where there is no terminal: what is read by programs is never broken into two."""
 PLAIN_SECONDS = 5.0
 """Between two views where there is no terminal to draw on."""
 
@@ -25,7 +27,7 @@ class Screen:
     """Shows views: redrawn in place in a terminal, one below the other elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console()
+        self._console = _console()
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._next = 0.0
 
@@ -48,6 +50,10 @@ class Screen:
             self._next = time.monotonic() + PLAIN_SECONDS
             self._console.print(draw(view))
             sys.stdout.flush()
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else FILE_COLUMNS)
 
 
 def draw(view: View) -> Group:
@@ -129,7 +135,7 @@ def summary(outcome: Outcome) -> str:
     covered = sum(row["covered"] for row in telling)
     vacuous = len(rows) - len(telling)
     nothing = f"; the bounds of {vacuous} more cover their whole range" if vacuous else ""
-    console = Console(file=None)
+    console = _console()
     with console.capture() as capture:
         console.print(draw(outcome.view))
     proof = (

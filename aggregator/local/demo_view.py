@@ -13,7 +13,7 @@ from aggregator.local.demo_watches import (
     TrueComparison,
     watch_notes,
 )
-from aggregator.reading.search_progress import certified_text, search_progress
+from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain
 from aggregator.reading.windows import Window
 from estimators import Estimate, Metric, SearchMetric, TrustedMetric
@@ -76,7 +76,7 @@ class View:
     def notes(self) -> list[str]:
         """On metrics whose numbers are not what one would expect."""
         return [
-            f"{name}: {note}"
+            f"{name}: {_round(window)}{note}"
             for kind, note in NOTES.items()
             for name, window in self.windows.items()
             if isinstance(window.metric, kind)
@@ -91,22 +91,15 @@ class View:
         return self.windows[name].metric.domain.ends
 
     def unit(self, name: str) -> str:
-        """Return a metric's unit; of a search, which round is open."""
-        current = self.windows[name].round
-        if current is None:
-            return self.windows[name].metric.unit
-        return (
-            "all rounds decided"
-            if current.is_over
-            else f"round {current.number} of {current.rounds}"
-        )
+        """Return a metric's unit."""
+        return self.windows[name].metric.unit
 
     def statement(self, name: str) -> str:
         """Return what is certain of a minimum or maximum; empty if there is no search."""
         found, metric = search_progress(self.windows[name]), self.windows[name].metric
-        return (
-            "" if found is None else certified_text(SearchMetric.require(metric), found.certified)
-        )
+        if found is None:
+            return ""
+        return certified_number(SearchMetric.require(metric), found.certified)
 
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
         """Return whether bounds are vacuous: all that a metric's numbers can be.
@@ -120,6 +113,15 @@ class View:
         """
         lowest, highest = self.domain(name)
         return bool(lower <= lowest and upper >= highest)
+
+
+def _round(window: Window) -> str:
+    current = window.round
+    if current is None:
+        return ""
+    if current.is_over:
+        return f"all {current.rounds} rounds decided; "
+    return f"round {current.number} of {current.rounds}; "
 
 
 @dataclasses.dataclass(frozen=True)

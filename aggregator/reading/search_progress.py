@@ -52,8 +52,10 @@ def search_progress(window: Window) -> SearchProgress | None:
     low, high = search.interval(progress)
     shape = tail(search, progress)
     certified = high if metric.kind == "minimum" else low
+    unit = f" {metric.unit}" if metric.unit else ""
     return SearchProgress(
-        statement=f"{certified_text(metric, certified)}, with probability {certainty(metric.beta)}",
+        statement=f"{certified_number(metric, certified)}{unit}, "
+        f"with probability {certainty(metric.beta)}",
         certified=certified,
         certainty=1 - metric.beta,
         round=current.number,
@@ -65,11 +67,10 @@ def search_progress(window: Window) -> SearchProgress | None:
     )
 
 
-def certified_text(metric: SearchMetric, certified: float) -> str:
-    """Return what is certain of an extreme, without the probability."""
-    unit = f" {metric.unit}" if metric.unit else ""
+def certified_number(metric: SearchMetric, certified: float) -> str:
+    """Return what is certain of an extreme, without its unit and the probability."""
     number = rounding.certified(metric.kind, *_ends(metric), metric.search.rounds, certified)
-    return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}{unit}"
+    return f"at {'most' if metric.kind == 'minimum' else 'least'} {number}"
 
 
 def threshold_text(metric: SearchMetric, threshold: float) -> str:

@@ -57,7 +57,7 @@ FIRST_ROWS = (
     ("departure", r"0\.95 \(minutes\)"),
     ("tail", "N[0-9A-Z]+"),
     ("delays", r"departure \(minutes\)"),
-    ("air_time", r"(?:minutes|round \d+ of 10)"),
+    ("air_time", "minutes"),
 )
 DISCOVERED = {"destination": "dest", "airline": "carrier"}
 """Metrics of strings that the definition does not list, and those that list them."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
@@ -25,11 +26,12 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.windows import SearchState, Sums, Window
-from estimators import Estimate, Metric, SearchMetric, define
+from estimators import Estimate, LocalMetric, Metric, SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import Interval
 from producers.device.rounds import Round
+from producers.populations.flights import flight_metrics
 from producers.populations.truth import Truth
 from tests.support.reports.counted import Counting
 
@@ -43,8 +45,6 @@ def window(metric: Metric, statistic: Any, **more: Any) -> Window:
 
 
 def printed(console: Any) -> str:
-    from rich.console import Console
-
     with (found := Console(width=200)).capture() as capture:
         found.print(console)
     return capture.get()
@@ -302,7 +302,24 @@ def test_the_demo_shows_what_is_certain_of_a_search() -> None:
         for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
         if line.startswith("longest ")
     ]
-    assert re.search(r"695 +at least 362 minutes +362 +- +within", row)
+    assert re.search(r"minutes +695 +at least 362 +362 +- +within", row)
+
+
+def test_the_demo_fits_a_terminal_of_80_columns_when_its_bounds_say_nothing() -> None:
+    delays = LocalMetric.require(flight_metrics()["delays"])
+    statistic = delays.zero()
+    lowest = np.zeros(3, dtype=np.uint8)
+    reports = delays.randomize(np.zeros((3, 3)), lowest, SeededBits(1))
+    delays.accumulate(statistic, lowest, reports)
+    windows = {"delays": window(delays, statistic), "air_time": searching(LONGEST)}
+    estimates = {name: Reader.answer(one) for name, one in windows.items()}
+    truths = {"delays": np.array([12.34, -6.78, 20.5]), "air_time": 695.0}
+    seen = dataclasses.replace(view(estimates, truths), windows=windows)
+    with (console := Console(width=80)).capture() as capture:
+        console.print(draw(seen))
+    rows = [line for line in capture.get().splitlines() if "minutes" in line]
+    assert len(rows) == 4
+    assert [row.split()[-2:] for row in rows[:3]] == [["says", "nothing"]] * 3
 
 
 def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:
