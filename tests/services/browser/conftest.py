@@ -18,11 +18,11 @@ import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
-from tests.support.running import servers
+from tests.support.running import served, servers
 from tests.support.running.deployment import Deployment, wait_until
 
 PATIENCE = 60_000
@@ -105,6 +105,24 @@ def page(chromium: Browser) -> Iterator[Page]:
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
         assert errors == []
+
+
+@pytest.fixture(scope="module")
+def device(chromium: Browser) -> Iterator[Page]:
+    """A page that has loaded the module, as `dither`: one for all tests, none of which keeps."""
+
+    def answer(route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            route.fulfill(body=served.module(route.request.url), content_type="text/javascript")
+        else:
+            route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
+
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.route("**/*", answer)
+        page.goto("http://device.test/")
+        page.evaluate("async () => { window.dither = await import('/dither.js'); }")
+        yield page
 
 
 @dataclasses.dataclass

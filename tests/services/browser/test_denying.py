@@ -9,10 +9,8 @@ import numpy as np
 from playwright.sync_api import Page
 
 from estimators import DenyRule
-from tests.services.browser.test_randomizers import device
 from tests.support.paths import ROOT
 
-__all__ = ["device"]
 VECTORS = json.loads((ROOT / "tests" / "vectors" / "deny.json").read_text())
 DENIED = """
 (all) => all.map(([rule, texts]) => texts.map(dither.denyRule(rule)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,18 @@ from playwright.sync_api import Page
 
 from estimators import LocalMetric, define
 from estimators.discovery.layout import ROW_AIM, ROW_POINTS, TREE_AIM, TREE_POINTS
-from estimators.exact.geometries import best_geometry
 from estimators.metrics.categories import CodedVocabulary
-from tests.services.browser.test_randomizers import RANDOMIZE, device
+from tests.support.browser_module import (
+    PIECES,
+    assert_same_bytes_of_strings,
+    assert_same_geometries,
+    assert_vector,
+)
 from tests.support.paths import ROOT
-from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.running import served
 
-__all__ = ["device"]
 VECTORS = json.loads((ROOT / "tests" / "vectors" / "prefix_tree.json").read_text())
 SEED = 20261123
-PIECES = [*"abcAZ09 /.-?=&%", "the", "ing", "http://", "é", "e\u0301", "ß", "я", "東", "\U0001f6a2"]
 ENCODE = """
 async ([code, texts]) => {
   const { encoder, normalUtf8, stringKey } = await import("/string_code.js");
@@ -50,14 +50,7 @@ def test_strings_have_the_keys_and_bits_of_the_vectors(device: Page) -> None:
 def test_the_reports_and_fingerprints_are_those_of_the_vectors(device: Page) -> None:
     for vector in VECTORS["reports"]:
         metric = strings(**({"preset": None} | vector["definition"]))
-        given, cases, expected = served.definition(metric), [], []
-        for text, level, words, report in vector["cases"]:
-            shown = [str(int(word, 16)) for word in words]
-            cases.append({"value": text, "epsilon": metric.levels[level], "words": shown})
-            expected.append([level, list(bytes.fromhex(report)), len(words)])
-        assert device.evaluate(RANDOMIZE, [given, cases]) == expected, vector["definition"]
-        found = device.evaluate("(definition) => dither.fingerprintOf(definition)", given)
-        assert found == vector["fingerprint"]
+        assert_vector(device, metric, vector)
 
 
 @pytest.mark.parametrize("preset", ["text", "url", "upper", "bytes"])
@@ -74,30 +67,7 @@ def test_strings_at_random_have_the_keys_and_bits_of_python(device: Page, preset
 
 def test_the_same_random_words_give_the_same_bytes(device: Page) -> None:
     metric = strings([0.0001, 1, 2, 64], options={"last": 40})
-    mechanism: Any = metric.randomizer
-    generator, cases, expected = np.random.default_rng(SEED), [], []
-    for _ in range(300):
-        level = int(generator.integers(len(metric.levels)))
-        text = "".join(generator.choice(PIECES, int(generator.integers(0, 12))))
-        words = PreparedWords(awkward_words(generator, mechanism.misses, 64))
-        report = metric.randomize([text], [level], words)
-        expected.append([level, list(metric.randomizer.encode(report)), words.used])
-        shown = [str(word) for word in words.words[: words.used].tolist()]
-        cases.append({"value": text, "epsilon": metric.levels[level], "words": shown})
-    assert device.evaluate(RANDOMIZE, [served.definition(metric), cases]) == expected
-    assert len({used for _, _, used in expected}) > 1, "no word was rejected: the test is too tame"
-
-
-GEOMETRIES = """
-async ([epsilons, limits, aim]) => {
-  const { bestGeometry, membersOf } = await import("/geometry.js");
-  return epsilons.map((epsilon) => {
-    const found = bestGeometry(epsilon, limits, aim);
-    const sum = membersOf(found).reduce((all, i, rank) => (all * 31 + i * (rank + 1)) % 1e9, 0);
-    return [found.order, found.coordinates, found.variance, String(found.threshold), sum];
-  });
-}
-"""
+    assert_same_bytes_of_strings(device, metric, SEED)
 
 
 @pytest.mark.parametrize(("limits", "aim"), [(TREE_POINTS, TREE_AIM), (ROW_POINTS, ROW_AIM)])
@@ -106,15 +76,7 @@ def test_each_level_has_the_geometry_of_python(
 ) -> None:
     generator = np.random.default_rng(SEED)
     epsilons = [0.0001, 1, 5.9999, *np.round(generator.uniform(0.1, 6, 2), 4).tolist()]
-    found = device.evaluate(GEOMETRIES, [epsilons, list(limits), aim])
-    for epsilon, row in zip(epsilons, found, strict=True):
-        geometry = best_geometry(Fraction(round(epsilon * 10**4), 10**4), limits, aim)
-        space, total = geometry.space, 0
-        for rank, member in enumerate(space.members.tolist()):
-            total = (total * 31 + member * (rank + 1)) % 10**9
-        missed = (1 - geometry.p) * 2**64
-        expected = [space.order, space.coordinates, geometry.variance, str(missed), total]
-        assert row == expected, epsilon
+    assert_same_geometries(device, epsilons, limits, aim)
 
 
 def test_a_browsers_strings_have_the_law_of_python(device: Page) -> None:

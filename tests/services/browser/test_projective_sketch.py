@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,15 @@ import pytest
 from playwright.sync_api import Page
 
 from estimators import LocalMetric, define
-from estimators.exact.geometries import best_geometry
 from estimators.mechanisms.projective_sketch import LIMITS
-from tests.services.browser.test_prefix_tree import GEOMETRIES, PIECES
-from tests.services.browser.test_randomizers import RANDOMIZE, device
+from tests.support.browser_module import (
+    assert_same_bytes_of_strings,
+    assert_same_geometries,
+    assert_vector,
+)
 from tests.support.paths import ROOT
-from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.running import served
 
-__all__ = ["device"]
 VECTORS = json.loads((ROOT / "tests" / "vectors" / "projective_sketch.json").read_text())
 SEED = 20261124
 
@@ -32,45 +31,18 @@ def strings(levels: list[float], **keys: Any) -> LocalMetric:
 
 def test_the_reports_and_fingerprints_are_those_of_the_vectors(device: Page) -> None:
     for vector in VECTORS:
-        metric = strings(**vector["definition"])
-        given, cases, expected = served.definition(metric), [], []
-        for text, level, words, report in vector["cases"]:
-            shown = [str(int(word, 16)) for word in words]
-            cases.append({"value": text, "epsilon": metric.levels[level], "words": shown})
-            expected.append([level, list(bytes.fromhex(report)), len(words)])
-        assert device.evaluate(RANDOMIZE, [given, cases]) == expected, vector["definition"]
-        found = device.evaluate("(definition) => dither.fingerprintOf(definition)", given)
-        assert found == vector["fingerprint"]
+        assert_vector(device, strings(**vector["definition"]), vector)
 
 
 def test_the_same_random_words_give_the_same_bytes(device: Page) -> None:
     metric = strings([0.0001, 1, 2, 64], options={"rows": 300, "seed": 3})
-    mechanism: Any = metric.randomizer
-    generator, cases, expected = np.random.default_rng(SEED), [], []
-    for _ in range(300):
-        level = int(generator.integers(len(metric.levels)))
-        text = "".join(generator.choice(PIECES, int(generator.integers(0, 12))))
-        words = PreparedWords(awkward_words(generator, mechanism.misses, 64))
-        report = metric.randomize([text], [level], words)
-        expected.append([level, list(metric.randomizer.encode(report)), words.used])
-        shown = [str(word) for word in words.words[: words.used].tolist()]
-        cases.append({"value": text, "epsilon": metric.levels[level], "words": shown})
-    assert device.evaluate(RANDOMIZE, [served.definition(metric), cases]) == expected
-    assert len({used for _, _, used in expected}) > 1, "no word was rejected: the test is too tame"
+    assert_same_bytes_of_strings(device, metric, SEED)
 
 
 def test_each_level_has_the_geometry_of_python(device: Page) -> None:
     generator = np.random.default_rng(SEED)
     epsilons = [0.0001, 0.28, 4, 6, *np.round(generator.uniform(0.1, 6, 4), 4).tolist()]
-    found = device.evaluate(GEOMETRIES, [epsilons, list(LIMITS), 364])
-    for epsilon, row in zip(epsilons, found, strict=True):
-        geometry = best_geometry(Fraction(round(epsilon * 10**4), 10**4), LIMITS, 364)
-        space, total = geometry.space, 0
-        for rank, member in enumerate(space.members.tolist()):
-            total = (total * 31 + member * (rank + 1)) % 10**9
-        missed = (1 - geometry.p) * 2**64
-        expected = [space.order, space.coordinates, geometry.variance, str(missed), total]
-        assert row == expected, epsilon
+    assert_same_geometries(device, epsilons, LIMITS, 364)
 
 
 def test_a_browsers_strings_have_the_law_of_python(device: Page) -> None:

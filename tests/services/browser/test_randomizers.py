@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Page
 
 from estimators import LocalMetric, define
 from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms.hadamard_response import block_count
 from producers.wire.batch import encode_batch
+from tests.support.browser_module import RANDOMIZE
 from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.running import served
 
-SITE = "http://device.test/"
 LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
 SEED = 20261121
 
@@ -74,35 +73,6 @@ def definition(metric: LocalMetric) -> dict[str, Any]:
         return found | {"range": list(metric.range)}
     few = len(metric.labels) <= 1000
     return found | {"categories": list(metric.category_names) if few else len(metric.labels)}
-
-
-@pytest.fixture(scope="module")
-def device(chromium: Browser) -> Iterator[Page]:
-    """A page that has loaded the module, as `dither`: one for all tests, none of which keeps."""
-
-    def answer(route: Route) -> None:
-        if route.request.url.endswith(".js"):
-            route.fulfill(body=served.module(route.request.url), content_type="text/javascript")
-        else:
-            route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
-
-    with chromium.new_context() as context:
-        page = context.new_page()
-        page.route("**/*", answer)
-        page.goto(SITE)
-        page.evaluate("async () => { window.dither = await import('/dither.js'); }")
-        yield page
-
-
-RANDOMIZE = """
-([definition, cases]) => cases.map(({value, epsilon, words}) => {
-  let used = 0;
-  const prepared = BigUint64Array.from(words.map((word) => BigInt(word)));
-  const bits = { integers: (n) => { used += n; return prepared.slice(used - n, used); } };
-  const { level, report } = dither.randomize(definition, value, epsilon, bits);
-  return [level, Array.from(report), used];
-})
-"""
 
 
 def thresholds_of(metric: LocalMetric) -> list[int]:

@@ -19,12 +19,10 @@ from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from estimators.metrics.loading import read_definition
 from producers.wire.batch import encode_batch
-from tests.services.browser.test_randomizers import device
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords
 from tests.support.running.served import definition, module
 
-__all__ = ["device"]
 VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
 ROUNDS, THRESHOLD = 6, 40.0
 KEY, TIME_MS = bytes(range(16)), 1_700_000_000_000
