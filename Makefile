@@ -59,7 +59,7 @@ soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
-	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra plots --extra tables --group dev --universal \
+	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra otel --extra plots --extra tables --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
 
 proto: setup     ## regenerate the wire format's code from producers/wire/reports.proto

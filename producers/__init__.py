@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from producers.ledger.ledger import LedgerError as LedgerError
     from producers.ledger.pane_participation import AlreadyAnswered as AlreadyAnswered
     from producers.ledger.pinned_definitions import DefinitionChanged as DefinitionChanged
+    from producers.otel.exporter import DitherMetricExporter as DitherMetricExporter
+    from producers.otel.mapping import EachExport as EachExport
+    from producers.otel.mapping import Gathered as Gathered
 
 _HOMES = {
     "AsyncHttpReporter": "producers.http.async_http_reporter",
@@ -36,7 +39,10 @@ _HOMES = {
     "Connection": "producers.kafka.connection",
     "DefinitionChanged": "producers.ledger.pinned_definitions",
     "DeliveryError": "producers.delivery.errors",
+    "DitherMetricExporter": "producers.otel.exporter",
+    "EachExport": "producers.otel.mapping",
     "Failure": "producers.http.background",
+    "Gathered": "producers.otel.mapping",
     "GatewayError": "producers.http.gateway_client",
     "HttpConnection": "producers.http.http_connection",
     "HttpReporter": "producers.http.http_reporter",

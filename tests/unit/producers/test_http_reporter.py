@@ -750,10 +750,20 @@ def test_a_closed_reporter_takes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("guide", "reports"),
-    [("docs/python-client.md", 3), ("docs/gateway.md", 1), ("docs/roll-ups.md", 0)],
+    [
+        ("docs/python-client.md", 3),
+        ("docs/gateway.md", 1),
+        ("docs/roll-ups.md", 0),
+        ("docs/opentelemetry.md", 0),
+    ],
 )
 def test_what_a_guide_prints_works(
-    service: Service, guide: str, reports: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service,
+    guide: str,
+    reports: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     printed = (ROOT / guide).read_text(encoding="utf-8")
@@ -772,6 +782,8 @@ def test_what_a_guide_prints_works(
         assert service.url in program
         exec(compile(program, guide, "exec"), {})  # noqa: S102
     assert service.counted(LATE) == reports
+    if "otel" in printed:
+        assert "{'app.presses': 1, 'app.views': 1} {}" in capsys.readouterr().out
 
 
 # -- Coroutines -----------------------------------------------------------------------------------

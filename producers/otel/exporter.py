@@ -1,0 +1,208 @@
+"""The exporter: mapped instruments are reported, all others are dropped and counted."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from opentelemetry.sdk.metrics import (
+    Counter,
+    Histogram,
+    ObservableCounter,
+    ObservableGauge,
+    ObservableUpDownCounter,
+    UpDownCounter,
+    _Gauge,
+)
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+)
+
+from producers.delivery.errors import DeliveryError
+from producers.device.base_reporter import BaseReporter
+from producers.otel.mapping import EachExport, Gathered
+from producers.otel.points import Data, UnusableError, points_of
+
+logger = logging.getLogger("producers")
+
+TEMPORALITY: dict[type, AggregationTemporality] = {
+    Counter: AggregationTemporality.DELTA,
+    ObservableCounter: AggregationTemporality.DELTA,
+    Histogram: AggregationTemporality.DELTA,
+    UpDownCounter: AggregationTemporality.CUMULATIVE,
+    _Gauge: AggregationTemporality.DELTA,
+    ObservableUpDownCounter: AggregationTemporality.CUMULATIVE,
+    ObservableGauge: AggregationTemporality.DELTA,
+}
+UNMAPPED = "unmapped"
+SHUT_DOWN = "shut_down"
+
+
+class DitherMetricExporter(MetricExporter):
+    """Exports what OpenTelemetry's instruments measured on one device, as randomized reports.
+
+    For each mapped instrument one value leaves in an export, whatever attributes it was recorded
+    with: the increase of a counter, the level of an up-down counter, the last value of a gauge, and
+    of a histogram what `of` says. Names, attributes, resources, exemplars and times of
+    measurements never leave. What is not mapped is dropped, and counted.
+
+    A value is randomized, or put into a roll-up's file on the device, before `export` returns.
+
+    Parameters
+    ----------
+    mapped : mapping of str to EachExport or Gathered
+        By the instrument's name.
+
+    Raises
+    ------
+    TypeError
+        If a value is neither.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from opentelemetry.sdk.metrics import MeterProvider
+    >>> from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    >>> from estimators import define
+    >>> from producers import HttpReporter, Ledger
+    >>> metric = define(name="clicks", kind="mean", mechanism="laplace", range=(0, 50), levels=[1])
+    >>> with TemporaryDirectory() as folder:
+    ...     reporter = HttpReporter(metric, "http://127.0.0.1:9", queue=f"{folder}/queue")
+    ...     ledger = Ledger(f"{folder}/ledger", budget=2)
+    ...     exporter = DitherMetricExporter({"app.clicks": EachExport(reporter, 1.0, ledger)})
+    ...     reader = PeriodicExportingMetricReader(exporter)
+    ...     meters = MeterProvider([reader], shutdown_on_exit=False)
+    ...     meters.get_meter("app").create_counter("app.clicks").add(3, {"user": "anna"})
+    ...     meters.get_meter("app").create_counter("app.errors").add(1)
+    ...     meters.shutdown()
+    ...     exporter.reported, exporter.dropped
+    ({'app.clicks': 1}, {('app.errors', 'unmapped'): 1})
+    """
+
+    def __init__(self, mapped: Mapping[str, EachExport | Gathered]) -> None:
+        for name, one in mapped.items():
+            if not isinstance(one, EachExport | Gathered):
+                raise TypeError(f"mapped[{name!r}] = {one!r}: expected EachExport or Gathered")
+        super().__init__(preferred_temporality=dict(TEMPORALITY))
+        self._mapped = dict(mapped)
+        self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
+        self._counting, self._is_shut_down = threading.Lock(), False
+
+    @property
+    def reported(self) -> dict[str, int]:
+        """How many values were reported or gathered, by instrument."""
+        with self._counting:
+            return dict(self._reported)
+
+    @property
+    def dropped(self) -> dict[tuple[str, str], int]:
+        """How many data points had no part in a report, by instrument and reason.
+
+        The reason is ``"unmapped"``, another word of docs/opentelemetry.md, or the name of the
+        error that `report` or `add` raised.
+        """
+        with self._counting:
+            return dict(self._dropped)
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
+    ) -> MetricExportResult:
+        """Report the values of mapped instruments; never raise.
+
+        Nothing is sent over a network here, so there is no timeout.
+
+        Returns
+        -------
+        MetricExportResult
+            FAILURE if a mapped instrument's value could not be reported. It is counted in
+            `dropped` and not kept; the SDK does not export it again.
+        """
+        found = defaultdict[str, list[Data]](list)
+        for resource in metrics_data.resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    found[metric.name].append(metric.data)
+        results = [self._export(name, data) for name, data in found.items()]
+        if not self._is_shut_down:
+            results += [self._end_windows(name, one) for name, one in self._mapped.items()]
+        return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        """Send what was reported, and wait until it is acknowledged.
+
+        Returns
+        -------
+        bool
+            False if something is not acknowledged in time. It is kept, and sent later.
+        """
+        deadline, done = time.monotonic() + timeout_millis / 1000, True
+        for reporter in self._reporters():
+            try:
+                reporter.flush(max(0.0, deadline - time.monotonic()))
+            except (DeliveryError, ValueError) as error:
+                logger.warning("reports of %r are not sent: %s", reporter.metric.name, error)
+                done = False
+        return done
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        """Close the reporters, and export nothing more."""
+        if self._is_shut_down:
+            return
+        self._is_shut_down = True
+        milliseconds = kwargs.get("timeout", timeout_millis)  # as the SDK's readers call it
+        deadline = time.monotonic() + milliseconds / 1000
+        for reporter in self._reporters():
+            try:
+                reporter.close(max(0.0, deadline - time.monotonic()))
+            except DeliveryError as error:
+                logger.warning("reports of %r are lost: %s", reporter.metric.name, error)
+
+    def _export(self, name: str, data: list[Data]) -> bool:
+        """Report the value of one instrument, or count its points; return False if it failed."""
+        mapped = self._mapped.get(name)
+        if mapped is None:
+            self._drop(name, data, UNMAPPED, "no metric is mapped to it")
+            return True
+        if self._is_shut_down:
+            self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
+            return False
+        try:
+            mapped.take(data)
+        except UnusableError as error:
+            self._drop(name, data, error.reason, str(error))
+            return False
+        except Exception as error:  # an application's own deny rule may raise anything
+            self._drop(name, data, type(error).__name__, str(error))
+            return False
+        with self._counting:
+            self._reported[name] += 1
+        return True
+
+    def _end_windows(self, name: str, mapped: EachExport | Gathered) -> bool:
+        try:
+            mapped.report_ended()
+        except Exception as error:  # as above; the window is kept
+            logger.warning("a window of instrument %r is not reported yet: %s", name, error)
+            return False
+        return True
+
+    def _drop(self, name: str, data: list[Data], reason: str, detail: str) -> None:
+        """Count data points that are dropped; log the first of an instrument and reason."""
+        with self._counting:
+            is_new = (name, reason) not in self._dropped
+            self._dropped[name, reason] += len(points_of(data))
+        if is_new:
+            level = logging.INFO if reason == UNMAPPED else logging.WARNING
+            logger.log(level, "instrument %r is not reported (%s): %s", name, reason, detail)
+
+    def _reporters(self) -> list[BaseReporter]:
+        """Return the reporters, each once."""
+        return [*{id(one.reporter): one.reporter for one in self._mapped.values()}.values()]

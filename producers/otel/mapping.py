@@ -1,0 +1,169 @@
+"""What is reported of an instrument: one value for each export, or one for a window of time."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from estimators.metrics.metric import Metric
+from estimators.metrics.reported import ReportedMetric
+from producers.device.base_reporter import BaseReporter
+from producers.device.roll_up import RollUp
+from producers.ledger.ledger import Ledger
+from producers.otel.points import OF, Data, Of, UnusableError, category_of, is_additive, value_of
+
+
+@dataclasses.dataclass(frozen=True)
+class EachExport:
+    """One report for each export in which the instrument has a value.
+
+    A reader exports every minute unless it is told otherwise, and each report costs its epsilon:
+    with the levels of one a day, use :class:`Gathered`.
+
+    Parameters
+    ----------
+    reporter : Reporter or HttpReporter
+    epsilon : float
+        The largest epsilon that the device's owner allows for one report.
+    ledger : Ledger or None
+        The owner's account, which refuses reports above its budget. None: nobody keeps accounts.
+    of : {"mean", "sum", "count", "smallest", "largest"}
+        What is reported of a histogram's recordings since the last export.
+    category : str, optional
+        The key of the attribute whose values are the metric's categories: the one with the largest
+        value is reported. Needed for a metric of categories.
+    permanent, changes
+        As for :meth:`producers.Reporter.report`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter cannot be used.
+    """
+
+    reporter: BaseReporter
+    epsilon: float
+    ledger: Ledger | None
+    of: Of = "mean"
+    category: str | None = None
+    permanent: float | None = None
+    changes: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reporter, BaseReporter):
+            raise TypeError(f"reporter = {self.reporter!r}: expected a Reporter or HttpReporter")
+        _check(self.reporter.metric, self.of, self.category)
+        self.reporter.metric.level_of(self.epsilon)
+
+    def take(self, data: list[Data]) -> None:
+        """Report the value of an instrument.
+
+        Raises
+        ------
+        UnusableError
+            If there is none.
+        ValueError, DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError
+            As for :meth:`producers.Reporter.report`.
+        """
+        self.reporter.report(
+            _value(data, self.of, self.category),
+            self.epsilon,
+            ledger=self.ledger,
+            permanent=self.permanent,
+            changes=self.changes,
+        )
+
+    def report_ended(self) -> None:
+        """Do nothing: no value waits."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """One report for each window of a roll-up, with the values of its exports.
+
+    Parameters
+    ----------
+    roll_up : RollUp
+        ``"sum"`` adds up what counters, or the sums and counts of histograms, have at each export;
+        ``"last"`` and ``"largest"`` are of the values at the exports; ``"active"`` says whether
+        one of them was above zero.
+    of, category
+        As for :class:`EachExport`; the roll-up of a metric of categories is ``"last"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a parameter cannot be used.
+    """
+
+    roll_up: RollUp
+    of: Of = "mean"
+    category: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.roll_up, RollUp):
+            raise TypeError(f"roll_up = {self.roll_up!r}: expected a RollUp")
+        if self.roll_up.how == "count":
+            raise ValueError("how = 'count': expected another: this would count exports")
+        _check(self.reporter.metric, self.of, self.category)
+
+    @property
+    def reporter(self) -> BaseReporter:
+        """The roll-up's reporter."""
+        return self.roll_up.reporter
+
+    def take(self, data: list[Data]) -> None:
+        """Add the value of an instrument to the present window.
+
+        Raises
+        ------
+        UnusableError
+            If there is none, or values of this kind cannot be added up.
+        ValueError, QueueError, LedgerError
+            As for :meth:`producers.RollUp.add`.
+        """
+        value = _value(data, self.of, self.category)
+        if self.roll_up.how == "sum" and not is_additive(data, self.of):
+            raise UnusableError(
+                "not_additive",
+                'expected a counter, or a histogram with of="sum" or of="count": the sum of other '
+                "values means nothing",
+            )
+        if self.roll_up.how != "active":
+            self.roll_up.add(value)
+        elif isinstance(value, str) or value > 0:
+            self.roll_up.add()
+
+    def report_ended(self) -> None:
+        """Report the windows that are over.
+
+        Raises
+        ------
+        DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError, QueueError
+            As for :meth:`producers.RollUp.report_ended`. The window is kept.
+        """
+        self.roll_up.report_ended()
+
+
+def _value(data: list[Data], of: Of, category: str | None) -> float | str:
+    return value_of(data, of) if category is None else category_of(data, of, category)
+
+
+def _check(metric: Metric, of: Of, category: str | None) -> None:
+    """Refuse a metric that a value of an instrument cannot be a value of."""
+    if of not in OF:
+        raise ValueError(f"of = {of!r}: expected one of {', '.join(OF)}")
+    if not isinstance(metric, ReportedMetric):
+        raise ValueError(f"metric {metric.name!r} is asked in rounds: expected one that is not")
+    if metric.dimension is not None:
+        raise ValueError(
+            f"metric {metric.name!r} has vectors: expected one of numbers or categories"
+        )
+    if metric.domain.of_numbers and category is not None:
+        raise ValueError(
+            f"category = {category!r} for {metric.name!r}: expected none, for a metric of numbers"
+        )
+    if not metric.domain.of_numbers and category is None:
+        raise ValueError(
+            f"metric {metric.name!r} has categories: expected category = the key of the attribute "
+            "whose values they are"
+        )

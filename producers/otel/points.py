@@ -1,0 +1,157 @@
+"""Makes one value of what an instrument measured since the last export."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    ExponentialHistogram,
+    ExponentialHistogramDataPoint,
+    Gauge,
+    Histogram,
+    HistogramDataPoint,
+    NumberDataPoint,
+    Sum,
+)
+
+Of: TypeAlias = Literal["mean", "sum", "count", "smallest", "largest"]
+OF = ("mean", "sum", "count", "smallest", "largest")
+Data: TypeAlias = Sum | Gauge | Histogram | ExponentialHistogram
+Recorded: TypeAlias = HistogramDataPoint | ExponentialHistogramDataPoint
+Point: TypeAlias = NumberDataPoint | Recorded
+
+
+class UnusableError(Exception):
+    """Data points that have no value to report.
+
+    Parameters
+    ----------
+    reason : str
+        One word: the key under which the exporter counts them.
+    detail : str
+        What was expected.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def points_of(data: Iterable[Data]) -> list[Point]:
+    """Return all data points of an instrument."""
+    return [point for one in data for point in one.data_points]
+
+
+def is_additive(data: Sequence[Data], of: Of) -> bool:
+    """Return whether values of several exports may be added up.
+
+    Parameters
+    ----------
+    data : sequence of Data
+        Of one instrument, as :func:`value_of` takes it.
+    of : Of
+        What is reported of a histogram.
+    """
+    if isinstance(data[0], Histogram | ExponentialHistogram):
+        return of in ("sum", "count")
+    return isinstance(data[0], Sum) and data[0].is_monotonic
+
+
+def value_of(data: Sequence[Data], of: Of) -> float:
+    """Return the one value of an instrument, whatever attributes its points have.
+
+    It is what a view without attributes would have: the sum of counters, the recordings of
+    histograms together, the latest value of gauges.
+
+    Parameters
+    ----------
+    data : sequence of Data
+        The instrument's, one for each meter that has one of that name.
+    of : Of
+        What is reported of a histogram.
+
+    Raises
+    ------
+    UnusableError
+        If the points are not of one kind, or have the wrong temporality.
+    """
+    _check(data)
+    return _joined(data[0], points_of(data), of)
+
+
+def category_of(data: Sequence[Data], of: Of, attribute: str) -> str:
+    """Return the value of an attribute whose points have the largest value together.
+
+    Parameters
+    ----------
+    data : sequence of Data
+        As for :func:`value_of`.
+    of : Of
+        What is compared of histograms.
+    attribute : str
+        The key of the attribute.
+
+    Raises
+    ------
+    UnusableError
+        As for :func:`value_of`; also if no point has the attribute as text, a number or a truth
+        value, or no value is above zero.
+    """
+    _check(data)
+    groups = defaultdict[str, list[Point]](list)
+    for point in points_of(data):
+        name = (point.attributes or {}).get(attribute)
+        if isinstance(name, str | bool | int | float):
+            groups[str(name).lower() if isinstance(name, bool) else str(name)].append(point)
+    if not groups:
+        raise UnusableError("no_attribute", f"expected data points with the attribute {attribute}")
+    values = {name: _joined(data[0], points, of) for name, points in groups.items()}
+    largest = max(values.values())
+    if not largest > 0:
+        raise UnusableError("not_above_zero", "expected a category with a value above zero")
+    return next(name for name in sorted(values) if values[name] == largest)
+
+
+def _check(data: Sequence[Data]) -> None:
+    """Refuse data whose values mean something else than this module makes of them."""
+    kinds = {(type(one), isinstance(one, Sum) and one.is_monotonic) for one in data}
+    if len(kinds) > 1:
+        raise UnusableError("several_kinds", "expected instruments of one kind under one name")
+    delta = AggregationTemporality.DELTA
+    for one in data:
+        if isinstance(one, Gauge):
+            continue
+        wants_delta = not isinstance(one, Sum) or one.is_monotonic
+        if (one.aggregation_temporality is delta) != wants_delta:
+            raise UnusableError(
+                "temporality",
+                "expected delta for counters and histograms, and cumulative for up-down counters: "
+                "let the reader take the exporter's preferred temporality",
+            )
+
+
+def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
+    """Return the one value of points of a kind."""
+    numbers = [point for point in points if isinstance(point, NumberDataPoint)]
+    if isinstance(kind, Sum):
+        return sum(point.value for point in numbers)
+    if isinstance(kind, Gauge):
+        return max(reversed(numbers), key=lambda point: point.time_unix_nano).value
+    recorded = [point for point in points if not isinstance(point, NumberDataPoint)]
+    count = sum(point.count for point in recorded)
+    if not count:
+        raise UnusableError("empty", "expected recordings")
+    values = {
+        "count": count,
+        "sum": sum(point.sum for point in recorded),
+        "mean": sum(point.sum for point in recorded) / count,
+        "smallest": min(point.min for point in recorded),
+        "largest": max(point.max for point in recorded),
+    }
+    if not math.isfinite(value := values[of]):
+        raise UnusableError("not_recorded", f"expected a histogram that records its {of} value")
+    return value

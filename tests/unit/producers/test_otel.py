@@ -1,0 +1,479 @@
+"""What an application with the OpenTelemetry SDK may rely on when it adds Dither's exporter."""
+
+from __future__ import annotations
+
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    InMemoryMetricReader,
+    MetricExportResult,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.metrics.view import (
+    ExplicitBucketHistogramAggregation,
+    ExponentialBucketHistogramAggregation,
+    LastValueAggregation,
+    View,
+)
+from opentelemetry.sdk.resources import Resource
+
+from estimators import Metric, define
+from producers import (
+    Connection,
+    DeliveryError,
+    DitherMetricExporter,
+    EachExport,
+    Gathered,
+    HttpReporter,
+    Ledger,
+    Reporter,
+    RollUp,
+)
+from producers.device.base_reporter import BaseReporter
+from producers.gateway import Gateway
+from producers.otel.points import Of
+from tests.support.running.broker import PLACE, Broker, count
+from tests.support.running.gateway_server import serving
+
+NOWHERE = "http://127.0.0.1:9"
+DAY = 86_400.0
+NUMBER = define(
+    name="number", kind="mean", mechanism="laplace", range=(-100, 100), levels=[1], lateness="2d"
+)
+PAGE = define(
+    name="page",
+    kind="frequency",
+    mechanism="grr",
+    categories=["home", "help", "3", "true"],
+    levels=[64],
+    lateness="2d",
+)
+"""At epsilon = 64 a report is the value, but for a chance of 10^-28."""
+USED = define(
+    name="used",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[64],
+    pane="1d",
+    lateness="2d",
+)
+LONGEST = define(name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 20_000 * DAY
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class App:
+    """An application on a device, its meters, and the values that it gave to its reporters."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.values, self.clock = folder, list[Any](), Clock()
+        self.providers: list[MeterProvider] = []
+
+    def reporter(self, metric: Metric = NUMBER) -> HttpReporter:
+        values = self.values
+
+        class Seen(HttpReporter):
+            def report(self, value: Any, *rest: Any, **more: Any) -> None:
+                super().report(value, *rest, **more)
+                values.append(value)
+
+        file = self.folder / f"queue-{metric.name}"
+        return Seen(metric, NOWHERE, queue=file, clock=self.clock)
+
+    def roll_up(self, how: Any, metric: Metric = NUMBER, window: str = "1d") -> RollUp:
+        return RollUp(self.reporter(metric), how, window, metric.levels[-1], clock=self.clock)
+
+    def provide(self, exporter: DitherMetricExporter, views: list[View] | None = None) -> Any:
+        """Return the SDK with the exporter; it exports when its reader is told to."""
+        self.reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+        provider = MeterProvider([self.reader], shutdown_on_exit=False, views=views or [])
+        self.providers.append(provider)
+        return provider
+
+    def meter(
+        self, of: Of = "mean", category: str | None = None, views: list[View] | None = None
+    ) -> Any:
+        """Map the instrument "it" to a metric; remember its provider and exporter."""
+        one = self.reporter(NUMBER if category is None else PAGE)
+        self.exporter = DitherMetricExporter({"it": EachExport(one, 64, None, of, category)})
+        self.provider = self.provide(self.exporter, views)
+        return self.provider.get_meter("app")
+
+    def exported(self) -> list[Any]:
+        """Export, and return the values that were reported since the last time."""
+        self.reader.collect()
+        found, self.values[:] = [*self.values], []
+        return found
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    found = App(tmp_path)
+    yield found
+    for provider in found.providers:
+        provider.shutdown()
+
+
+def each(value: float) -> Callable[[CallbackOptions], list[Observation]]:
+    return lambda _: [Observation(value, {"place": "a"}), Observation(2 * value, {"place": "b"})]
+
+
+# -- What an instrument means ---------------------------------------------------------------------
+
+
+def test_a_counter_is_its_increase_since_the_last_export(app: App) -> None:
+    counter = app.meter().create_counter("it")
+    counter.add(2, {"place": "a"})
+    counter.add(3, {"place": "b"})
+    assert app.exported() == [5]
+    assert app.exported() == [], "nothing was counted"
+    counter.add(4)
+    assert app.exported() == [4]
+    assert app.exporter.reported == {"it": 2}
+    assert app.exporter.dropped == {}
+
+
+def test_an_observed_counter_is_its_increase_too(app: App) -> None:
+    totals = iter([10, 25])
+    app.meter().create_observable_counter("it", [lambda _: [Observation(next(totals))]])
+    assert [app.exported(), app.exported()] == [[10], [15]]
+
+
+def test_an_up_down_counter_is_its_level_at_each_export(app: App) -> None:
+    level = app.meter().create_up_down_counter("it")
+    level.add(7, {"place": "a"})
+    level.add(-2, {"place": "b"})
+    assert [app.exported(), app.exported()] == [[5], [5]]
+    level.add(-6)
+    assert app.exported() == [-1]
+
+
+def test_a_gauge_is_its_last_value_since_the_last_export(app: App) -> None:
+    gauge = app.meter().create_gauge("it")
+    gauge.set(7)
+    gauge.set(3)
+    assert app.exported() == [3]
+    assert app.exported() == [], "nothing was set"
+
+
+def test_observed_gauges_and_up_down_counters_are_observed_at_each_export(app: App) -> None:
+    app.meter().create_observable_up_down_counter("it", [each(4)])
+    assert [app.exported(), app.exported()] == [[12], [12]]
+    app.meter().create_observable_gauge("it", [each(4)])
+    assert [app.exported(), app.exported()] == [[8], [8]]
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [("mean", 4.0), ("sum", 12.0), ("count", 3), ("smallest", 1.0), ("largest", 9.0)],
+)
+@pytest.mark.parametrize("exponential", [False, True])
+def test_a_histogram_is_what_was_asked_of_its_recordings(
+    app: App, of: Of, expected: float, exponential: bool
+) -> None:
+    wide = View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation())
+    histogram = app.meter(of, views=[wide] if exponential else []).create_histogram("it")
+    histogram.record(9.0, {"place": "a"})
+    histogram.record(1.0, {"place": "b"})
+    histogram.record(2.0, {"place": "b"})
+    assert app.exported() == [expected]
+    assert app.exported() == []
+    histogram.record(5.0)
+    assert app.exported() == [1 if of == "count" else 5.0]
+
+
+def test_a_view_decides_what_an_instrument_is(app: App) -> None:
+    last = View(instrument_name="it", aggregation=LastValueAggregation())
+    counter = app.meter(views=[last]).create_counter("it")
+    counter.add(7)
+    counter.add(3)
+    assert app.exported() == [3]
+
+
+def test_instruments_of_one_name_in_several_meters_are_one(app: App) -> None:
+    app.meter().create_counter("it").add(3)
+    app.provider.get_meter("a library").create_counter("it").add(4)
+    assert app.exported() == [7]
+
+
+# -- Categories -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("value", "name"), [("help", "help"), (3, "3"), (True, "true")])
+def test_a_category_is_the_attribute_value_with_the_largest_number(
+    app: App, value: object, name: str
+) -> None:
+    counter = app.meter(category="page").create_counter("it")
+    counter.add(3, {"page": "home", "user": "anna"})
+    counter.add(2, {"page": value, "user": "anna"})
+    counter.add(2, {"page": value, "user": "bob"})
+    counter.add(9, {"user": "anna"})
+    assert app.exported() == [name]
+
+
+def test_of_equal_categories_it_is_the_first_by_name(app: App) -> None:
+    counter = app.meter(category="page").create_counter("it")
+    counter.add(1, {"page": "home"})
+    counter.add(1, {"page": "help"})
+    assert app.exported() == ["help"]
+
+
+def test_a_state_is_the_category_of_an_up_down_counter_or_gauge_that_is_above_zero(
+    app: App,
+) -> None:
+    level = app.meter(category="page").create_up_down_counter("it")
+    level.add(1, {"page": "help"})
+    level.add(1, {"page": "home"})
+    level.add(-1, {"page": "help"})
+    assert app.exported() == ["home"]
+    level.add(-1, {"page": "home"})
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", "not_above_zero"): 2}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "reason"),
+    [
+        ({}, "no_attribute"),
+        ({"page": ["home"]}, "no_attribute"),
+        ({"page": "elsewhere"}, "ValueError"),
+    ],
+)
+def test_what_is_no_category_is_counted_by_its_reason(
+    app: App, attributes: dict[str, Any], reason: str
+) -> None:
+    app.meter(category="page").create_counter("it").add(1, attributes)
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", reason): 1}
+
+
+# -- What is dropped ------------------------------------------------------------------------------
+
+
+def test_what_is_not_mapped_is_dropped_counted_and_logged_once(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "producers")
+    other = app.meter().create_counter("other")
+    for _ in range(2):
+        other.add(1, {"place": "a"})
+        other.add(1, {"place": "b"})
+        assert app.exported() == []
+    assert app.exporter.dropped == {("other", "unmapped"): 4}
+    assert [r.getMessage() for r in caplog.records if "'other'" in r.getMessage()] == [
+        "instrument 'other' is not reported (unmapped): no metric is mapped to it"
+    ]
+
+
+def test_one_instrument_that_fails_does_not_keep_others_from_being_reported(app: App) -> None:
+    ledger = Ledger(app.folder / "ledger", budget=1)
+    poor, rich = app.reporter(), app.reporter(USED)
+    app.exporter = DitherMetricExporter(
+        {"poor": EachExport(poor, 1, ledger), "rich": EachExport(rich, 64, None)}
+    )
+    app.provider = app.provide(app.exporter)
+    meter = app.provider.get_meter("app")
+    for expected in ([5, 1], [1]):
+        meter.create_counter("poor").add(5)
+        meter.create_counter("rich").add(1)
+        assert app.exported() == expected
+    assert app.exporter.dropped == {("poor", "BudgetSpent"): 1}
+    assert app.exporter.reported == {"poor": 1, "rich": 2}
+
+
+def test_the_result_says_whether_everything_mapped_was_reported(app: App) -> None:
+    exporter = DitherMetricExporter({"it": EachExport(app.reporter(), 1, None)})
+    delta: dict[type, AggregationTemporality] = {Histogram: AggregationTemporality.DELTA}
+    for kind, expected in (
+        ("unmapped", MetricExportResult.SUCCESS),
+        ("histogram", MetricExportResult.SUCCESS),
+        ("counter", MetricExportResult.FAILURE),
+    ):
+        reader = InMemoryMetricReader(delta)
+        meter = MeterProvider([reader], shutdown_on_exit=False).get_meter("app")
+        if kind == "counter":
+            meter.create_counter("it").add(1)
+        else:
+            meter.create_histogram("it" if kind == "histogram" else "other").record(1)
+        data = reader.get_metrics_data()
+        assert data is not None
+        assert exporter.export(data) is expected
+    assert exporter.dropped == {("other", "unmapped"): 1, ("it", "temporality"): 1}
+    exporter.shutdown()
+    assert data is not None
+    assert exporter.export(data) is MetricExportResult.FAILURE
+    assert exporter.dropped["it", "shut_down"] == 1
+
+
+def test_different_kinds_under_one_name_are_dropped(app: App) -> None:
+    app.meter().create_counter("it").add(3)
+    app.provider.get_meter("a library").create_up_down_counter("it").add(4)
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", "several_kinds"): 2}
+
+
+def test_a_histogram_without_its_smallest_and_largest_says_so(app: App) -> None:
+    blind = View(
+        instrument_name="it",
+        aggregation=ExplicitBucketHistogramAggregation([1], record_min_max=False),
+    )
+    app.meter("largest", views=[blind]).create_histogram("it").record(3)
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", "not_recorded"): 1}
+
+
+# -- Roll-ups -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "metric", "expected"),
+    [("sum", NUMBER, 9), ("last", NUMBER, 4), ("largest", NUMBER, 5), ("active", USED, 1)],
+)
+def test_a_roll_up_makes_one_report_of_a_days_exports(
+    app: App, how: Any, metric: Metric, expected: float
+) -> None:
+    app.exporter = DitherMetricExporter({"it": Gathered(app.roll_up(how, metric))})
+    app.provider = app.provide(app.exporter)
+    counter = app.provider.get_meter("app").create_counter("it")
+    for increase in (5, 4):
+        counter.add(increase)
+        assert app.exported() == []
+    app.clock.now += DAY + 3600
+    app.provider.get_meter("app").create_counter("other").add(1)
+    assert app.exported() == [expected], "any export after the day's end reports it"
+    assert app.exporter.reported == {"it": 2}
+
+
+def test_a_day_without_use_is_reported_as_zero(app: App) -> None:
+    app.exporter = DitherMetricExporter({"it": Gathered(app.roll_up("active", USED))})
+    app.provider = app.provide(app.exporter)
+    app.provider.get_meter("app").create_up_down_counter("it").add(0)
+    assert app.exported() == []
+    app.clock.now += DAY + 3600
+    assert app.exported() == [0]
+
+
+def test_the_last_category_of_a_day_can_be_gathered(app: App) -> None:
+    gathered = Gathered(app.roll_up("last", PAGE), category="page")
+    app.exporter = DitherMetricExporter({"it": gathered})
+    app.provider = app.provide(app.exporter)
+    counter = app.provider.get_meter("app").create_counter("it")
+    for page in ("help", "home"):
+        counter.add(1, {"page": page})
+        assert app.exported() == []
+    app.clock.now += DAY + 3600
+    counter.add(1, {"page": "help"})
+    assert app.exported() == ["home"]
+
+
+@pytest.mark.parametrize("of", ["mean", "sum"])
+def test_only_what_can_be_added_up_is_added_up(app: App, of: Literal["mean", "sum"]) -> None:
+    app.exporter = DitherMetricExporter({"it": Gathered(app.roll_up("sum"), of)})
+    app.provider = app.provide(app.exporter)
+    app.provider.get_meter("app").create_histogram("it").record(3)
+    app.exported()
+    refused = {("it", "not_additive"): 1}
+    assert app.exporter.dropped == (refused if of == "mean" else {})
+
+
+# -- Mappings that cannot be ----------------------------------------------------------------------
+
+
+def test_a_mapping_that_cannot_be_is_refused_at_once(app: App) -> None:
+    number, page = app.reporter(), app.reporter(PAGE)
+    place, longest = app.reporter(PLACE), app.reporter(LONGEST)
+    wrong: Any = 3
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: DitherMetricExporter({"it": wrong}), "expected EachExport or Gathered"),
+        (lambda: EachExport(wrong, 1, None), "expected a Reporter"),
+        (lambda: Gathered(wrong), "expected a RollUp"),
+        (lambda: EachExport(number, 1, None, of=wrong), "expected one of mean, sum"),
+        (lambda: EachExport(number, 0.5, None), "0.5"),
+        (lambda: EachExport(number, 1, None, category="page"), "expected none"),
+        (lambda: EachExport(page, 64, None), "the key of the attribute"),
+        (lambda: EachExport(place, 8, None), "vectors"),
+        (lambda: EachExport(longest, 1, None), "rounds"),
+        (lambda: Gathered(app.roll_up("count")), "count exports"),
+    ]
+    for make, expected in refused:
+        with pytest.raises((TypeError, ValueError), match=expected):
+            make()
+    for one in (number, page, place, longest):
+        one.close(0)
+
+
+# -- The way to the service -----------------------------------------------------------------------
+
+
+def both(broker: Broker, topic: str, url: str, folder: Path) -> list[BaseReporter]:
+    over_http = HttpReporter(PAGE, url, queue=folder / "queue")
+    return [over_http, Reporter(PAGE, Connection(broker.config), topic=topic)]
+
+
+def test_reports_of_instruments_arrive_over_http_and_over_kafka(
+    app: App, broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    with serving(Gateway({"page": PAGE}, broker.config, topic)) as url:
+        for one in both(broker, topic, url.removesuffix("/v1/reports"), tmp_path):
+            app.exporter = DitherMetricExporter({"it": EachExport(one, 64, None, category="page")})
+            reader = PeriodicExportingMetricReader(app.exporter)
+            resource = Resource.create({"service.name": "secret-name"})
+            provider = MeterProvider([reader], resource, shutdown_on_exit=False)
+            counter = provider.get_meter("secret-meter").create_counter("it")
+            for page in ("help", "home", "help"):
+                counter.add(1, {"page": page, "secret-key": "secret-value"})
+                assert provider.force_flush()
+            provider.shutdown()
+    assert count(PAGE, broker.batches(topic)).tolist() == [6, 2, 4, 0, 0]
+    for message in broker.read(topic):
+        assert b"secret" not in message.batch.SerializeToString()
+        assert b"help" not in message.batch.SerializeToString()
+    assert b"secret" not in (tmp_path / "queue").read_bytes()
+
+
+def test_flushing_says_whether_everything_arrived(app: App) -> None:
+    app.meter().create_counter("it").add(1)
+    assert app.exported() == [1]
+    assert app.exporter.force_flush(0) is False
+    app.provider.shutdown()
+    app.exporter.shutdown()
+    with HttpReporter(NUMBER, NOWHERE, queue=app.folder / "queue-number") as again:
+        assert again.totals.left == 1, "it is kept for the next start"
+
+
+def test_what_is_lost_at_the_end_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    exporter = DitherMetricExporter({"it": EachExport(HttpReporter(NUMBER, NOWHERE), 1, None)})
+    reader = PeriodicExportingMetricReader(exporter, math.inf)
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    provider.get_meter("app").create_counter("it").add(1)
+    reader.collect()
+    provider.shutdown(1000)
+    assert "reports of 'number' are lost" in caplog.text
+    assert issubclass(DeliveryError, RuntimeError)
+
+
+def test_a_device_that_exports_loads_no_server_no_scipy_and_no_otlp() -> None:
+    code = (
+        "import sys; from producers import DitherMetricExporter, EachExport, Gathered\n"
+        "print([n for n in ('scipy', 'redis', 'starlette', 'confluent_kafka', 'requests', "
+        "'opentelemetry.proto', 'prometheus_client') if n in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
