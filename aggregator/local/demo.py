@@ -23,8 +23,7 @@ from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_view import Outcome, View
 from aggregator.local.demo_watches import (
-    are_looked_at,
-    looked_until,
+    read_looks,
     true_alarms,
     true_comparisons,
 )
@@ -145,12 +144,11 @@ class Demonstration:
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
         reached, deadline = None, 0.0
-        while (
-            (counted := self._counted(self._store.overview())) < sent
-            or not self._is_released()
-            or not are_looked_at(self.reader)
-        ):
-            if (now := (counted, looked_until(self.reader))) != reached:
+        while True:
+            counted, looks = self._counted(self._store.overview()), read_looks(self.reader)
+            if counted >= sent and self._is_released() and looks.are_complete:
+                break
+            if (now := (counted, looks.until)) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(

@@ -147,8 +147,24 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
     return notes
 
 
-def are_looked_at(reader: Reader) -> bool:
-    """Return whether alarms and comparisons have looked at all panes that are final.
+@dataclasses.dataclass(frozen=True)
+class Looks:
+    """How far alarms and comparisons have looked.
+
+    Attributes
+    ----------
+    until : tuple of float
+        Of each of them: Unix seconds of an alarm, milliseconds of a comparison.
+    are_complete : bool
+        Whether all have looked at all panes that are final.
+    """
+
+    until: tuple[float, ...]
+    are_complete: bool
+
+
+def read_looks(reader: Reader) -> Looks:
+    """Return how far alarms and comparisons have looked.
 
     Parameters
     ----------
@@ -156,22 +172,15 @@ def are_looked_at(reader: Reader) -> bool:
     """
     overview = reader.store.overview()
     closed = reader.finality_watermarks(overview, len(overview.partitions))
+    until, behind = [], False
     for alarm in all_alarms(reader).alarms:
-        until_ms = 1000 * from_iso(alarm.until or alarm.start)
-        if closed.get(alarm.metric, 0) - until_ms >= 1000 * alarm.every_seconds:
-            return False
-    return not any(run.is_behind(closed) for run in _runs(reader))
-
-
-def looked_until(reader: Reader) -> tuple[float, ...]:
-    """Return up to where each alarm and comparison has looked: seconds, or milliseconds.
-
-    Parameters
-    ----------
-    reader : Reader
-    """
-    alarms = (from_iso(alarm.until or alarm.start) for alarm in all_alarms(reader).alarms)
-    return (*alarms, *(run.next_ms for run in _runs(reader)))
+        until.append(from_iso(alarm.until or alarm.start))
+        waiting_ms = closed.get(alarm.metric, 0) - 1000 * until[-1]
+        behind |= waiting_ms >= 1000 * alarm.every_seconds
+    for run in _runs(reader):
+        until.append(run.next_ms)
+        behind |= run.is_behind(closed)
+    return Looks(tuple(until), not behind)
 
 
 def _runs(reader: Reader) -> list[ComparisonRun]:

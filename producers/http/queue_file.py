@@ -15,12 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from producers.ledger.ledger_file import create_database
+from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
 """In the file's header, so that no other database is taken for a queue."""
 VERSION = 1
-BUSY_SECONDS = 30.0
-"""Seconds that a transaction waits for those of other processes."""
 MEMORY = "(memory)"
 
 _SCHEMA = f"""
@@ -231,15 +230,11 @@ def _damaged(told: str) -> str:
 
 
 def _explained(error: sqlite3.Error) -> str:
-    told = str(error)
-    for words, remedy in (
-        ("not a database", _FOREIGN),
-        ("malformed", _damaged(told)),
-        ("unable to open", "no such file, or no permission to open it"),
-        ("full", "the disk is full: free space"),
-        ("readonly", "the file or its folder is read-only: expected both to be writable"),
-        ("locked", f"another process kept it locked for {BUSY_SECONDS:g} s: try again"),
-    ):
-        if words in told:
-            return remedy
-    return f"SQLite failed: {told}"
+    return explain_sqlite_error(
+        error,
+        {
+            "not a database": _FOREIGN,
+            "malformed": _damaged(str(error)),
+            "unable to open": "no such file, or no permission to open it",
+        },
+    )

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
+
 APPLICATION_ID = 0x44_6C_65_64
 """In the file's header, so that no other database is taken for a ledger."""
 VERSION = 1
-BUSY_SECONDS = 30.0
-"""Seconds that a transaction waits for those of other processes."""
 
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -183,19 +183,13 @@ def _check(path: Path, database: sqlite3.Connection) -> None:
 
 
 def _explained(error: sqlite3.Error) -> str:
-    told = str(error)
-    for words, remedy in (
-        ("not a database", "this is not a ledger: expected a file that `Ledger` created"),
-        ("malformed", f"the file is damaged ({told}): restore it, or create a new one elsewhere"),
-        (
-            "unable to open",
-            "no such file, or no permission to open it: give `Ledger` a budget to create one, and "
-            "check the permissions of its folder",
-        ),
-        ("full", "the disk is full: free space"),
-        ("readonly", "the file or its folder is read-only: expected both to be writable"),
-        ("locked", f"another process kept it locked for {BUSY_SECONDS:g} s: try again"),
-    ):
-        if words in told:
-            return remedy
-    return f"SQLite failed: {told}"
+    return explain_sqlite_error(
+        error,
+        {
+            "not a database": "this is not a ledger: expected a file that `Ledger` created",
+            "malformed": f"the file is damaged ({error}): restore it, or create a new one "
+            "elsewhere",
+            "unable to open": "no such file, or no permission to open it: give `Ledger` a budget "
+            "to create one, and check the permissions of its folder",
+        },
+    )

@@ -19,10 +19,13 @@ from aggregator.cli.output import Output, output_options
 from aggregator.config.comparison_definitions import REST
 from aggregator.config.settings import Settings
 from aggregator.reading.comparisons.answers import P_VALUES, as_dicts
-from aggregator.reading.comparisons.compared import Compared, CompareQuery, comparison_frame
-from aggregator.reading.grouping import slice_name
+from aggregator.reading.comparisons.compared import (
+    Compared,
+    CompareQuery,
+    arm_text,
+    comparison_frame,
+)
 from aggregator.reading.query import conditions
-from aggregator.timestamps import iso
 from estimators.comparison.arms import STANDARD
 from estimators.question import BOUNDS, TARGETS
 from estimators.rounding import certainty, common_decimals, interval
@@ -173,8 +176,8 @@ def as_text(found: Compared) -> str:
         together += ", three intervals together"
     lines = [
         f"{found.a.metric}: {query.of} of a and b",
-        f"a          {_arm(found, 'a')}",
-        f"b          {_arm(found, 'b')}",
+        f"a          {arm_text(found, 'a')}",
+        f"b          {arm_text(found, 'b')}",
         f"status     {found.status}",
         f"bounds     {certainty(query.a.beta)} {found.bound}, {query.a.target}{together}",
     ]
@@ -221,14 +224,3 @@ def _intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
             shown, low, high = interval(row, places)
         found.append(f"{shown}{suffix} in [{low}, {high}]")
     return found
-
-
-def _arm(found: Compared, which: str) -> str:
-    arm = found.a if which == "a" else found.b
-    name = slice_name(arm.where) or "all"
-    if which == "b" and found.query.rest:
-        name = "the rest"
-    if arm.metric != found.a.metric:
-        name = f"{arm.metric}, {name}"
-    begin, end = iso(arm.window.start_ms) or "the first report", iso(arm.window.end_ms) or "now"
-    return f"{name}: {arm.estimate.reports} reports from {begin} to {end}"

@@ -244,10 +244,7 @@ class Compared(Pictured):
     def picture(self) -> Picture:
         """Its intervals, with a mark at no difference."""
         metric, of = self.a.window.metric.name, self.query.of
-        arms = [
-            f"{which}: {_arm_text(self, which)}, {arm.estimate.reports:,} reports"
-            for which, arm in (("a", self.a), ("b", self.b))
-        ]
+        arms = [f"{which}: {arm_text(self, which)}" for which in ("a", "b")]
         bounds = f"{self.status.replace('_', ' ')}; {certainty(self.query.a.beta)} {self.bound}"
         columns = (
             _spread(x, max(1, len(self.labels))) for x in (self.value, self.lower, self.upper)
@@ -285,7 +282,14 @@ def _arm_rows(found: Compared, which: str, count: int) -> list[tuple[Any, ...]]:
     return [(arm.metric, where, *window, *row) for row in zip(*numbers, strict=True)]
 
 
-def _arm_text(found: Compared, which: str) -> str:
+def arm_text(found: Compared, which: str) -> str:
+    """Return an arm in words: its slice, its reports and its window.
+
+    Parameters
+    ----------
+    found : Compared
+    which : {"a", "b"}
+    """
     arm = found.a if which == "a" else found.b
     name = slice_name(arm.where) or "all"
     if which == "b" and found.query.rest:
@@ -293,7 +297,7 @@ def _arm_text(found: Compared, which: str) -> str:
     if arm.metric != found.a.metric:
         name = f"{arm.metric}, {name}"
     begin, end = iso(arm.window.start_ms) or "the first report", iso(arm.window.end_ms) or "now"
-    return f"{name} from {begin} to {end}"
+    return f"{name}: {arm.estimate.reports:,} reports from {begin} to {end}"
 
 
 def _spread(x: float | Floats, count: int) -> list[float]:

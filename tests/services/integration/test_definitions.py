@@ -138,6 +138,10 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     with live.worker():
         live.wait_until_counted()
         redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "2h"'))
+        wait_until(
+            lambda: all("definitions:10" in live.store.owner(n) for n in range(live.partitions)),
+            "the new definitions are in force everywhere",
+        )
         live.produce(reports(live, "delay", range(100, 130)))
         live.wait_until_counted()
     client.delete(definitions_key(live.topic))

@@ -1,0 +1,35 @@
+"""What SQLite's errors mean for the files of a device, and what to do."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+
+BUSY_SECONDS = 30.0
+"""That a transaction waits for those of other processes."""
+
+
+def explain_sqlite_error(error: sqlite3.Error, own: Mapping[str, str]) -> str:
+    """Return what an error means, and what to do.
+
+    Parameters
+    ----------
+    error : sqlite3.Error
+    own : mapping of str to str
+        By words of SQLite's message, what that means for this kind of file; it comes first.
+
+    Examples
+    --------
+    >>> explain_sqlite_error(sqlite3.OperationalError("database or disk is full"), {})
+    'the disk is full: free space'
+    """
+    told = str(error)
+    common = {
+        "full": "the disk is full: free space",
+        "readonly": "the file or its folder is read-only: expected both to be writable",
+        "locked": f"another process kept it locked for {BUSY_SECONDS:g} s: try again",
+    }
+    for words, remedy in (*own.items(), *common.items()):
+        if words in told:
+            return remedy
+    return f"SQLite failed: {told}"
