@@ -138,9 +138,9 @@ def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
     """Return the one value of points of a kind."""
     numbers = [point for point in points if isinstance(point, NumberDataPoint)]
     if isinstance(kind, Sum):
-        return sum(point.value for point in numbers)
+        return float(sum(point.value for point in numbers))
     if isinstance(kind, Gauge):
-        return max(reversed(numbers), key=lambda point: point.time_unix_nano).value
+        return float(max(reversed(numbers), key=lambda point: point.time_unix_nano).value)
     recorded = [point for point in points if not isinstance(point, NumberDataPoint)]
     count = sum(point.count for point in recorded)
     if not count:
@@ -152,6 +152,7 @@ def _joined(kind: Data, points: Sequence[Point], of: Of) -> float:
         "smallest": min(point.min for point in recorded),
         "largest": max(point.max for point in recorded),
     }
-    if not math.isfinite(value := values[of]):
+    value = float(values[of])
+    if not math.isfinite(value):
         raise UnusableError("not_recorded", f"expected a histogram that records its {of} value")
     return value
