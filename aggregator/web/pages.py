@@ -31,11 +31,19 @@ CONTENT_TYPES = {
 PAGES = {"/": "index.html", "/try": "try.html"}
 RANDOMIZERS = (
     "dither.js",
+    "categories.js",
+    "count_sketch.js",
     "definition.js",
     "deny.js",
+    "distribution.js",
     "geometry.js",
+    "laplace.js",
+    "means.js",
+    "mechanisms.js",
+    "posting.js",
     "prefix_tree.js",
     "projective_sketch.js",
+    "rounds.js",
     "sampling.js",
     "string_code.js",
 )

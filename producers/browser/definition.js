@@ -24,6 +24,7 @@ const OTHER = "other";
  *
  * @param {Definition} definition
  * @throws {RangeError}
+ * @internal
  */
 export function checkLevels({ name, levels }) {
   const isList = Array.isArray(levels) && levels.length >= 1 && levels.length <= MOST_LEVELS;
@@ -191,6 +192,7 @@ function revisionIn(fingerprint) {
  * @param {Definition} definition
  * @returns {string}
  * @throws {TypeError}
+ * @internal
  */
 export function checkRevision(definition) {
   const fingerprint = fingerprintOf(definition);
@@ -278,6 +280,7 @@ function turned(word, by) {
  * @param {Record<string, string>} attributes
  * @returns {[string, string][]}
  * @throws {TypeError | RangeError} If something is no text or too long, or there are too many.
+ * @internal
  */
 export function coarsen({ by = [], attributes: declared = {} }, attributes) {
   const given = Object.entries(attributes);
@@ -297,7 +300,10 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
   }
   return given
     .filter(([name]) => by.includes(name))
-    .map(([name, value]) => [name, declared[name]?.includes(value) ? value : OTHER])
+    .map(
+      ([name, value]) =>
+        /** @type {[string, string]} */ ([name, declared[name]?.includes(value) ? value : OTHER]),
+    )
     .sort(([one], [other]) => (one < other ? -1 : 1));
 }
 
@@ -310,6 +316,7 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
  * @returns {string}
  * @throws {TypeError | RangeError} If it is no definition of a search, or calls itself by a revision
  *   that is not its own.
+ * @internal
  */
 export function checkSearch(definition) {
   const { name, kind, range, rounds, split } = definition;
@@ -334,6 +341,7 @@ export function checkSearch(definition) {
  * @param {number} number From 1 on.
  * @param {number} threshold
  * @returns {boolean}
+ * @internal
  */
 export function couldAsk({ kind, range, rounds }, number, threshold) {
   if (!Number.isInteger(number) || number < 1 || number > Number(rounds)) return false;

@@ -147,6 +147,7 @@ const known = new WeakMap();
  * @param {Deny} [own] Which nothing that a server sends switches off.
  * @returns {{value: unknown, denied: boolean}}
  * @throws {TypeError} If there is a rule for a metric that is not one of strings, or an unknown one.
+ * @internal
  */
 export function withoutDenied(definition, value, own) {
   const { name, categories, deny } = definition;

@@ -6,7 +6,7 @@
  * @module geometry
  */
 
-import { WORD, bernoulli, bitLength, missThreshold, uniformBelow } from "./sampling.js";
+import { WORD, atExp, bernoulli, bitLength, missThreshold, uniformBelow } from "./sampling.js";
 
 /**
  * The points 0 to K - 1, and a hyperplane D: the others are its translates.
@@ -22,6 +22,7 @@ import { WORD, bernoulli, bitLength, missThreshold, uniformBelow } from "./sampl
 
 /** Levels above it report at it. */
 export const LARGEST = 6;
+const LARGEST_SHARE = 4; // K / k of a category's geometry is at most this
 const SPARED = 1.03; // what the variance may cost for a number of points nearer to the aim
 
 /** 1 + base + ... + base^(terms - 1). @param {number} base @param {number} terms */
@@ -104,6 +105,64 @@ function geometryOf(epsilon, order, coordinates) {
   return { order, coordinates, points, size, threshold, variance };
 }
 
+/**
+ * Returns the geometry of the least variance at a frequency of 1/k, among those with k to 4k points:
+ * for each number of coordinates from 3 on, those of the prime powers next to e^epsilon + 1 that fit,
+ * and randomized response over k symbols. All arithmetic is exact.
+ *
+ * @param {number} epsilon
+ * @param {number} count k.
+ * @returns {Geometry}
+ */
+export function categoryGeometry(epsilon, count) {
+  const below = Number(atExp(epsilon, (e, one) => e / one)) + 1;
+  const found = [geometryOf(epsilon, count - 1, 2)];
+  for (let coordinates = 3; ; coordinates += 1) {
+    const smallest = leastBase(count, coordinates);
+    const largest = leastBase(LARGEST_SHARE * count + 1, coordinates) - 1;
+    if (largest < 2) break;
+    let low = Math.min(below, largest);
+    while (low >= smallest && !primePower(low)) low -= 1;
+    if (low >= smallest) found.push(geometryOf(epsilon, low, coordinates));
+    let high = Math.max(below + 1, smallest);
+    while (high <= largest && !primePower(high)) high += 1;
+    if (high <= largest) found.push(geometryOf(epsilon, high, coordinates));
+  }
+  const least = found.map((geometry) => ({ geometry, ...evenVariance(geometry, BigInt(count)) }));
+  return least.reduce((best, each) =>
+    each.numerator * best.denominator < best.numerator * each.denominator ? each : best,
+  ).geometry;
+}
+
+/** The least base with geometricSum(base, terms) >= total. @param {number} total @param {number} terms */
+function leastBase(total, terms) {
+  let [low, high] = [0, 1];
+  while (geometricSum(high, terms) < total) [low, high] = [high, 2 * high];
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (geometricSum(middle, terms) >= total) high = middle;
+    else low = middle;
+  }
+  return high;
+}
+
+/**
+ * The variance of a report about a category of frequency 1/k, times k^2, as a fraction.
+ *
+ * @param {Geometry} geometry
+ * @param {bigint} k
+ */
+function evenVariance({ order, coordinates, points, size, threshold }, k) {
+  const shared = BigInt(geometricSum(order, coordinates - 2));
+  const [all, s] = [BigInt(points), BigInt(size)];
+  // p and q, in units of 1 / (2^64 s (K - s))
+  const unit = WORD * s * (all - s);
+  const p = (WORD - threshold) * s * (all - s);
+  const q = (WORD - threshold) * shared * (all - s) + threshold * (s - shared) * s;
+  const chance = q * (k - 1n) + p; // times k
+  return { numerator: chance * (unit * k - chance), denominator: (p - q) ** 2n };
+}
+
 // -- Difference sets ------------------------------------------------------------------------------
 
 /** @type {Map<number, Int32Array>} By d and t, as d + t / 64. */
@@ -130,7 +189,7 @@ function hyperplane(order, coordinates, points) {
   const degree = exponent * coordinates;
   const reduced = powerOfX(prime, degree);
   const isZero = new Uint8Array(points).fill(1);
-  const element = Array.from({ length: degree }, (_, i) => (i === 0 ? 1 : 0));
+  const element = oneOf(degree);
   for (let power = 0; power < points * exponent; power += 1) {
     if (element[0] !== 0) isZero[power % points] = 0;
     const last = element[degree - 1];
@@ -169,7 +228,7 @@ function powerOfX(prime, degree) {
   const exponents = primeFactors(order).map((factor) => order / factor);
   const root = primitiveRoot(prime);
   const constant = degree % 2 === 0 ? prime - root : root;
-  const one = Array.from({ length: degree }, (_, i) => (i === 0 ? 1 : 0));
+  const one = oneOf(degree);
   const isOne = (/** @type {number[]} */ element) => element.every((a, i) => a === one[i]);
   for (let number = 1; ; number += 1) {
     const rest = one.slice(1).map((_, i) => Math.floor(number / prime ** i) % prime);
@@ -195,10 +254,15 @@ function primitiveRoot(prime) {
   return root;
 }
 
+/** The polynomial 1, by its coefficients. @param {number} degree @returns {number[]} */
+function oneOf(degree) {
+  return Array.from({ length: degree }, (_, i) => (i === 0 ? 1 : 0));
+}
+
 /** x to a power. @param {number} exponent @param {number[]} reduced x^n @param {number} prime */
 function powerOf(exponent, reduced, prime) {
   const degree = reduced.length;
-  let result = reduced.map((_, i) => (i === 0 ? 1 : 0));
+  let result = oneOf(degree);
   for (const bit of exponent.toString(2)) {
     const product = new Array(2 * degree).fill(0);
     result.forEach((a, i) => result.forEach((b, j) => (product[i + j + Number(bit)] += a * b)));

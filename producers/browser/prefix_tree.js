@@ -10,15 +10,13 @@
 
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
-import { encoder, mix, normalUtf8, stringKey } from "./string_code.js";
+import { GOLDEN, MASK, constantOf, encoder, mix, normalUtf8, stringKey } from "./string_code.js";
 
 /** @typedef {import("./dither.js").Definition} Definition */
 
 const WIDTH = 128;
 const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels
 const LARGEST_TABLE = 2 ** 24;
-const GOLDEN = 0x9e3779b97f4a7c15n;
-const MASK = (1n << 64n) - 1n;
 
 /**
  * The mechanism's options, checked.
@@ -58,7 +56,7 @@ function prefixHash(bits, depths, group) {
 
 /**
  * @param {Definition} definition
- * @returns {import("./dither.js").Mechanism}
+ * @returns {import("./mechanisms.js").Mechanism}
  * @throws {TypeError} If the definition's code or options are none.
  */
 export function prefixTree(definition) {
@@ -74,7 +72,6 @@ export function prefixTree(definition) {
   const most = Math.max(...symbols);
   if (most >= LARGEST_TABLE) throw new TypeError(`options of ${name}: expected fewer rows`);
   const width = symbolWidth(BigInt(most));
-  const constant = (/** @type {number} */ index) => mix((seed + BigInt(index + 1) * GOLDEN) & MASK);
   return {
     width,
     randomize(value, level, bits) {
@@ -89,8 +86,8 @@ export function prefixTree(definition) {
         : Math.floor((drawn - groups) / 2);
       const geometry = (isWhole ? sketches : trees)[level];
       const own = isWhole
-        ? stringKey(data) ^ constant(TREE_CONSTANTS + level * rows + group)
-        : prefixHash(encode(data), depths, group) ^ constant(level);
+        ? stringKey(data) ^ constantOf(seed, TREE_CONSTANTS + level * rows + group)
+        : prefixHash(encode(data), depths, group) ^ constantOf(seed, level);
       const { points } = geometry;
       const point = respond(geometry, pointOf(mix(own), points), bits);
       const start = isWhole ? groups * trees[level].points : 0;

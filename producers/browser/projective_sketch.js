@@ -10,14 +10,12 @@
 
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
-import { mix, stringKey, utf8 } from "./string_code.js";
+import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
 
 /** @typedef {import("./dither.js").Definition} Definition */
 
 const [LEAST_POINTS, MOST_POINTS] = [64, 2048];
 const LARGEST_TABLE = 2 ** 24;
-const GOLDEN = 0x9e3779b97f4a7c15n;
-const MASK = (1n << 64n) - 1n;
 
 /**
  * The mechanism's options, checked.
@@ -38,7 +36,7 @@ function optionsOf({ name, options = {} }) {
 
 /**
  * @param {Definition} definition
- * @returns {import("./dither.js").Mechanism}
+ * @returns {import("./mechanisms.js").Mechanism}
  * @throws {TypeError} If the definition's options are none.
  */
 export function projectiveSketch(definition) {
@@ -52,7 +50,6 @@ export function projectiveSketch(definition) {
   const firsts = counts.map((_, i) => counts.slice(0, i).reduce((sum, count) => sum + count, 0));
   const symbols = geometries.map((one, i) => counts[i] * one.points);
   const width = symbolWidth(BigInt(Math.max(...symbols)));
-  const constant = (/** @type {number} */ index) => mix((seed + BigInt(index + 1) * GOLDEN) & MASK);
   return {
     width,
     randomize(value, level, bits) {
@@ -62,7 +59,7 @@ export function projectiveSketch(definition) {
       const key = stringKey(utf8(value));
       const row = Number(uniformBelow(bits, BigInt(counts[level])));
       const geometry = geometries[level];
-      const own = pointOf(mix(key ^ constant(firsts[level] + row)), geometry.points);
+      const own = pointOf(mix(key ^ constantOf(seed, firsts[level] + row)), geometry.points);
       const report = row * geometry.points + respond(geometry, own, bits);
       return littleEndian(BigInt(report), width);
     },

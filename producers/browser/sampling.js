@@ -11,10 +11,12 @@
  * @property {(count: number) => BigUint64Array} integers
  */
 
+/** @internal */
 export const WORD = 1n << 64n;
 const MAX_NARROW = 2n ** 24n;
 const LOW_56 = (1n << 56n) - 1n;
-const LEVEL_UNITS = 10_000; // levels have at most 4 decimal digits
+/** @internal */
+export const LEVEL_UNITS = 10_000n; // levels have at most 4 decimal digits
 const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
 
 /** @type {Bits} The browser's cryptographic generator. */
@@ -30,12 +32,12 @@ export const systemBits = {
 
 // -- Exact thresholds: integers only, rounded towards privacy ------------------------------------
 
-/** @param {bigint} x @returns {number} */
+/** @param {bigint} x @returns {number} @internal */
 export function bitLength(x) {
   return x === 0n ? 0 : x.toString(2).length;
 }
 
-/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b */
+/** Division of a number of at least 0, rounded up. @param {bigint} a @param {bigint} b @internal */
 export function ceilDiv(a, b) {
   return (a + b - 1n) / b;
 }
@@ -50,8 +52,9 @@ export function ceilDiv(a, b) {
  * @param {bigint} denominator
  * @param {bigint} precision
  * @returns {[bigint, bigint]}
+ * @internal
  */
-function expBounds(numerator, denominator, precision) {
+export function expBounds(numerator, denominator, precision) {
   const one = 1n << precision;
   if (numerator === 0n) return [one, one];
   const halvings = bitLength((2n * numerator) / denominator);
@@ -72,15 +75,17 @@ function expBounds(numerator, denominator, precision) {
 }
 
 /**
- * Returns f(e^x) exactly, for a monotone f to integers, which takes e^x as a fraction: on an
- * interval around e^x that is narrowed until both of its ends agree.
+ * Returns f(e^(epsilon / parts)) exactly, for a monotone f to integers, which takes e^x as a
+ * fraction: on an interval around e^x that is narrowed until both of its ends agree.
  *
- * @param {bigint} numerator
- * @param {bigint} denominator
+ * @param {number} epsilon
  * @param {(numerator: bigint, denominator: bigint) => bigint} f
+ * @param {bigint} [parts]
  * @returns {bigint}
+ * @internal
  */
-function atExp(numerator, denominator, f) {
+export function atExp(epsilon, f, parts = 1n) {
+  const [numerator, denominator] = [unitsOf(epsilon), LEVEL_UNITS * parts];
   for (let precision = 128n; ; precision *= 2n) {
     const one = 1n << precision;
     const [low, high] = expBounds(numerator, denominator, precision).map((end) => f(end, one));
@@ -93,10 +98,11 @@ function atExp(numerator, denominator, f) {
  *
  * @param {number} epsilon
  * @throws {RangeError}
+ * @internal
  */
-function unitsOf(epsilon) {
-  const units = Math.round(epsilon * LEVEL_UNITS);
-  if (!(units > 0) || units / LEVEL_UNITS !== epsilon) {
+export function unitsOf(epsilon) {
+  const units = Math.round(epsilon * Number(LEVEL_UNITS));
+  if (!(units > 0) || units / Number(LEVEL_UNITS) !== epsilon) {
     throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
   }
   return BigInt(units);
@@ -115,8 +121,8 @@ function unitsOf(epsilon) {
  * @returns {bigint}
  */
 export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
-  return atExp(unitsOf(epsilon), BigInt(LEVEL_UNITS) * parts, (e, one) =>
-    ceilDiv(WORD * outside * one, inside * e + outside * one),
+  return atExp(
+    epsilon, (e, one) => ceilDiv(WORD * outside * one, inside * e + outside * one), parts,
   );
 }
 
@@ -129,7 +135,7 @@ export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
  */
 export function blockCount(epsilon, categories) {
   const most = 2n * BigInt(categories);
-  return atExp(unitsOf(epsilon), BigInt(LEVEL_UNITS), (e, one) => {
+  return atExp(epsilon, (e, one) => {
     const whole = e / one;
     return 1n << BigInt(bitLength(whole < most ? whole : most) - 1);
   });
@@ -143,13 +149,10 @@ export function blockCount(epsilon, categories) {
  * @param {number} epsilon
  * @param {bigint} symbols
  * @returns {bigint}
+ * @internal
  */
 export function keepThreshold(epsilon, symbols) {
-  return atExp(
-    unitsOf(epsilon),
-    BigInt(LEVEL_UNITS),
-    (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one),
-  );
+  return atExp(epsilon, (e, one) => (WORD * (e - one)) / (e + (symbols - 1n) * one));
 }
 
 // -- Exact sampling -------------------------------------------------------------------------------
@@ -168,6 +171,7 @@ function uniformBytes(bits, count) {
  * @param {bigint} threshold
  * @param {number} count
  * @returns {boolean[]}
+ * @internal
  */
 export function bernoulli(bits, threshold, count) {
   const first = Number(threshold >> 56n);
@@ -189,6 +193,7 @@ export function bernoulli(bits, threshold, count) {
  *
  * @param {Bits} bits
  * @param {number} fraction
+ * @internal
  */
 export function roundUp(bits, fraction) {
   const scaled = fraction * 2 ** 8;
@@ -203,6 +208,7 @@ export function roundUp(bits, fraction) {
  *
  * @param {Bits} bits
  * @param {bigint} bound
+ * @internal
  */
 export function uniformBelow(bits, bound) {
   const largest = bound > MAX_NARROW ? WORD - 1n : 2n ** 32n - 1n;
@@ -212,23 +218,50 @@ export function uniformBelow(bits, bound) {
   return drawn % bound;
 }
 
+/**
+ * An integer uniform on [0, bound) without one of them.
+ *
+ * @param {Bits} bits
+ * @param {bigint} value
+ * @param {bigint} bound At least 2.
+ * @internal
+ */
+export function uniformOther(bits, value, bound) {
+  const drawn = uniformBelow(bits, bound - 1n);
+  return drawn >= value ? drawn + 1n : drawn;
+}
+
+/** A coin that is true with probability 1/2. @param {Bits} bits @internal */
+export function fairCoin(bits) {
+  return uniformBytes(bits, 1)[0] < 128;
+}
+
 // -- Reports as bytes ------------------------------------------------------------------------------
 
-/** Whether a number has an odd number of ones. @param {bigint} x */
+/** Whether a number has an odd number of ones. @param {bigint} x @internal */
 export function isOdd(x) {
   let odd = false;
   for (let rest = x; rest > 0n; rest &= rest - 1n) odd = !odd;
   return odd;
 }
 
-/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols */
+/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols @internal */
 export function symbolWidth(symbols) {
   const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
   if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
   return width;
 }
 
-/** @param {bigint} value @param {number} width @returns {Uint8Array} */
+/** @param {bigint} value @param {number} width @returns {Uint8Array} @internal */
 export function littleEndian(value, width) {
   return Uint8Array.from({ length: width }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
+}
+
+/** One bit each, the first in the lowest one. @param {boolean[]} ones @returns {Uint8Array} @internal */
+export function packed(ones) {
+  const bytes = new Uint8Array(Math.ceil(ones.length / 8));
+  ones.forEach((one, i) => {
+    if (one) bytes[i >> 3] |= 1 << (i & 7);
+  });
+  return bytes;
 }

@@ -20,7 +20,10 @@ const END = 256;
 const START = 256;
 const SHARED = -1;
 const [MOST_TOKENS, LONGEST_TOKEN, LONGEST_CODE] = [400, 32, 64];
-const MASK = (1n << 64n) - 1n;
+/** @internal */
+export const GOLDEN = 0x9e3779b97f4a7c15n;
+/** @internal */
+export const MASK = (1n << 64n) - 1n;
 
 /** @param {unknown} text @returns {Uint8Array} */
 function bytesOf(text) {
@@ -43,13 +46,14 @@ function latin(bytes) {
  * @param {string} text
  * @returns {Uint8Array}
  * @throws {RangeError} If it has half a surrogate pair.
+ * @internal
  */
 export function utf8(text) {
   if (/\p{Surrogate}/u.test(text)) throw new RangeError("a value: expected Unicode text");
   return new TextEncoder().encode(text);
 }
 
-/** The same in Unicode's normal form C. @param {string} text @throws {RangeError} */
+/** The same in Unicode's normal form C. @param {string} text @throws {RangeError} @internal */
 export function normalUtf8(text) {
   return utf8(text.normalize("NFC"));
 }
@@ -86,6 +90,7 @@ function tableOf(given) {
  * @param {Code | undefined} code
  * @returns {(data: Uint8Array) => bigint}
  * @throws {TypeError} If it is no code.
+ * @internal
  */
 export function encoder(code) {
   if (typeof code !== "object" || code === null || !Array.isArray(code.tokens)) {
@@ -131,13 +136,18 @@ export function encoder(code) {
 
 // -- Hashes ---------------------------------------------------------------------------------------
 
-/** The finaliser of SplitMix64, variant 13. @param {bigint} word */
+/** The finaliser of SplitMix64, variant 13. @param {bigint} word @internal */
 export function mix(word) {
   let mixed = word ^ (word >> 30n);
   mixed = (mixed * 0xbf58476d1ce4e5b9n) & MASK;
   mixed ^= mixed >> 27n;
   mixed = (mixed * 0x94d049bb133111ebn) & MASK;
   return mixed ^ (mixed >> 31n);
+}
+
+/** The constant of a hash: a word of SplitMix64. @param {bigint} seed @param {number | bigint} index @internal */
+export function constantOf(seed, index) {
+  return mix((seed + (BigInt(index) + 1n) * GOLDEN) & MASK);
 }
 
 const IV = [
@@ -165,6 +175,7 @@ function turned(word, by) {
  *
  * @param {Uint8Array} data
  * @returns {bigint}
+ * @internal
  */
 export function stringKey(data) {
   const state = [...IV];

@@ -12,6 +12,7 @@ const ATTEMPTS = 2; // a person waits: more are for devices
 const SENDING = 20_000; // milliseconds until a server that says nothing is given up
 const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
 const SHOWN_BITS = 128;
+const BITS = ["rappor", "oue", "subset_selection"]; // mechanisms whose report has a bit for each category
 const LONGEST = 10_000; // characters of a string
 const FINER = 3; // digits beyond the band's, so that one report shows
 
@@ -231,12 +232,17 @@ function picture({definition, report, index}) {
     const up = report[0] === 1;
     return h("p", {class: "own"}, up ? `${high}` : `${low}`, h("span", {class: "note"}, up ? " the upper end: one bit, 1" : " the lower end: one bit, 0"));
   }
-  if (definition.mechanism === "rappor" && definition.categories.length <= SHOWN_BITS) {
+  if (definition.mechanism === "laplace") {
+    const [low, high] = definition.range;
+    const noisy = new DataView(report.buffer).getInt32(0, true) / (definition.options?.grid ?? 1024);
+    return h("p", {class: "own"}, `${number(low + (noisy + 1) * (high - low) / 2, 2)}${definition.unit ? ` ${definition.unit}` : ""}`, h("span", {class: "note"}, " your value with noise"));
+  }
+  if (BITS.includes(definition.mechanism) && definition.categories.length <= SHOWN_BITS) {
     const bit = (i) => (report[i >> 3] >> (i & 7)) & 1;
     const set = definition.categories.filter((_, i) => bit(i)).length;
     return h("div", {}, h("div", {class: "bits", role: "img", "aria-label": `${set} of ${definition.categories.length} bits are set; that of your own category is ${bit(index) ? "set" : "not set"}`},
       definition.categories.map((name, i) => h("i", {class: `${bit(i) ? "set" : ""}${i === index ? " yours" : ""}`, title: name}))),
-      h("p", {class: "note"}, `${set} of ${definition.categories.length} bits are set, each flipped at random; yours is outlined.`));
+      h("p", {class: "note"}, `${set} of ${definition.categories.length} bits are set, at random; yours is outlined.`));
   }
   const symbol = [...report].reduceRight((sum, byte) => sum * 256 + byte, 0);
   return h("p", {class: "own"}, report.length > 4 ? `${report.length} bytes` : `symbol ${symbol}`);
@@ -262,7 +268,7 @@ async function start() {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
     const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
     if (!supported.size) {
-      root.replaceChildren(h("p", {class: "loading"}, "This page can randomize none of the metrics' mechanisms. It has randomized_response, rappor, hadamard_response, dyadic_hadamard, projective_sketch and prefix_tree."));
+      root.replaceChildren(h("p", {class: "loading"}, "This page can report to none of the metrics: each is asked in rounds, or has a mechanism that the browser does not have."));
       return;
     }
     const question = new Question(definitions, supported);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,8 @@ from estimators import LocalMetric, define
 from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms.hadamard_response import block_count
 from producers.wire.batch import encode_batch
-from tests.support.browser_module import RANDOMIZE
+from tests.support.browser_module import RANDOMIZE, assert_vector
+from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.running import served
 
@@ -118,6 +120,12 @@ def test_the_same_random_words_give_the_same_bytes(device: Page, metric: LocalMe
         cases.append({"value": value, "epsilon": epsilon, "words": shown})
     assert device.evaluate(RANDOMIZE, [definition(metric), cases]) == expected
     assert len(set(consumed)) > 1, "no word tied or was rejected: the test is too tame"
+
+
+def test_the_reports_and_fingerprints_are_those_of_the_vectors(device: Page) -> None:
+    for vector in json.loads((ROOT / "tests" / "vectors" / "mechanisms.json").read_text()):
+        metric = LocalMetric.require(define(name="asked", **vector["definition"]))
+        assert_vector(device, metric, vector)
 
 
 def test_thresholds_are_those_of_python_at_every_level(device: Page) -> None:
@@ -283,7 +291,11 @@ def cell_probabilities(metric: LocalMetric, level: int, value: int) -> list[floa
         ({}, 1, 0.00005, "epsilon = 0.00005: metric late offers 0.0001, 0.1"),
         ({}, 1, None, "epsilon = null"),
         ({}, "yes", 1, "value yes of late: expected a number"),
-        ({"mechanism": "laplace"}, 1, 1, "mechanism laplace of late: this module has randomized"),
+        ({"mechanism": "hemisphere"}, 1, 1, "mechanism hemisphere of late: this module has"),
+        ({"mechanism": "laplace", "options": {"grid": 3}}, 1, 1, "expected a grid, a power of"),
+        ({"mechanism": "laplace", "options": {"grid": 2**40}}, 1, 1, "expected another grid"),
+        ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "without two or more categories"),
+        ({"mechanism": "count_sketch"}, "a", 1, 'late: expected categories "open"'),
         ({"range": None}, 1, 1, "late: a definition without a range"),
         ({"levels": [0.5, 1e300]}, 1, 1, "levels of late: expected 1 to 255 ascending epsilons"),
         ({"levels": [1, 0.5]}, 1, 1, "levels of late: expected"),

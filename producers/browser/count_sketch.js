@@ -1,0 +1,80 @@
+/**
+ * The randomizer of `count_sketch`, as in the Python package: a string is hashed to a bucket and a
+ * sign in each of many rows, and a report is a symbol of one row.
+ *
+ * @module count_sketch
+ */
+
+import {
+  WORD, atExp, bernoulli, bitLength, isOdd, littleEndian, missThreshold, symbolWidth, uniformBelow,
+  uniformOther,
+} from "./sampling.js";
+import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
+
+/** @typedef {import("./dither.js").Definition} Definition */
+
+const LARGEST_SKETCH = 2 ** 24;
+
+/**
+ * The mechanism's options, checked.
+ *
+ * @param {Definition} definition
+ * @returns {{rows: bigint, buckets: bigint, seed: bigint}}
+ */
+function optionsOf({ name, options = {} }) {
+  const known = { rows: 512, buckets: 64, seed: 0, ...options };
+  const { rows, buckets, seed } = known;
+  const isWhole = Object.values(known).every((number) => Number.isSafeInteger(number));
+  const fits = rows >= 1 && buckets >= 1 && rows * buckets <= LARGEST_SKETCH && seed >= 0;
+  if (!isWhole || !fits || Object.keys(known).length > 3 || (buckets & (buckets - 1)) !== 0) {
+    throw new TypeError(`options of ${name}: expected rows, buckets (a power of two) and seed`);
+  }
+  return { rows: BigInt(rows), buckets: BigInt(buckets), seed: BigInt(seed) };
+}
+
+/** The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on. @param {number} epsilon */
+function bestBlocks(epsilon) {
+  return atExp(epsilon, (e, one) => {
+    const bits = bitLength((e - one) ** 2n / (2n * one * one));
+    return 1n << BigInt(Math.max(0, bits - 1) >> 1);
+  });
+}
+
+/**
+ * @param {Definition} definition
+ * @returns {import("./mechanisms.js").Mechanism}
+ * @throws {TypeError} If the definition's options are none.
+ */
+export function countSketch(definition) {
+  const { name, categories, levels } = definition;
+  if (categories !== "open") throw new TypeError(`${name}: expected categories "open"`);
+  const { rows, buckets, seed } = optionsOf(definition);
+  const bucketBits = BigInt(bitLength(buckets) - 1);
+  const used = levels.map((epsilon) => {
+    const best = bestBlocks(epsilon);
+    const blocks = best < buckets ? best : buckets;
+    return { blocks, threshold: missThreshold(epsilon, 1n, 2n * blocks - 1n) };
+  });
+  const width = symbolWidth(2n * rows * buckets);
+  return {
+    width,
+    randomize(value, level, bits) {
+      if (typeof value !== "string") {
+        throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
+      }
+      const key = stringKey(utf8(value));
+      const { blocks, threshold } = used[level];
+      const size = buckets / blocks;
+      const drawn = uniformBelow(bits, rows * size);
+      const [row, r] = [drawn / size, drawn % size];
+      const word = mix(key ^ constantOf(seed, row));
+      const bucket = (word * (1n << bucketBits)) / WORD;
+      const negative = (word & 1n) === 1n;
+      const own = 2n * (bucket / size) + (negative !== isOdd(r & (bucket % size)) ? 1n : 0n);
+      const [missed] = bernoulli(bits, threshold, 1);
+      const symbol = missed ? uniformOther(bits, own, 2n * blocks) : own;
+      const place = row * buckets + (symbol / 2n) * size + r;
+      return littleEndian(2n * place + (symbol % 2n), width);
+    },
+  };
+}

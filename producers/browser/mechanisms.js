@@ -1,0 +1,94 @@
+/**
+ * The mechanisms by name, and the one of a definition.
+ *
+ * @module mechanisms
+ */
+
+import {
+  grr, hadamardResponse, oue, projectiveGeometryResponse, rappor, recursiveHadamard,
+  subsetSelection,
+} from "./categories.js";
+import { countSketch } from "./count_sketch.js";
+import { checkLevels } from "./definition.js";
+import { dyadicHadamard } from "./distribution.js";
+import { laplace } from "./laplace.js";
+import { randomizedResponse, roundAnswers } from "./means.js";
+import { prefixTree } from "./prefix_tree.js";
+import { projectiveSketch } from "./projective_sketch.js";
+
+/** @typedef {import("./dither.js").Definition} Definition */
+/** @typedef {import("./sampling.js").Bits} Bits */
+
+/**
+ * A mechanism at the levels of one definition.
+ *
+ * @typedef {object} Mechanism
+ * @property {number} width Bytes of a report.
+ * @property {(value: unknown, level: number, bits: Bits) => Uint8Array} randomize
+ */
+
+/** @type {Record<string, (definition: Definition) => Mechanism>} */
+const MECHANISMS = {
+  randomized_response: randomizedResponse,
+  laplace,
+  dyadic_hadamard: dyadicHadamard,
+  grr,
+  rappor,
+  oue,
+  subset_selection: subsetSelection,
+  hadamard_response: hadamardResponse,
+  recursive_hadamard: recursiveHadamard,
+  projective_geometry_response: projectiveGeometryResponse,
+  count_sketch: countSketch,
+  projective_sketch: projectiveSketch,
+  prefix_tree: prefixTree,
+};
+
+/** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
+const built = new WeakMap();
+
+/** @param {Definition} definition @returns {Mechanism} @internal */
+export function mechanismOf(definition) {
+  let mechanism = built.get(definition);
+  if (mechanism === undefined) {
+    if (definition.trust !== undefined && definition.trust !== "local") {
+      throw new TypeError(
+        `${definition.name} is collected in trust: expected a metric that is randomized here; this ` +
+          "module never sends true values",
+      );
+    }
+    checkLevels(definition);
+    if (!Object.hasOwn(MECHANISMS, definition.mechanism)) {
+      throw new TypeError(
+        `mechanism ${definition.mechanism} of ${definition.name}: this module has ` +
+          Object.keys(MECHANISMS).join(", "),
+      );
+    }
+    mechanism =
+      definition.rounds === undefined
+        ? MECHANISMS[definition.mechanism](definition)
+        : roundAnswers(definition, definition.rounds);
+    built.set(definition, mechanism);
+  }
+  return mechanism;
+}
+
+/**
+ * Returns the index of the largest level that is at most the epsilon that is demanded.
+ *
+ * @param {Definition} definition
+ * @param {number} epsilon
+ * @returns {number}
+ * @throws {RangeError} If it is below the lowest level: such an owner does not report.
+ */
+export function levelOf(definition, epsilon) {
+  const isNumber = typeof epsilon === "number";
+  const level = definition.levels.findLastIndex((offered) => isNumber && offered <= epsilon);
+  if (level < 0) {
+    throw new RangeError(
+      `epsilon = ${epsilon}: metric ${definition.name} offers ${definition.levels.join(", ")}; ` +
+        "a stricter demand cannot be met, do not report",
+    );
+  }
+  return level;
+}

@@ -1,0 +1,212 @@
+/**
+ * Batches of reports as bytes, and their way to a gateway.
+ *
+ * @module posting
+ */
+
+import { checkRevision, coarsen } from "./definition.js";
+import { mechanismOf } from "./mechanisms.js";
+
+/** @typedef {import("./dither.js").Definition} Definition */
+
+const BATCH_ID_BYTES = 16;
+
+/** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
+const checked = new WeakSet();
+
+/**
+ * Returns 16 random bytes: they name a batch, and say nothing about who sent it.
+ *
+ * @returns {Uint8Array}
+ */
+export function newBatchId() {
+  return crypto.getRandomValues(new Uint8Array(BATCH_ID_BYTES));
+}
+
+/**
+ * Encodes reports as one serialized `ReportBatch` (producers/wire/reports.proto).
+ *
+ * @param {Definition} definition
+ * @param {number[]} levels
+ * @param {Uint8Array[]} reports
+ * @param {{time?: number | Date, batchId?: Uint8Array, round?: number,
+ *   attributes?: Record<string, string>}} [options] When it happened, in milliseconds since the epoch,
+ *   now by default (0: when Kafka receives it); 16 bytes under which the batch is counted once; the
+ *   round that is answered; the attributes of the reports' device, of which only those leave that the
+ *   metric uses, and a value that it does not declare as "other".
+ * @returns {Uint8Array}
+ * @throws {TypeError | RangeError} If the definition is not whole, or has another revision than its
+ *   own; if something else cannot be encoded.
+ */
+export function encodeBatch(definition, levels, reports, options = {}) {
+  const { time = Date.now(), batchId = newBatchId(), round = 0, attributes = {} } = options;
+  const { width } = mechanismOf(definition);
+  if (!checked.has(definition)) checkRevision(definition);
+  checked.add(definition);
+  if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
+    throw new RangeError(
+      `${levels.length} levels and ${reports.length} reports of ${definition.name}: ` +
+        `expected as many of both, and ${width} bytes a report`,
+    );
+  }
+  if (batchId.length !== BATCH_ID_BYTES) {
+    throw new RangeError(`batchId of ${batchId.length} bytes: expected ${BATCH_ID_BYTES}`);
+  }
+  const milliseconds = Number(time);
+  if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
+    throw new RangeError(`time = ${String(time)}: expected milliseconds since the epoch`);
+  }
+  const sent = coarsen(definition, attributes);
+  const values = new Uint8Array(width * reports.length);
+  reports.forEach((report, i) => values.set(report, width * i));
+  return Uint8Array.from([
+    ...textField(1, definition.name),
+    ...numberField(2, definition.revision),
+    ...bytesField(3, batchId),
+    ...numberField(4, milliseconds),
+    ...bytesField(5, Uint8Array.from(levels)),
+    ...bytesField(6, values),
+    ...numberField(7, round),
+    ...sent.flatMap(([name, value]) =>
+      bytesField(8, Uint8Array.from([...textField(1, name), ...textField(2, value)])),
+    ),
+  ]);
+}
+
+/** @param {number} number At least 0. @returns {number[]} */
+function varint(number) {
+  const bytes = [];
+  let rest = number;
+  for (; rest >= 128; rest = Math.floor(rest / 128)) bytes.push((rest % 128) | 128);
+  return [...bytes, rest];
+}
+
+/** @param {number} field @param {number} number */
+function numberField(field, number) {
+  return number === 0 ? [] : [field << 3, ...varint(number)];
+}
+
+/** @param {number} field @param {string} text */
+function textField(field, text) {
+  return bytesField(field, new TextEncoder().encode(text));
+}
+
+/** @param {number} field @param {Uint8Array} bytes */
+function bytesField(field, bytes) {
+  return bytes.length === 0 ? [] : [(field << 3) | 2, ...varint(bytes.length), ...bytes];
+}
+
+// -- Posting --------------------------------------------------------------------------------------
+
+const RETRY_STATUS = [408, 429, 502, 503, 504];
+const FIRST_WAIT_MS = 1000;
+const LAST_WAIT_MS = 60_000;
+const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
+
+/** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
+const ANONYMOUS = Object.freeze(
+  /** @type {RequestInit} */ ({
+    credentials: "omit",
+    referrerPolicy: "no-referrer",
+    cache: "no-store",
+  }),
+);
+
+/**
+ * A batch of which it is not known that Kafka has it.
+ *
+ * `body` is the batch: `post(url, error.body)` sends the same one again, also after a restart of
+ * the page, and it is counted once. Do not call `report` again: it would randomize anew, and spend
+ * the epsilon once more.
+ */
+export class DeliveryError extends Error {
+  /**
+   * @param {string} message
+   * @param {Uint8Array} body
+   * @param {number} status The last HTTP status; 0 if there was no answer.
+   */
+  constructor(message, body, status) {
+    super(message);
+    this.name = "DeliveryError";
+    this.body = body;
+    this.status = status;
+  }
+}
+
+/**
+ * @typedef {object} PostOptions
+ * @property {string} [token] With the scope `report`, where the server wants one.
+ * @property {number} [attempts] How often the batch is posted at most; 5 by default.
+ * @property {AbortSignal} [signal]
+ */
+
+/**
+ * Posts an encoded batch until Kafka has it, and waits between attempts as the server asks.
+ *
+ * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {Uint8Array} body From `encodeBatch`.
+ * @param {PostOptions} [options]
+ * @returns {Promise<{batch_id: string, reports: number}>}
+ * @throws {DeliveryError}
+ */
+export async function post(url, body, { token, attempts = 5, signal } = {}) {
+  /** @type {Record<string, string>} */
+  const headers = { "Content-Type": "application/x-protobuf" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const sent = /** @type {BodyInit} */ (body);
+  let told = "no attempt";
+  let status = 0;
+  for (let attempt = 1; attempt <= attempts; attempt += 1) {
+    /** @type {string | null} */
+    let after = null;
+    try {
+      const answer = await fetch(url, { ...ANONYMOUS, method: "POST", headers, body: sent, signal });
+      status = answer.status;
+      if (answer.ok) return await answer.json();
+      after = answer.headers.get("Retry-After");
+      told = await explanation(answer);
+      if (!RETRY_STATUS.includes(status)) break;
+    } catch (error) {
+      if (signal?.aborted) throw new DeliveryError("aborted", body, status);
+      told = String(error);
+      status = 0;
+    }
+    const pause = waitMs(attempt, after);
+    if (attempt === attempts || pause > PATIENCE_MS) break;
+    await wait(pause, signal);
+  }
+  throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
+}
+
+/** What a problem says. @param {Response} answer */
+async function explanation(answer) {
+  const problem = await answer.json().catch(() => ({}));
+  return [`${answer.status}`, problem.detail, problem.remedy].filter(Boolean).join(": ");
+}
+
+/**
+ * Doubling from a second to a minute, or what the server asks for; up to a quarter more at random,
+ * so that devices which failed together do not come back together.
+ *
+ * @param {number} attempt
+ * @param {string | null} after The header Retry-After: seconds, or a date.
+ */
+function waitMs(attempt, after) {
+  const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
+  const seconds = after === null ? NaN : Number(after);
+  const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;
+  return (asked >= 0 ? asked : doubled) * (1 + Math.random() / 4);
+}
+
+/** @param {number} milliseconds @param {AbortSignal} [signal] @returns {Promise<void>} */
+function wait(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, milliseconds);
+    signal?.addEventListener("abort", done);
+    function done() {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    }
+  });
+}

@@ -1,0 +1,135 @@
+/**
+ * Answers to the rounds in which a minimum or maximum is searched for.
+ *
+ * @module rounds
+ */
+
+import { checkSearch, couldAsk } from "./definition.js";
+import { levelOf, mechanismOf } from "./mechanisms.js";
+import { encodeBatch, post } from "./posting.js";
+import { systemBits, uniformBelow } from "./sampling.js";
+
+/** @typedef {import("./dither.js").Definition} Definition */
+/** @typedef {import("./dither.js").Randomized} Randomized */
+/** @typedef {import("./dither.js").Round} Round */
+/** @typedef {import("./posting.js").PostOptions} PostOptions */
+/** @typedef {import("./sampling.js").Bits} Bits */
+
+/**
+ * Says at random whether a value is at or beyond the threshold of a round. Each call spends the
+ * level's epsilon, or its share of a round where the budget is split.
+ *
+ * @param {Definition} definition Of a minimum or maximum.
+ * @param {Round} round
+ * @param {number} value Clipped to the range.
+ * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
+ * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
+ * @returns {Randomized}
+ * @throws {TypeError | RangeError} If the round, the value or the epsilon cannot be used.
+ */
+export function randomizeAnswer(definition, round, value, epsilon, bits = systemBits) {
+  const { name, kind, range } = definition;
+  const threshold = checkRound(definition, round);
+  if (range === undefined) throw new TypeError(`${name}: a definition without a range`);
+  if (typeof value !== "number" || Number.isNaN(value)) {
+    throw new TypeError(`value ${String(value)} of ${name}: expected a number`);
+  }
+  const inside = Math.min(Math.max(value, range[0]), range[1]);
+  const isBeyond = kind === "minimum" ? inside <= threshold : inside >= threshold;
+  const level = levelOf(definition, epsilon);
+  const report = mechanismOf(definition).randomize(isBeyond ? 1 : -1, level, bits);
+  return { level, report };
+}
+
+/**
+ * Returns what a round asks about, if the definition allows it: who told of it is not believed.
+ *
+ * @param {Definition} definition
+ * @param {Round} round
+ * @returns {number}
+ * @throws {TypeError | RangeError}
+ */
+function checkRound(definition, round) {
+  const { name, revision, rounds } = definition;
+  checkSearch(definition);
+  const { metric, number, threshold } = round;
+  const isOfMetric = metric === name && round.revision === revision && round.rounds === rounds;
+  if (!isOfMetric || threshold === null) {
+    throw new TypeError(`round ${number} of ${metric}: expected an open one of ${name}`);
+  }
+  if (!couldAsk(definition, number, threshold)) {
+    throw new RangeError(
+      `round ${number} of ${name}, threshold ${threshold}: expected 1 to ${rounds}, and the middle ` +
+        "of an interval that the search can have come to",
+    );
+  }
+  return threshold;
+}
+
+/**
+ * What a browser keeps of a search, under the name of its metric.
+ *
+ * @typedef {object} Turn
+ * @property {string} fingerprint Of the definition that it was first asked by.
+ * @property {number} own The round that it drew for itself; 0 for all of them.
+ * @property {number} answered The last one that it has answered.
+ */
+
+/**
+ * Returns whether this browser answers a round now, and notes that it has: a round is answered at
+ * most once, also after a restart; where the users are split, only the one that it drew for itself.
+ * A search is that of its name: another definition is no new turn.
+ *
+ * @param {Definition} definition
+ * @param {Round} round
+ * @param {Pick<Storage, "getItem" | "setItem">} [storage] Of this person's browser.
+ * @returns {boolean}
+ * @throws {TypeError | RangeError} If the definition does not allow the round, or is another one than
+ *   before.
+ */
+export function takeTurn(definition, round, storage = localStorage) {
+  checkRound(definition, round);
+  const fingerprint = checkSearch(definition);
+  const key = `dither:${definition.name}`;
+  const rounds = BigInt(definition.rounds ?? 1);
+  const own = definition.split === "budget" ? 0 : 1 + Number(uniformBelow(systemBits, rounds));
+  const known = storage.getItem(key);
+  /** @type {Turn} */
+  const turn = known === null ? { fingerprint, own, answered: 0 } : JSON.parse(known);
+  if (turn.fingerprint !== fingerprint) {
+    throw new TypeError(
+      `${definition.name}: another definition than the one that this browser has answered; a new ` +
+        "question needs another name",
+    );
+  }
+  const isOwn = turn.own === 0 || turn.own === round.number;
+  const takes = isOwn && round.number > turn.answered;
+  if (takes) turn.answered = round.number;
+  storage.setItem(key, JSON.stringify(turn));
+  return takes;
+}
+
+/**
+ * Answers a round, if it is this browser's turn, and posts the answer. Two pages of one browser take
+ * turns one after the other (`navigator.locks`: not where a page came over plain HTTP).
+ *
+ * @param {string | URL} url Of the gateway: `/v1/reports`.
+ * @param {Definition} definition
+ * @param {Round} round
+ * @param {number} value One that does not change between rounds.
+ * @param {number} epsilon
+ * @param {PostOptions} [options]
+ * @returns {Promise<boolean>} Whether it has answered.
+ * @throws {TypeError | RangeError} As `randomizeAnswer` and `takeTurn`; nothing was answered.
+ * @throws {DeliveryError}
+ */
+export async function answer(url, definition, round, value, epsilon, options = {}) {
+  const { level, report } = randomizeAnswer(definition, round, value, epsilon);
+  const turn = () => takeTurn(definition, round); // what cannot be answered takes none
+  const locks = globalThis.navigator?.locks;
+  const takes = locks ? await locks.request(`dither:${definition.name}`, turn) : turn();
+  if (!takes) return false;
+  const batch = { round: round.number };
+  await post(url, encodeBatch(definition, [level], [report], batch), options);
+  return true;
+}
