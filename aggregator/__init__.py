@@ -13,7 +13,12 @@ __all__ = ["Reader"]
 def __getattr__(name: str) -> Any:
     """Import on first use, so that `dither --help` starts without numpy and redis."""
     if name == "Reader":
-        from aggregator.reading.reader import Reader
+        try:
+            from aggregator.reading.reader import Reader
+        except ModuleNotFoundError as error:
+            from aggregator.extras import explain_missing_module
 
+            message = explain_missing_module(error, "Reader")
+            raise ModuleNotFoundError(message or str(error), name=error.name) from error
         return Reader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -50,6 +51,31 @@ class ReportError(ValueError):
     def __init__(self, reason: str, detail: str) -> None:
         self.reason, self.detail = reason, detail
         super().__init__(f"{reason}: {detail}")
+
+
+@contextlib.contextmanager
+def explain_missing_scipy(what: str) -> Iterator[None]:
+    """Say what to install if scipy is missing: devices have none, and do not estimate.
+
+    Parameters
+    ----------
+    what : str
+        What needs it, to begin the message with.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If scipy is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "scipy":
+            raise
+        raise ModuleNotFoundError(
+            f"{what} needs scipy, which is not installed: pip install 'dither[server]'",
+            name=error.name,
+        ) from None
 
 
 def shortened(value: object) -> str:

@@ -126,6 +126,16 @@ def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
+    except ModuleNotFoundError as error:
+        from aggregator.extras import NEEDS, explain_missing_module
+
+        given = sys.argv[1:] if args is None else args
+        command = next((word for word in given if word in COMMANDS), "")
+        message = explain_missing_module(error, f"dither {command}", NEEDS.get(command))
+        if message is None:
+            raise
+        click.echo(f"Error: {message}", err=True)
+        sys.exit(1)
     except Exception as error:
         from aggregator.cli.failure_messages import explain_failure
 

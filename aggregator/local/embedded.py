@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from aggregator import child_guard
+from aggregator.errors import DitherError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
@@ -34,7 +35,7 @@ READY_TIMEOUT = 30.0
 STOP_GRACE = 5.0
 
 
-class EmbeddedUnavailableError(RuntimeError):
+class EmbeddedUnavailableError(DitherError):
     """An embedded server is not installed or did not start; the message says what to do."""
 
 

@@ -29,6 +29,7 @@ from estimators.comparison.requirements import are_independent, checked
 from estimators.comparison.union import Answer, union
 from estimators.comparison.vectors import CoordinateNoise, radius
 from estimators.distribution import names_of
+from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
@@ -100,6 +101,7 @@ class Comparison:
         return np.asarray(self.p_value) <= self.beta
 
 
+@explain_missing_scipy("a comparison")
 def compare(
     metric: Metric,
     statistic_a: Counts,

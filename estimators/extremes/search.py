@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.bounds.tails import log_tail
-from estimators.errors import DefinitionError, nearest
+from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.exact.sampling import uniform_below
@@ -403,6 +403,7 @@ class Search:
         """
         return _critical_share(self.randomizer, self.critical, self._log_term, answers)
 
+    @explain_missing_scipy("an estimate")
     def estimate(self, progress: Progress) -> Estimate:
         """Return the middle of the interval, with the certified end.
 

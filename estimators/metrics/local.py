@@ -12,7 +12,7 @@ import numpy as np
 from estimators.bounds.manipulation import Influence, Reach, largest_shifts
 from estimators.discovery.discoveries import Discovery
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError, nearest
+from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.mechanisms import (
     MECHANISMS,
@@ -194,6 +194,7 @@ class LocalMetric(ReportedMetric):
         """Whether the metric is memoized."""
         return {"memoized": True} if self.memoized else {}
 
+    @explain_missing_scipy("an estimate")
     def estimate(
         self,
         statistic: Counts,
@@ -245,6 +246,7 @@ class LocalMetric(ReportedMetric):
             estimate = dataclasses.replace(estimate, heterogeneity=None, effective_reports=least)
         return dataclasses.replace(self.domain.from_unit(estimate), labels=labels)
 
+    @explain_missing_scipy("a discovery")
     def discover(
         self,
         statistic: Counts,

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from estimators.central import COLLECTIONS, TrueValues
 from estimators.central.weights import WEIGHTINGS
+from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.metrics.kinds import Way
@@ -50,6 +51,7 @@ class TrustedMetric(ReportedMetric):
         """The fact that values are true."""
         return {"trust": self.trust}
 
+    @explain_missing_scipy("a release")
     def release(
         self,
         statistic: Counts,

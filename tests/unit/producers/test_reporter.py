@@ -296,20 +296,6 @@ def test_closing_ends_the_thread(broker: Broker) -> None:
     assert threading.active_count() == before
 
 
-def test_a_device_that_only_reports_loads_no_server_libraries() -> None:
-    program = (
-        "import sys; from producers import Reporter; from estimators import define; "
-        "m = define(name='m', kind='frequency', mechanism='rappor', categories=9, levels=[1]); "
-        "r = Reporter(m, {'test.mock.num.brokers': 1}); r.report([1, 2], epsilon=1); r.close(); "
-        "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
-        "'prometheus_client', 'pandas') if n in sys.modules], r.delivered.reports)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["[]", "2"]
-
-
 def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: str) -> None:
     program = (
         "from producers import Reporter; from estimators import define; "
