@@ -49,6 +49,7 @@ def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict
     known = dict(zip(types, schemas, strict=True))
     for schema in components.values():
         schema["description"] = inspect.cleandoc(schema["description"])
+    components = _in_common_words(components)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         described = _operation(operation, known, names)
@@ -165,4 +166,36 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
     found |= kinds[0] if kinds else {}
     if "enum" in found:
         found["enum"] = [value for value in found["enum"] if value is not None]
+    return found
+
+
+def _in_common_words(schema: Any) -> Any:
+    """Return a schema in words that generators of clients know; it allows the same values.
+
+    An array of so many equal items says so without `prefixItems`. What is always true is a constant
+    rather than an enumeration. Defaults are left out: generators take a field with a default for
+    one that must be sent.
+
+    Examples
+    --------
+    >>> _in_common_words({"prefixItems": [{"type": "number"}] * 2, "items": False, "minItems": 2})
+    {'items': {'type': 'number'}, 'minItems': 2}
+    >>> _in_common_words({"properties": {"is": {"enum": [True]}, "default": {"default": None}}})
+    {'properties': {'is': {'const': True, 'type': 'boolean'}, 'default': {}}}
+    """
+    if isinstance(schema, list):
+        return [_in_common_words(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {name: _in_common_words(one) for name, one in schema.items() if name != "default"}
+    if "properties" in schema:
+        named = schema["properties"].items()
+        found["properties"] = {name: _in_common_words(one) for name, one in named}
+    places = found.get("prefixItems", [])
+    if places and found.get("items") is False and all(one == places[0] for one in places):
+        del found["prefixItems"]
+        found["items"] = places[0]
+    if found.get("enum") == [True] and found["enum"][0] is True:
+        del found["enum"]
+        found |= {"const": True, "type": "boolean"}
     return found

@@ -19,14 +19,16 @@ from estimators.errors import meant, readable, shortened
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
-SECONDS = {"pattern": r"^\d{1,10}(\.\d{1,3})?$"}
+SECONDS = {"type": "string", "pattern": r"^\d{1,10}(\.\d{1,3})?$"}
+DATE_TIME = {"type": "string", "format": "date-time"}
+DATE = {"type": "string", "format": "date"}
 Time = Annotated[
     str,
     Meta(
         description="An event time: ISO 8601 (UTC unless it has a time zone), or seconds since "
         "the epoch.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
-        extra_json_schema={"anyOf": [{"format": "date-time"}, {"format": "date"}, SECONDS]},
+        extra_json_schema={"anyOf": [DATE_TIME, DATE, SECONDS]},
     ),
 ]
 Duration = Annotated[
