@@ -13,6 +13,7 @@ from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 MAX_PORT = 65_535
+PORTS = ("serve.port", "aggregate.health_port", "coordinate.health_port")
 SCOPES = ("read", "report", "admin")
 DURATIONS = (
     "aggregate.commit_interval",
@@ -61,7 +62,7 @@ def check(key: str, value: Any) -> None:
         for scope in value:
             if scope not in SCOPES:
                 raise ValueError(f"scopes: {nearest(scope, SCOPES)}")
-    elif key == "serve.port":
+    elif key in PORTS:
         if not 0 <= value <= MAX_PORT:
             raise ValueError(f"a port, 0 to {MAX_PORT}")
     elif key == "aggregate.deadletter_ratio":

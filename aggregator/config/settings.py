@@ -104,7 +104,8 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     cannot be counted, as PARTITION:OFFSET. Above one of the limits `deadletter_consecutive`
     (messages in a row, over `deadletter_span` of Kafka's time at least) and `deadletter_ratio` (a
     share of the last `deadletter_window` messages) a partition halts; 0: never. A worker that is in
-    one step for `stuck_after` says so, and ends after `stuck_exit`; 0s: never.
+    one step for `stuck_after` says so, and ends after `stuck_exit`; 0s: never. `health_port`
+    answers whether it works; 0: no port.
     """
 
     group: str = "dither"
@@ -123,6 +124,7 @@ class Aggregate(msgspec.Struct, forbid_unknown_fields=True):
     deadletter_window: int = 10_000
     stuck_after: str = "1m"
     stuck_exit: str = "5m"
+    health_port: int = 0
 
 
 class Publish(msgspec.Struct, forbid_unknown_fields=True):
@@ -142,9 +144,13 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
-    """Opening and deciding the rounds of minimum and maximum: one `dither coordinate` at a time."""
+    """Opening and deciding the rounds of minimum and maximum: one `dither coordinate` at a time.
+
+    `health_port` answers whether it works; 0: no port.
+    """
 
     lease: str = "10s"
+    health_port: int = 0
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):

@@ -27,14 +27,17 @@ log = structlog.get_logger("dither.supervisor")
 def single_worker_command(arguments: list[str], memory: int | None) -> list[str]:
     """Return the command line of one worker, given that of several, and its memory if it is set.
 
-    Of an option that is given twice the last one counts.
+    Of an option that is given twice the last one counts. The port that answers whether the workers
+    work is the supervisor's.
 
     Examples
     --------
     >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
-    ['aggregate', '--workers', '3', '--workers', '1']
+    ['aggregate', '--workers', '3', '--set', 'aggregate.health_port=0', '--workers', '1']
     """
-    own = [] if memory is None else ["--set", f"aggregate.memory={memory}"]
+    own = ["--set", "aggregate.health_port=0"]
+    if memory is not None:
+        own += ["--set", f"aggregate.memory={memory}"]
     return [sys.executable, "-m", "aggregator", *arguments, *own, "--workers", "1"]
 
 
@@ -66,6 +69,11 @@ class Supervisor:
         for process in self._processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGHUP)
+
+    def trouble(self) -> str:
+        """Return in a few words whether workers do not run; "" if all do."""
+        ended = sum(process.poll() is not None for process in self._processes)
+        return f"{ended} of {self.workers} workers do not run" if ended else ""
 
     def run(self) -> None:
         """Start the workers, and again whichever dies, until :meth:`stop`."""

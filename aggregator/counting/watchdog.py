@@ -48,7 +48,7 @@ class Watchdog:
         self._after, self._end_after = after, end_after
         self._report, self._end = report, end
         self._step: tuple[str, int | None, int | None] = ("starting", None, None)
-        self._beats = 0
+        self._beats, self._entered_at = 0, time.monotonic()
         self._done = threading.Event()
         self._watched = 0
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -66,7 +66,18 @@ class Watchdog:
             Of the message on which it works.
         """
         self._step = step, partition, offset
+        self._entered_at = time.monotonic()
         self._beats += 1
+
+    def trouble(self) -> str:
+        """Return in a few words where the thread is stuck, as somebody outside would judge it.
+
+        That is for whoever restarts a process in which even the watchdog stands still: the time in
+        a step counts, whether the process ran or not. "" if it is not stuck.
+        """
+        seconds = time.monotonic() - self._entered_at
+        is_stuck = self._end_after and seconds > self._end_after
+        return f"{self._step[0]} for {seconds:.0f} seconds" if is_stuck else ""
 
     def __enter__(self) -> Self:
         """Begin to watch this thread."""

@@ -119,6 +119,10 @@ class Worker:
         self._leave_by = self._clock.monotonic() + LEAVE_SECONDS
         self._stopping = True
 
+    def trouble(self) -> str:
+        """Return in a few words where the worker is stuck for good; "" if it works."""
+        return self._watchdog.trouble()
+
     def run(self) -> None:
         """Count until :meth:`stop`; then commit what was counted and leave the group."""
         self._assignment.subscribe()

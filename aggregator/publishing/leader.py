@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ LOOK_SECONDS = 0.5
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 5.0
 STOP_SECONDS = 3.0
+STUCK_SECONDS = 300.0
+"""Between two looks: then it is stuck, because no call to Kafka or Redis takes so long."""
 
 
 class CopyLost(Exception):  # noqa: N818
@@ -57,13 +60,26 @@ class Leader(ABC):
         self.lease = Lease(client, key, self.name, seconds)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._looked_at = time.monotonic()
 
     def _still_leads(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
         """Whether nobody has called :meth:`stop`, and the definitions have not changed.
 
         With other ones it begins anew, as whoever takes over would.
         """
+        self._looked_at = time.monotonic()
         return not self._stopping.is_set() and current(metrics) is before
+
+    def _has_task(self) -> bool:
+        """Whether there is anything to do; without it the lease is left to others."""
+        return True
+
+    def trouble(self) -> str:
+        """Return in a few words why the process should be restarted; "" if it works."""
+        if self._thread is not None and not self._thread.is_alive():
+            return "its thread has ended"
+        seconds = time.monotonic() - self._looked_at
+        return f"in one step for {seconds:.0f} seconds" if seconds > STUCK_SECONDS else ""
 
     def start(self) -> None:
         """Begin in a thread, whenever the lease is free and Kafka and Redis are there."""
@@ -81,8 +97,9 @@ class Leader(ABC):
         """Work until :meth:`stop`; whatever fails is tried again."""
         delay = FIRST_RETRY_SECONDS
         while not self._stopping.is_set():
+            self._looked_at = time.monotonic()
             try:
-                if self.lease.acquire():
+                if self._has_task() and self.lease.acquire():
                     with self.lease.renewals():
                         self._lead()
                 delay = FIRST_RETRY_SECONDS

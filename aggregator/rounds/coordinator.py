@@ -29,7 +29,7 @@ from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
-from estimators import SearchMetric
+from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
 from estimators.extremes import Progress
@@ -67,14 +67,24 @@ class Coordinator(Leader):
         self._key = coordinator_key(settings.topics.reports)
         super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
         self._metrics: list[SearchMetric] = []
+        self._has_searches: bool | None = None
         self._open: dict[str, Round] = {}
         self._log_ends, self._ends = KafkaLog(settings), dict[str, LogEnds]()
+
+    def _has_task(self) -> bool:
+        """Whether a metric is a minimum or maximum; said in the log when it changes."""
+        has_searches = bool(_searches(current(self.reader.metrics)))
+        if has_searches != self._has_searches:
+            self._has_searches = has_searches
+            if not has_searches:
+                log.info("waiting", why="no metric is a minimum or maximum")
+        return has_searches
 
     def _lead(self) -> None:
         """Coordinate as the only one, until something fails."""
         self._at("leading")
         defined = current(self.reader.metrics)
-        self._metrics = [metric for metric in defined.values() if isinstance(metric, SearchMetric)]
+        self._metrics = _searches(defined)
         topic_admin.ensure_topics(self.settings, self._topic)
         identity = f"dither.coordinator.{self.settings.topics.reports}"
         self._producer = EventProducer(self.settings, self._topic, identity)
@@ -232,6 +242,10 @@ class Coordinator(Leader):
 
     def _at(self, step: str, **facts: object) -> None:
         log.debug(step, **facts)
+
+
+def _searches(metrics: Mapping[str, Metric]) -> list[SearchMetric]:
+    return [metric for metric in metrics.values() if isinstance(metric, SearchMetric)]
 
 
 def event(metric: SearchMetric, opened: Round, reports: str) -> Event:

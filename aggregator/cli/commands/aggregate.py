@@ -22,6 +22,7 @@ from aggregator.config.live_metrics import on_hangup
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, single_worker_command
 from aggregator.counting.worker import Worker
+from aggregator.health_port import answer_health
 from aggregator.kafka import topic_admin, worker_clients
 from aggregator.kafka.compaction import refuse_compaction
 from aggregator.storage.eviction import refuse_eviction
@@ -60,4 +61,6 @@ def aggregate(settings: Settings, workers: int | None) -> None:
         runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())
-    runner.run()
+    port = settings.aggregate.health_port
+    with answer_health(port, runner.trouble) if port else contextlib.nullcontext():
+        runner.run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import click
@@ -13,8 +14,7 @@ from aggregator.cli.commands.options import (
     settings_options,
 )
 from aggregator.config.settings import Settings
-from aggregator.errors import DitherError
-from estimators.metrics.search import SearchMetric
+from aggregator.health_port import answer_health
 
 
 @click.command()
@@ -25,21 +25,19 @@ def coordinate(settings: Settings) -> None:
 
     Each round is announced on the topic of rounds. It closes when it has its answers or its time is
     over, and its decision opens the next round. Any number may run, here or elsewhere: one works at
-    a time, and another takes over if it stops. SIGTERM or Ctrl-C ends it.
+    a time, and another takes over if it stops. Without such a metric it waits for definitions that
+    have one. SIGTERM or Ctrl-C ends it.
     """
     from aggregator.reading.reader import Reader
     from aggregator.rounds.coordinator import Coordinator
 
     metrics = live_metrics(settings)
-    if not any(isinstance(metric, SearchMetric) for metric in metrics.values()):
-        raise DitherError(
-            f"no metric of {settings.metrics} is a minimum or maximum: there are no rounds to "
-            "coordinate"
-        )
     coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     metrics.watch()
     coordinator.start()
-    signal.sigwait(ends)
+    port = settings.coordinate.health_port
+    with answer_health(port, coordinator.trouble) if port else contextlib.nullcontext():
+        signal.sigwait(ends)
     coordinator.stop()

@@ -92,6 +92,24 @@ def test_every_service_that_others_wait_for_has_a_health_check(services: dict[st
             assert "healthcheck" in services[awaited]
 
 
+@pytest.mark.parametrize(
+    ("service", "section"), [("aggregate", "aggregate"), ("coordinate", "coordinate")]
+)
+def test_the_composition_asks_workers_whether_they_work(
+    services: dict[str, Any], service: str, section: str
+) -> None:
+    settings = load_settings(environ=services[service]["environment"])
+    port = getattr(settings, section).health_port
+    assert f":{port}/healthz" in services[service]["healthcheck"]["test"][-1]
+
+
+def test_our_containers_have_limits_of_memory(services: dict[str, Any]) -> None:
+    assert all("mem_limit" in services[service] for service in SERVICES)
+    command = services["redis"]["command"]
+    assert command[command.index("--maxmemory-policy") + 1] == "noeviction"
+    assert "--maxmemory" in command
+
+
 def test_the_composition_and_the_tests_run_the_same_kafka(services: dict[str, Any]) -> None:
     assert services["kafka"]["image"].partition("@")[0] == f"apache/kafka:{kafka_version()}"
 

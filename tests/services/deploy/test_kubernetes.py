@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,23 @@ import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from aggregator.cli.roles import roles
+from aggregator.config import settings as configuration
 from aggregator.config.settings import load_settings
+from deploy.prometheus import kubernetes
 from estimators import SearchMetric, load_metrics
 from tests.support.paths import ROOT
+from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "kubernetes"
 UID = 10001
 SERVERS = ("serve", "gateway")
-DEPLOYMENTS = ("worker", "coordinator", *SERVERS)
+COUNTING = {"worker": "aggregate", "coordinator": "coordinate"}
+DEPLOYMENTS = (*COUNTING, *SERVERS)
+COMPONENTS = {
+    "monitoring": {"ServiceMonitor": 1, "PrometheusRule": 2},
+    "ingress": {"Ingress": 2},
+    "autoscaling": {"ScaledObject": 1},
+}
 Manifest = dict[str, Any]
 
 
@@ -155,6 +166,15 @@ def test_probes_ask_what_is_served(name: str, tmp_path: Path) -> None:
     assert [each["targetPort"] for each in service["ports"]] == [port["name"]]
 
 
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_worker_and_a_coordinator_that_hang_are_restarted(name: str, tmp_path: Path) -> None:
+    only, settings = container(name), settings_of(name, tmp_path)
+    (port,) = only["ports"]
+    assert port["containerPort"] == getattr(settings, COUNTING[name]).health_port
+    for probe in ("startup", "liveness"):
+        assert only[f"{probe}Probe"]["httpGet"] == {"path": "/healthz", "port": port["name"]}
+
+
 @pytest.mark.parametrize("name", DEPLOYMENTS)
 def test_selectors_find_the_pods(name: str) -> None:
     deployment = of_kind("Deployment")[f"dither-{name}"]["spec"]
@@ -190,15 +210,131 @@ def test_the_namespace_refuses_pods_with_more_privilege() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_kustomize_builds_it() -> None:
+def parts(component: str) -> dict[str, Manifest]:
+    """Return a component's resources by kind, the last one of each."""
+    folder = FOLDER / "components" / component
+    listed = yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]
+    assert {file.name for file in folder.glob("*.yaml")} == {*listed, "kustomization.yaml"}
+    texts = [(folder / name).read_text() for name in listed]
+    return {each["kind"]: each for text in texts for each in yaml.safe_load_all(text)}
+
+
+def test_the_operators_rules_are_those_that_promtool_tests() -> None:
+    assert kubernetes.RESOURCES.read_text() == kubernetes.resources(), (
+        "python -m deploy.prometheus.kubernetes"
+    )
+    for resource, name in zip(
+        yaml.safe_load_all(kubernetes.resources()), ("rules", "alerts"), strict=True
+    ):
+        source = ROOT / "deploy" / "prometheus" / f"{name}.yml"
+        assert resource["spec"] == yaml.safe_load(source.read_text())
+
+
+def test_prometheus_finds_the_servers_through_their_service() -> None:
+    monitor = parts("monitoring")["ServiceMonitor"]["spec"]
+    service = of_kind("Service")["dither-serve"]
+    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    own = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert endpoint["relabelings"] == [
+        {"targetLabel": "job", "replacement": own["scrape_configs"][0]["job_name"]}
+    ]
+    authority = endpoint["tlsConfig"]["ca"]["configMap"]
+    settings = configuration.load_settings(str(FOLDER / "dither.toml"), environ={})
+    assert Path(str(settings.kafka["ssl.ca.location"])).name == authority["key"]
+
+
+def test_each_ingress_leads_to_a_service() -> None:
+    file = FOLDER / "components" / "ingress" / "ingress.yaml"
+    backends = [
+        path["backend"]["service"]
+        for ingress in yaml.safe_load_all(file.read_text())
+        for rule in ingress["spec"]["rules"]
+        for path in rule["http"]["paths"]
+    ]
+    assert [each["name"] for each in backends] == ["dither-gateway", "dither-serve"]
+    for each in backends:
+        ports = of_kind("Service")[each["name"]]["spec"]["ports"]
+        assert each["port"]["name"] in {port["name"] for port in ports}
+
+
+def test_there_are_never_more_workers_than_partitions() -> None:
+    scaled = parts("autoscaling")["ScaledObject"]["spec"]
+    assert scaled["scaleTargetRef"]["name"] in of_kind("Deployment")
+    settings = configuration.load_settings(str(FOLDER / "dither.toml"), environ={})
+    assert scaled["maxReplicaCount"] == settings.topics.partitions
+    replicas = of_kind("Deployment")["dither-worker"]["spec"]["replicas"]
+    assert scaled["minReplicaCount"] == replicas
+
+
+@pytest.mark.parametrize(
+    ("lags", "workers"),
+    [
+        ({"0": 500_000, "1": 0, "2": 0}, 2.5),
+        ({"0": 500_000, "1": 2_000_000, "2": 0}, 3.0),  # as many as partitions
+        ({"0": "NaN", "1": "NaN", "2": "NaN"}, None),  # nobody knows: none is asked for, not 0
+    ],
+)
+def test_the_autoscaler_asks_for_workers_by_the_lag(
+    lags: dict[str, int | str], workers: float | None, tmp_path: Path
+) -> None:
+    (trigger,) = parts("autoscaling")["ScaledObject"]["spec"]["triggers"]
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    assert trigger["metadata"]["threshold"] == "1"
+    series = [
+        {"series": f'dither_consumer_lag{{{labels},partition="{number}"}}', "values": str(lag)}
+        for number, lag in lags.items()
+        for labels in ('job="dither",instance="a"', 'job="dither",instance="b"')
+    ]
+    samples = [] if workers is None else [{"labels": "{}", "value": workers}]
+    query = {"expr": trigger["metadata"]["query"], "eval_time": "0m", "exp_samples": samples}
+    case = {"interval": "1m", "input_series": series, "promql_expr_test": [query]}
+    file = tmp_path / "query.test.yml"
+    file.write_text(yaml.safe_dump({"tests": [case]}))
+    promtool = program("promtool", "install Prometheus (Debian: prometheus)")
+    checked = subprocess.run(
+        [promtool, "test", "rules", file], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def kustomized(folder: Path) -> list[Manifest]:
+    """Return what kubectl makes of a folder."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not installed")
     built = subprocess.run(
-        [kubectl, "kustomize", str(FOLDER)], capture_output=True, text=True, check=False
+        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
-    found = list(yaml.safe_load_all(built.stdout))
+    return list(yaml.safe_load_all(built.stdout))
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_cluster_gets_a_component_only_if_its_operator_asks_for_it(
+    component: str, tmp_path: Path
+) -> None:
+    base = Counter(each["kind"] for each in kustomized(FOLDER))
+    assert not base.keys() & COMPONENTS[component].keys()
+    folder = tmp_path / "kubernetes"
+    shutil.copytree(FOLDER, folder)
+    file = folder / "kustomization.yaml"
+    line = re.compile(
+        rf"^# components:\n(?:#   - .*\n)*?#   - (components/{component})\b.*", re.MULTILINE
+    )
+    text, found = line.subn(r"components:\n  - \1", file.read_text())
+    assert found == 1, "commented, for operators"
+    file.write_text(text)
+    built = kustomized(folder)
+    assert Counter(each["kind"] for each in built) - base == Counter(COMPONENTS[component])
+    worker = next(each for each in built if each["metadata"]["name"] == "dither-worker")
+    is_scaled = component == "autoscaling"
+    assert ("replicas" in worker["spec"]) is not is_scaled, "`kubectl apply` would set it back"
+
+
+def test_kustomize_builds_it() -> None:
+    found = kustomized(FOLDER)
     images = [
         each["spec"]["template"]["spec"]["containers"][0]["image"]
         for each in found

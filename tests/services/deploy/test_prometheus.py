@@ -69,9 +69,10 @@ def test_an_alert_is_tested_both_ways_and_says_what_to_do(rule: dict[str, Any]) 
     cases = [c for t in tests for c in t["alert_rule_test"] if c["alertname"] == rule["alert"]]
     assert {bool(case["exp_alerts"]) for case in cases} == {True, False}
     assert rule["labels"]["severity"] in SEVERITIES
-    assert rule["annotations"].keys() == {"summary", "description", "runbook"}
-    file, _, section = rule["annotations"]["runbook"].partition("#")
-    text = (ROOT / file).read_text()
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+    url, _, section = rule["annotations"]["runbook_url"].partition("#")
+    assert url == "https://docs.dither.example.com/operations.html", "a page of `make docs`"
+    text = (ROOT / "docs" / "operations.md").read_text()
     headings = {
         anchor(heading): heading for heading in re.findall(r"^## (.*)$", text, re.MULTILINE)
     }

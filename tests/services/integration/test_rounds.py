@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from aggregator.config.live_metrics import LiveMetrics
 from aggregator.reading.plans import SearchPlan
 from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
@@ -167,6 +169,36 @@ def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
             with deployment.worker():
                 wait_until(lambda: bool(decided()), "the first round is decided")
         assert sum(decided()[0].answers) == 500 + deployment.partitions
+
+
+def test_without_a_search_a_coordinator_waits_for_definitions_that_have_one(
+    searching: Deployment,
+) -> None:
+    file = Path(searching.settings.metrics)
+    with_searches = file.read_text()
+    without = (
+        '[metrics.delay]\nkind = "mean"\nmechanism = "laplace"\nrange = [0, 9]\nlevels = [1]\n'
+    )
+    file.write_text(without)
+    metrics = LiveMetrics(file)
+    coordinator = Coordinator(searching.settings, Reader(searching.store, metrics))
+    with capture_logs() as logged:
+        coordinator.start()
+        wait_until(lambda: bool(logged), "it says that it waits")
+        assert (coordinator.trouble(), searching.store.registry.coordinating()) == ("", False)
+        file.write_text(with_searches)
+        assert metrics.refresh()
+        wait_until(lambda: bool(searching.store.registry.rounds()), "a round is open")
+        file.write_text(without)
+        assert metrics.refresh()
+        wait_until(
+            lambda: [line["event"] for line in logged].count("waiting") == 2, "it waits again"
+        )
+        assert not searching.store.registry.coordinating(), "it has left the lease"
+        coordinator.stop()
+    whys = {line["why"] for line in logged if line["event"] == "waiting"}
+    assert whys == {"no metric is a minimum or maximum"}
+    assert coordinator.trouble() == "its thread has ended"
 
 
 def test_a_round_is_not_decided_on_answers_that_were_read_while_redis_was_emptied(

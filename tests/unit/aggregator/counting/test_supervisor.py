@@ -112,4 +112,5 @@ def test_one_worker_is_started_with_the_same_options_but_for_their_number(given:
     options = ["aggregate", *given, "--set", "serve.port=1", "--log-json"]
     command = single_worker_command(options, None)
     ours = [sys.executable, "-m", "aggregator"]
-    assert command == [*ours, *options, "--workers", "1"], "the last number counts"
+    port = ["--set", "aggregate.health_port=0"]
+    assert command == [*ours, *options, *port, "--workers", "1"], "the last number counts"

@@ -1,0 +1,83 @@
+"""A port says whether a worker or a coordinator works, also when its watchdog cannot."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from aggregator.counting.supervisor import Supervisor
+from aggregator.counting.watchdog import Watchdog
+from aggregator.health_port import answer_health
+from tests.support.running.deployment import wait_until
+
+
+def ask(port: int, path: str = "/healthz", host: str = "127.0.0.1") -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_it_answers_what_the_trouble_is_while_there_is_one() -> None:
+    troubles = [""]
+    with answer_health(0, lambda: troubles[0]) as port:
+        assert ask(port) == (200, "ok\n")
+        assert ask(port, "/") == (404, "no such path: expected /healthz\n")
+        troubles[0] = "counting for 301 seconds"
+        assert ask(port) == (503, "counting for 301 seconds\n")
+    with pytest.raises(OSError, match="refused"):
+        ask(port)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
+def test_it_answers_over_both_address_families() -> None:
+    with answer_health(0, str) as port:
+        assert ask(port, host="[::1]") == ask(port) == (200, "ok\n")
+
+
+def test_a_client_that_says_nothing_keeps_no_other_from_its_answer() -> None:
+    with answer_health(0, str) as port, socket.create_connection(("127.0.0.1", port)):
+        assert ask(port) == (200, "ok\n")
+
+
+def test_a_taken_port_is_an_error_at_once() -> None:
+    with answer_health(0, str) as port, pytest.raises(OSError, match="in use"):
+        answer_health(port, str).__enter__()
+
+
+def test_a_thread_is_in_trouble_from_the_time_at_which_its_process_should_have_ended() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    dog = Watchdog(0, 0.2, end=lambda _: None)
+
+    def hang() -> None:
+        dog.enter("counting", 3, 17)
+        entered.set()
+        leave.wait(30)
+        dog.enter("consuming")
+
+    hung = threading.Thread(target=hang)
+    hung.start()
+    assert entered.wait(30)
+    wait_until(lambda: dog.trouble().startswith("counting for "), "it is in trouble")
+    leave.set()
+    hung.join()
+    assert dog.trouble() == ""
+    assert Watchdog(0, 0).trouble() == "", "never, if it should never end"
+
+
+def test_a_supervisor_is_in_trouble_while_a_worker_does_not_run() -> None:
+    supervisor = Supervisor(2, ["sh", "-c", "[ -e /nowhere ] || sleep 60"])
+    running = threading.Thread(target=supervisor.run)
+    running.start()
+    wait_until(lambda: len(supervisor._processes) == 2, "both run")
+    assert supervisor.trouble() == ""
+    supervisor._processes[0].kill()
+    wait_until(lambda: supervisor.trouble() == "1 of 2 workers do not run", "one has ended")
+    wait_until(lambda: supervisor.trouble() == "", "it runs again")
+    supervisor.stop()
+    running.join()
