@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint docs audit bench slow faults soak lock proto screenshots reproduction kafka clean
+.PHONY: help setup demo test lint docs audit bench slow faults soak lock images proto screenshots reproduction kafka clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ soak: setup kafka ## half an hour at full rate while workers come and go; ARGS="
 lock: setup      ## pin the newest allowed dependencies in requirements.lock
 	@$(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra demo --extra otel --extra plots --extra tables --group dev --universal \
 	  --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header -o requirements.lock
+
+images:          ## build the container image with Docker, or buildah; ARGS="--base debian" without a registry
+	@$(PYTHON) -m deploy.images $(ARGS)
 
 proto: setup     ## regenerate the wire format's code from producers/wire/reports.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto
