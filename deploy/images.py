@@ -24,7 +24,7 @@ DEBIAN_PACKAGES = ("python3", "python3-venv", "python3-pip", "ca-certificates")
 CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
 DEBIAN_ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "PIP_BREAK_SYSTEM_PACKAGES": "1",  # pip, outside of a virtual environment, as in the pinned base
+    "PIP_BREAK_SYSTEM_PACKAGES": "1",  # pip installs uv outside of a virtual environment
     "SSL_CERT_FILE": f"/{CERTIFICATES}",
     "UV_SYSTEM_CERTS": "1",
 }
