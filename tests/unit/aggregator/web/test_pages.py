@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.resources
 import re
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import httpx
@@ -16,8 +13,6 @@ from starlette.applications import Starlette
 
 from aggregator.web import pages
 from aggregator.web.http.problem_responses import HANDLERS
-from aggregator.web.pages import RANDOMIZERS
-from tests.support.paths import ROOT
 
 STATIC = importlib.resources.files("aggregator").joinpath("web", "static")
 
@@ -122,13 +117,3 @@ def test_what_a_module_imports_is_here(client: Client, name: str) -> None:
 def test_no_text_becomes_markup(name: str) -> None:
     text = STATIC.joinpath(name).read_text(encoding="utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
-
-
-def test_the_files_are_in_the_wheel(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = set(archive.namelist())
-    wanted = {f"aggregator/web/static/{name}" for name in files("")}
-    assert wanted | {f"producers/browser/{name}" for name in RANDOMIZERS} <= packed

@@ -1,0 +1,127 @@
+"""Make what a release consists of, in ./dist: `make dist`.
+
+The wheel is built from the source distribution, not from the folder, so that whoever has the source
+distribution makes the same wheel. The same commit gives the same bytes. The npm package needs npm,
+the image an engine; what cannot be made on this machine is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from deploy import images
+
+ROOT = Path(__file__).parents[1]
+BROWSER = ROOT / "producers" / "browser"
+GENERATED = {"PKG-INFO"}
+"""Files of a source distribution that are not in the repository."""
+
+
+class NotReleasableError(Exception):
+    """The folder is not fit for a release; the message says what to do."""
+
+
+def committed() -> set[str]:
+    """Return the files that git has, as paths from the root."""
+    return set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
+
+
+def build_sdist(folder: Path) -> Path:
+    """Build the source distribution into a folder.
+
+    Raises
+    ------
+    NotReleasableError
+        If it would contain a file that the repository does not have.
+    """
+    made = hatchling("sdist", ROOT, folder)
+    with tarfile.open(made) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    known = committed() if (ROOT / ".git").exists() else files
+    if unknown := sorted(files - GENERATED - known):
+        made.unlink()
+        raise NotReleasableError(
+            f"the source distribution would contain what git does not have: {', '.join(unknown)}. "
+            "Delete or commit it"
+        )
+    return made
+
+
+def build_wheel(sdist: Path, folder: Path) -> Path:
+    """Build the wheel of a source distribution into a folder."""
+    with tempfile.TemporaryDirectory() as unpacked:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(unpacked, filter="data")
+        (source,) = Path(unpacked).iterdir()
+        return hatchling("wheel", source, folder)
+
+
+def pack_browser(folder: Path) -> Path | None:
+    """Pack the npm package into a folder; None where there is no npm."""
+    if shutil.which("npm") is None:
+        return None
+    done = _run(["npm", "pack", "--silent", "--pack-destination", str(folder)], BROWSER)
+    return folder / done.splitlines()[-1]
+
+
+def build_image(base: str | None) -> str | None:
+    """Build the image as `make images` does; return why it cannot be built here, if it cannot."""
+    try:
+        images.engine()
+    except images.CannotBuildError as error:
+        return str(error)
+    images.main(["--base", base] if base else [])
+    return None
+
+
+def main() -> None:
+    """Make everything, and say what was made and what was not."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--into", type=Path, default=ROOT / "dist", metavar="FOLDER")
+    parser.add_argument("--no-image", action="store_true", help="files only")
+    parser.add_argument("--base", help="the image's base, as of `make images`")
+    options = parser.parse_args()
+    folder: Path = options.into
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        sdist = build_sdist(folder)
+        made = [sdist, build_wheel(sdist, folder), pack_browser(folder)]
+        files = [each for each in made if each is not None]
+        sums = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in files]
+        (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
+        print(*sums, sep="\n")
+        if len(files) < len(made):
+            print("the npm package was NOT made: npm is not installed")
+        missing = "--no-image" if options.no_image else build_image(options.base)
+        if missing:
+            print(f"the image was NOT made: {missing}")
+    except (NotReleasableError, subprocess.CalledProcessError) as error:
+        sys.exit(f"make dist: {error}")
+
+
+def hatchling(target: str, source: Path, folder: Path) -> Path:
+    """Build with a folder as the source, and return the file that was made."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
+    _run(command, source)
+    (made,) = folder.glob("*.whl" if target == "wheel" else "*.tar.gz")
+    return made
+
+
+def _run(command: list[str], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        done.check_returncode()
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
