@@ -46,6 +46,12 @@ RANDOMIZERS = (
     "rounds.js",
     "sampling.js",
     "string_code.js",
+    "device/database.js",
+    "device/device.js",
+    "device/ledger.js",
+    "device/permanent.js",
+    "device/queue.js",
+    "device/roll_up.js",
 )
 HEADERS = {
     **PROTECTIVE,

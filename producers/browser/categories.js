@@ -10,9 +10,9 @@ import {
   WORD, packed, symbolWidth, uniformBelow, uniformOther,
 } from "./sampling.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./mechanisms.js").Mechanism} Mechanism */
-/** @typedef {import("./sampling.js").Bits} Bits */
+/** @import { Definition } from "./dither.js" */
+/** @import { Mechanism } from "./mechanisms.js" */
+/** @import { Bits } from "./sampling.js" */
 
 /** @param {Definition} definition @returns {number} */
 export function categoryCount({ name, categories }) {

@@ -11,7 +11,7 @@ import {
 } from "./sampling.js";
 import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 
 const LARGEST_SKETCH = 2 ** 24;
 

@@ -8,7 +8,7 @@
  * @module definition
  */
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 
 const KINDS = ["minimum", "maximum"];
 const SPLITS = ["users", "budget"];

@@ -6,7 +6,7 @@
  * @module deny
  */
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 /** @typedef {(text: string) => boolean} Deny Whether a string, in normal form C, is not reported. */
 
 /**

@@ -8,8 +8,8 @@ import {
   bernoulli, bitLength, isOdd, keepThreshold, littleEndian, uniformBelow,
 } from "./sampling.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./mechanisms.js").Mechanism} Mechanism */
+/** @import { Definition } from "./dither.js" */
+/** @import { Mechanism } from "./mechanisms.js" */
 
 const GRAIN = 2 ** 16; // probabilities of depths are multiples of its inverse
 const MOST_BINS = 4096;

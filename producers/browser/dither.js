@@ -58,6 +58,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {string} [trust]
  * @property {boolean} [memoized]
  * @property {number} [pane_seconds]
+ * @property {number} [lateness_seconds]
+ * @property {number} [max_batch_reports]
  * @property {string[]} [by] The attributes of devices by which reports are also summed.
  * @property {Record<string, string[]>} [attributes] Their declared values.
  */

@@ -14,8 +14,8 @@ import {
   LEVEL_UNITS, bitLength, ceilDiv, expBounds, littleEndian, roundUp, unitsOf,
 } from "./sampling.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./sampling.js").Bits} Bits */
+/** @import { Definition } from "./dither.js" */
+/** @import { Bits } from "./sampling.js" */
 /** @typedef {(bits: number) => bigint[]} Floors floor(2^bits c) of cumulative probabilities. */
 /** @typedef {[bigint, bigint]} Fraction Numerator and denominator. */
 

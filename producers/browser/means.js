@@ -6,8 +6,8 @@
 
 import { bernoulli, missThreshold, roundUp } from "./sampling.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./mechanisms.js").Mechanism} Mechanism */
+/** @import { Definition } from "./dither.js" */
+/** @import { Mechanism } from "./mechanisms.js" */
 
 /**
  * Returns what takes a number, clipped to the range, to [-1, 1].

@@ -16,8 +16,8 @@ import { randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./sampling.js").Bits} Bits */
+/** @import { Definition } from "./dither.js" */
+/** @import { Bits } from "./sampling.js" */
 
 /**
  * A mechanism at the levels of one definition.

@@ -7,7 +7,7 @@
 import { checkRevision, coarsen } from "./definition.js";
 import { mechanismOf } from "./mechanisms.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 
 const BATCH_ID_BYTES = 16;
 
@@ -103,8 +103,8 @@ const FIRST_WAIT_MS = 1000;
 const LAST_WAIT_MS = 60_000;
 const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
 
-/** A report says nothing about who sent it: no cookies, no page, nothing that is kept. */
-const ANONYMOUS = Object.freeze(
+/** A report says nothing about who sent it: no cookies, no page, nothing that is kept. @internal */
+export const ANONYMOUS = Object.freeze(
   /** @type {RequestInit} */ ({
     credentials: "omit",
     referrerPolicy: "no-referrer",
@@ -141,6 +141,23 @@ export class DeliveryError extends Error {
  */
 
 /**
+ * Posts an encoded batch once.
+ *
+ * @param {string | URL} url
+ * @param {Uint8Array} body
+ * @param {string} [token]
+ * @param {RequestInit} [init]
+ * @internal
+ */
+export function postOnce(url, body, token, init) {
+  /** @type {Record<string, string>} */
+  const headers = { "Content-Type": "application/x-protobuf" };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  const sent = /** @type {BodyInit} */ (body);
+  return fetch(url, { ...ANONYMOUS, method: "POST", headers, body: sent, ...init });
+}
+
+/**
  * Posts an encoded batch until Kafka has it, and waits between attempts as the server asks.
  *
  * @param {string | URL} url Of the gateway: `/v1/reports`.
@@ -150,17 +167,13 @@ export class DeliveryError extends Error {
  * @throws {DeliveryError}
  */
 export async function post(url, body, { token, attempts = 5, signal } = {}) {
-  /** @type {Record<string, string>} */
-  const headers = { "Content-Type": "application/x-protobuf" };
-  if (token) headers.Authorization = `Bearer ${token}`;
-  const sent = /** @type {BodyInit} */ (body);
   let told = "no attempt";
   let status = 0;
   for (let attempt = 1; attempt <= attempts; attempt += 1) {
     /** @type {string | null} */
     let after = null;
     try {
-      const answer = await fetch(url, { ...ANONYMOUS, method: "POST", headers, body: sent, signal });
+      const answer = await postOnce(url, body, token, { signal });
       status = answer.status;
       if (answer.ok) return await answer.json();
       after = answer.headers.get("Retry-After");
@@ -178,8 +191,8 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
   throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
 }
 
-/** What a problem says. @param {Response} answer */
-async function explanation(answer) {
+/** What a problem says. @param {Response} answer @internal */
+export async function explanation(answer) {
   const problem = await answer.json().catch(() => ({}));
   return [`${answer.status}`, problem.detail, problem.remedy].filter(Boolean).join(": ");
 }
@@ -190,8 +203,9 @@ async function explanation(answer) {
  *
  * @param {number} attempt
  * @param {string | null} after The header Retry-After: seconds, or a date.
+ * @internal
  */
-function waitMs(attempt, after) {
+export function waitMs(attempt, after) {
   const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
   const seconds = after === null ? NaN : Number(after);
   const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;

@@ -12,7 +12,7 @@ import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { GOLDEN, MASK, constantOf, encoder, mix, normalUtf8, stringKey } from "./string_code.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 
 const WIDTH = 128;
 const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels

@@ -12,7 +12,7 @@ import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
+/** @import { Definition } from "./dither.js" */
 
 const [LEAST_POINTS, MOST_POINTS] = [64, 2048];
 const LARGEST_TABLE = 2 ** 24;

@@ -9,11 +9,11 @@ import { levelOf, mechanismOf } from "./mechanisms.js";
 import { encodeBatch, post } from "./posting.js";
 import { systemBits, uniformBelow } from "./sampling.js";
 
-/** @typedef {import("./dither.js").Definition} Definition */
-/** @typedef {import("./dither.js").Randomized} Randomized */
-/** @typedef {import("./dither.js").Round} Round */
-/** @typedef {import("./posting.js").PostOptions} PostOptions */
-/** @typedef {import("./sampling.js").Bits} Bits */
+/** @import { Definition } from "./dither.js" */
+/** @import { Randomized } from "./dither.js" */
+/** @import { Round } from "./dither.js" */
+/** @import { PostOptions } from "./posting.js" */
+/** @import { Bits } from "./sampling.js" */
 
 /**
  * Says at random whether a value is at or beyond the threshold of a round. Each call spends the

@@ -13,7 +13,7 @@
  *   start, -1 for all others) the number of bits of each symbol, a byte each, in hexadecimal digits.
  */
 
-/** @typedef {{bits: bigint[], lengths: number[]}} Table */
+/** @typedef {{bits: bigint[], lengths: number[]}} Table @internal */
 
 const WIDTH = 128; // bits of a string that are kept
 const END = 256;

@@ -22,7 +22,7 @@ from tests.support.running.served import definition
 
 MOST_BYTES = 60_000
 PROGRAM = """
-import { report, DeliveryError } from "@dither/device";
+import { Device, report } from "@dither/device";
 
 const [url, ...definitions] = process.argv.slice(2);
 const [late, delay, carrier] = definitions.map((text) => JSON.parse(text));
@@ -31,11 +31,14 @@ const answers = [
   await report(url, delay, 12.5, 1),
   await report(url, carrier, ["AA", "US"], [1, 4]),
 ];
-console.log(JSON.stringify(answers.map(({ reports }) => reports)));
+const said = await Device.open(url).catch((error) => error.name);
+console.log(JSON.stringify([...answers.map(({ reports }) => reports), said]));
 """
 TYPED = """
-import { type Definition, type PostOptions, DeliveryError, denyRule, randomize, report }
-  from "@dither/device";
+import {
+  type Account, type Definition, type Failure, type PostOptions, BudgetSpent, DeliveryError, Device,
+  denyRule, randomize, report,
+} from "@dither/device";
 
 const definition: Definition = await (await fetch("/v1/metrics/late")).json();
 const options: PostOptions = { attempts: 3 };
@@ -48,6 +51,20 @@ try {
 } catch (error) {
   if (error instanceof DeliveryError) console.log(error.status, error.body.length);
 }
+const failures: Failure[] = [];
+const device = await Device.open("", { budget: 2, onFailure: (failure) => failures.push(failure) });
+try {
+  const { denied }: { denied: number } = await device.report("late", [1, 0], 0.5, { time: 7 });
+  const accounts: Map<string, Account> = await device.ledger.accounts();
+  const clicks = await device.rollUp("clicks", "count", "1d", 1);
+  await clicks.add();
+  const reported: number = await clicks.reportEnded();
+  console.log(denied, accounts.size, reported, (await device.totals("late")).left);
+} catch (error) {
+  if (error instanceof BudgetSpent) console.log(error.left, error.freeAt?.toISOString());
+}
+// @ts-expect-error: a window has a length
+await device.rollUp("clicks", "count");
 // @ts-expect-error: the epsilon is no text
 await report("/v1/reports", definition, 1, "0.5");
 // @ts-expect-error: a definition has levels
@@ -116,7 +133,7 @@ def test_it_reports_from_node(
     package: NpmPackage, gateway: str, broker: Broker, topic: str
 ) -> None:
     definitions = [json.dumps(definition(metric)) for metric in (LATE, DELAY, CARRIER)]
-    assert package.node(PROGRAM, gateway, *definitions) == "[3,1,2]\n"
+    assert package.node(PROGRAM, gateway, *definitions) == '[3,1,2,"StorageError"]\n'
     batches = {message.batch.metric: message.batch for message in broker.read(topic, at_least=3)}
     assert LATE.counts(count(LATE, [batches["late"]])).tolist() == [0, 0, 0, 3]
     assert DELAY.counts(count(DELAY, [batches["delay"]])).tolist() == [0, 1, 0]
@@ -127,10 +144,13 @@ def test_it_reports_from_a_page(page: Page, gateway: str, broker: Broker, topic:
     page.goto(gateway.removesuffix("v1/reports"))
     found = page.evaluate(
         """async (definition) => {
-          const { report } = await import("/dither.js");
-          return (await report("/v1/reports", definition, [-5, 180], 2)).reports;
+          const { Device } = await import("/dither.js");
+          const device = await Device.open("", { budget: 4 });
+          const { reports } = await device.report(definition, [-5, 180], 2);
+          await device.flush();
+          return [reports, await device.ledger.left()];
         }""",
         definition(DELAY),
     )
     (message,) = broker.read(topic)
-    assert (found, message.batch.metric, len(message.batch.levels)) == (2, "delay", 2)
+    assert (found, message.batch.metric, len(message.batch.levels)) == ([2, 0], "delay", 2)

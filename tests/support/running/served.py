@@ -22,6 +22,7 @@ def definition(metric: Metric) -> dict[str, Any]:
 
 def module(address: str) -> str:
     """Return the file of the randomizers that an address ends in."""
-    name = address.rpartition("/")[2]
-    assert name in RANDOMIZERS, address
+    found = [name for name in RANDOMIZERS if address.endswith(f"/{name}")]
+    assert found, address
+    name = max(found, key=len)
     return resources.files("producers").joinpath("browser", name).read_text(encoding="utf-8")

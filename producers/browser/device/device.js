@@ -1,0 +1,398 @@
+/**
+ * A device that remembers: the budget that its owner has spent, answers that it repeats, reports that
+ * wait for a network, and values that it gathers for one report.
+ *
+ *     import { Device } from "@dither/device";
+ *
+ *     const device = await Device.open("https://reports.example.org", { budget: 2, period: "1d" });
+ *     await device.report("late", 1, 0.5);
+ *
+ * Each report is charged, randomized and queued in one transaction of IndexedDB: nothing is charged
+ * or reported twice, and a report that was taken survives the end of the page.
+ *
+ * @module device
+ */
+
+import { checkRevision, coarsen } from "../definition.js";
+import { withoutDenied } from "../deny.js";
+import { levelOf, mechanismOf } from "../mechanisms.js";
+import { ANONYMOUS, encodeBatch, newBatchId } from "../posting.js";
+import { randomizeAnswer } from "../rounds.js";
+import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
+import { Database, StorageError } from "./database.js";
+import { Ledger } from "./ledger.js";
+import { repeatOrDraw } from "./permanent.js";
+import { Queue } from "./queue.js";
+import { RollUp } from "./roll_up.js";
+
+export {
+  DeliveryError, canonicalForm, denyRule, encodeBatch, fingerprintOf, levelOf, post, randomize, report,
+  revisionOf,
+} from "../dither.js";
+export { StorageError } from "./database.js";
+export { BudgetSpent, Ledger } from "./ledger.js";
+export { AlreadyAnswered } from "./permanent.js";
+export { RollUp } from "./roll_up.js";
+
+/** @typedef {import("../dither.js").Definition} Definition */
+/** @typedef {import("../dither.js").PostOptions} PostOptions */
+/** @typedef {import("../dither.js").Randomized} Randomized */
+/** @typedef {import("../dither.js").Round} Round */
+/** @import { Transaction } from "./database.js" */
+/** @import { Inside, Put } from "./inside.js" */
+/** @typedef {import("./ledger.js").Account} Account */
+/** @typedef {import("./queue.js").Failure} Failure */
+/** @typedef {import("./queue.js").Totals} Totals */
+/** @typedef {number | string} Value */
+
+/**
+ * @typedef {object} DeviceOptions
+ * @property {string} [database] Of one person: its name in IndexedDB; "dither" by default.
+ * @property {number} [budget] Epsilon in any period, for all metrics; kept until another is given.
+ * @property {Record<string, number>} [budgets] Of single metrics, in addition.
+ * @property {string} [period] Such as "1d", the default; it never changes.
+ * @property {string} [token] With the scope `report`, where the server wants one.
+ * @property {number} [mostBytes] Of all that waits: 4 MiB by default.
+ * @property {(failure: Failure) => void} [onFailure]
+ * @property {() => number} [clock] Milliseconds since the epoch.
+ */
+
+/**
+ * @typedef {object} ReportOptions
+ * @property {number | Date} [time] When it happened, now by default.
+ * @property {Record<string, string>} [attributes] Public properties of this device.
+ * @property {import("../deny.js").Deny} [deny] The page's own rule, for strings.
+ * @property {number} [permanent] The epsilon of the answers that a memoized metric repeats.
+ * @property {number} [changes] How many different answers a period has room for after the first: 1.
+ */
+
+const MOST_BYTES = 4 * 2 ** 20;
+const MOST_BATCH_BYTES = 200_000;
+const MOST_BATCH_REPORTS = 1000;
+
+/** Raised if the gateway describes another question than the one that this device knows by a name. */
+export class DefinitionChanged extends TypeError {
+  /** @param {string} metric */
+  constructor(metric) {
+    super(
+      `the definition of ${metric} differs from the one that this device has answered: a new ` +
+        "question needs another name; nothing was reported",
+    );
+    this.name = "DefinitionChanged";
+    this.metric = metric;
+  }
+}
+
+/** One person's device. Open one for each page; any number of pages may use one database. */
+export class Device {
+  #database;
+  #gateway;
+  #queue;
+  #options;
+  #tell;
+  #clock;
+  /** @type {Map<string, Promise<Definition>>} */
+  #definitions = new Map();
+  /** @type {Set<string>} Metrics whose definition the gateway has changed. */
+  #changed = new Set();
+
+  /**
+   * @param {Database} database
+   * @param {Ledger} ledger
+   * @param {string} gateway
+   * @param {DeviceOptions} options
+   * @internal
+   */
+  constructor(database, ledger, gateway, options) {
+    this.#database = database;
+    this.#gateway = gateway;
+    this.#options = options;
+    this.#clock = options.clock ?? Date.now;
+    this.#tell = (/** @type {Failure} */ failure) => {
+      try {
+        options.onFailure?.(failure);
+      } catch (error) {
+        console.error("onFailure raised an error", error);
+      }
+    };
+    /** The owner's account. */
+    this.ledger = ledger;
+    this.#queue = new Queue(database, gateway, options.token, this.#tell);
+    this.#queue.wake();
+  }
+
+  /**
+   * @param {string | URL} gateway The gateway's address, as "https://reports.example.org"; "" for the
+   *   page's own server.
+   * @param {DeviceOptions} [options]
+   * @returns {Promise<Device>}
+   * @throws {TypeError | RangeError} If an option cannot be used.
+   * @throws {StorageError} If there is no IndexedDB, or it cannot be used.
+   */
+  static async open(gateway, options = {}) {
+    const address = String(gateway).replace(/\/+$/, "");
+    const database = await Database.open(options.database ?? "dither");
+    try {
+      const ledger = await Ledger.open(database, options, options.clock ?? Date.now);
+      return new Device(database, ledger, address, options);
+    } catch (error) {
+      database.close();
+      throw error;
+    }
+  }
+
+  /**
+   * Returns a metric's definition: the one that this device knows by its name, or else the gateway's,
+   * which is checked and stored.
+   *
+   * @param {string | Definition} metric A name; or a definition that the page ships.
+   * @returns {Promise<Definition>}
+   * @throws {TypeError} If it is none, or another one than this device knows (`DefinitionChanged`).
+   */
+  async definition(metric) {
+    const name = typeof metric === "string" ? metric : metric.name;
+    const known = this.#definitions.get(name);
+    if (known === undefined || typeof metric !== "string") {
+      const found = typeof metric === "string" ? this.#find(name) : this.#pin(metric);
+      this.#definitions.set(name, found);
+      found.catch(() => this.#definitions.get(name) === found && this.#definitions.delete(name));
+    }
+    const definition = await /** @type {Promise<Definition>} */ (this.#definitions.get(name));
+    if (this.#changed.has(name)) throw new DefinitionChanged(name);
+    return definition;
+  }
+
+  /**
+   * Charges, randomizes and stores reports, all of them or none; they are sent in the background.
+   *
+   * @param {string | Definition} metric
+   * @param {Value | Value[]} values Several become one batch.
+   * @param {number | number[]} epsilons The privacy that their owner demands, for all or for each.
+   * @param {ReportOptions} [options]
+   * @returns {Promise<{reports: number, denied: number}>} How many were made, when they are stored;
+   *   and how many strings a rule replaced by "other", which the server does not know.
+   * @throws {TypeError | RangeError} If a value, an epsilon or the definition cannot be used.
+   * @throws {import("./ledger.js").BudgetSpent}
+   * @throws {import("./permanent.js").AlreadyAnswered} For memoized metrics, once a pane.
+   * @throws {StorageError}
+   */
+  async report(metric, values, epsilons, options = {}) {
+    const definition = await this.definition(metric);
+    const all = Array.isArray(values) ? values : [values];
+    const each = Array.isArray(epsilons) ? epsilons : all.map(() => epsilons);
+    if (all.length === 0) throw new RangeError(`no values of ${definition.name}`);
+    if (each.length !== all.length) {
+      throw new RangeError(`${each.length} epsilons for ${all.length} values`);
+    }
+    const { queued, denied } = await this.#database.transact((transaction) =>
+      this.#put(transaction, definition, all, each, options),
+    );
+    queued();
+    return { reports: all.length, denied };
+  }
+
+  /**
+   * Answers the open round of a minimum or maximum, if it is this device's turn.
+   *
+   * @param {string | Definition} metric
+   * @param {number} value One that does not change between rounds.
+   * @param {number} epsilon
+   * @param {Round} [round] The open round; fetched from the gateway by default.
+   * @returns {Promise<boolean>} Whether it has answered.
+   * @throws {TypeError | RangeError} If the definition does not allow the round.
+   * @throws {import("./ledger.js").BudgetSpent}
+   */
+  async answer(metric, value, epsilon, round) {
+    const definition = await this.definition(metric);
+    const { name, split, rounds } = definition;
+    const path = `/v1/metrics/${encodeURIComponent(name)}/round`;
+    const open = round ?? /** @type {Round} */ (await this.#fetch(path));
+    const { level, report } = randomizeAnswer(definition, open, value, epsilon);
+    const units = Number(unitsOf(definition.levels[level]));
+    const isSplit = split === "budget";
+    const queued = await this.#database.transact(async (transaction) => {
+      const own = isSplit ? 0 : 1 + Number(uniformBelow(systemBits, BigInt(rounds ?? 1)));
+      const before = globalThis.localStorage?.getItem(`dither:${name}`); // of the function `answer`
+      const first = before ? JSON.parse(before) : { own, answered: 0 };
+      const turn = (await transaction.get(["round", name])) ?? first;
+      const isOwn = turn.own === 0 || turn.own === open.number;
+      const answers = isOwn && open.number > turn.answered;
+      const answered = answers ? open.number : turn.answered;
+      await transaction.put(["round", name], { own: turn.own, answered });
+      if (!answers) return undefined;
+      const parts = isSplit ? Math.ceil(units / Number(rounds)) : units;
+      await this.ledger.pay(transaction, name, parts, 1);
+      return this.#enqueue(transaction, definition, [level], [report], {
+        time: this.#clock(),
+        round: open.number,
+      });
+    });
+    queued?.();
+    return queued !== undefined;
+  }
+
+  /**
+   * Returns what gathers values over windows of time, and reports once a window.
+   *
+   * @param {string | Definition} metric
+   * @param {"count" | "sum" | "last" | "largest" | "active"} how
+   * @param {string} window Such as "1h", "1d", "7d" or "28d": a multiple of the metric's pane.
+   * @param {number} epsilon
+   * @param {Omit<ReportOptions, "time">} [options]
+   * @returns {Promise<RollUp>}
+   * @throws {TypeError | RangeError} If a parameter cannot be used.
+   */
+  async rollUp(metric, how, window, epsilon, options = {}) {
+    /** @type {Inside} */
+    const inside = {
+      clock: this.#clock,
+      tell: this.#tell,
+      transact: (work) => this.#database.transact(work),
+      put: (...given) => this.#put(...given),
+    };
+    const definition = await this.definition(metric);
+    return new RollUp(inside, definition, how, window, epsilon, options).begin();
+  }
+
+  /** What has become of a metric's reports on this device. @param {string} metric @returns {Promise<Totals>} */
+  totals(metric) {
+    return this.#queue.totals(metric);
+  }
+
+  /**
+   * Resolves when the gateway has acknowledged everything.
+   *
+   * @param {number} [timeout] Milliseconds.
+   * @throws {import("../posting.js").DeliveryError} If something still waits. It is sent later.
+   */
+  flush(timeout = 30_000) {
+    return this.#queue.flush(timeout);
+  }
+
+  /** Ends what runs in this page. What waits stays stored, and the next page sends it. */
+  close() {
+    this.#queue.close();
+    this.#database.close();
+  }
+
+  // -- Reports ------------------------------------------------------------------------------------
+
+  /**
+   * Charges and randomizes values, and queues their reports.
+   *
+   * @param {Transaction} transaction
+   * @param {Definition} definition
+   * @param {Value[]} values
+   * @param {number[]} epsilons
+   * @param {ReportOptions} options
+   * @returns {Promise<Put>}
+   */
+  async #put(transaction, definition, values, epsilons, options) {
+    const { name, memoized, rounds } = definition;
+    const { time = this.#clock(), attributes = {}, deny, permanent, changes } = options;
+    if (rounds !== undefined) throw new TypeError(`${name} is asked in rounds: use answer`);
+    if (permanent !== undefined && !memoized) {
+      throw new TypeError(`permanent for ${name}: expected a metric that is memoized`);
+    }
+    coarsen(definition, attributes);
+    const most = this.#options.mostBytes ?? MOST_BYTES;
+    const waiting = await this.#queue.bytes(transaction);
+    if (waiting >= most) throw new StorageError(`${waiting} bytes wait, at most ${most}`);
+    const levels = epsilons.map((epsilon) => levelOf(definition, epsilon));
+    const reported = values.map((value) => withoutDenied(definition, value, deny));
+    const mechanism = mechanismOf(definition);
+    /** @type {Uint8Array[]} */
+    const reports = [];
+    if (memoized) {
+      for (const [i, { value }] of reported.entries()) {
+        const answer = await repeatOrDraw(
+          transaction, this.ledger, definition, value, levels[i], Number(time),
+          { permanent, changes }, systemBits,
+        );
+        reports.push(answer);
+      }
+    } else {
+      const parts = levels.map((level) => Number(unitsOf(definition.levels[level])));
+      await this.ledger.pay(
+        transaction, name, parts.reduce((sum, each) => sum + each, 0), values.length,
+      );
+      reports.push(
+        ...reported.map(({ value }, i) => mechanism.randomize(value, levels[i], systemBits)),
+      );
+    }
+    const limit = definition.max_batch_reports ?? MOST_BATCH_REPORTS;
+    const fitting = Math.floor(MOST_BATCH_BYTES / (mechanism.width + 1));
+    const size = Math.max(1, Math.min(limit, MOST_BATCH_REPORTS, fitting));
+    /** @type {(() => void)[]} */
+    const queued = [];
+    for (let first = 0; first < reports.length; first += size) {
+      const part = [first, first + size];
+      const given = { time, attributes };
+      const [some, those] = [levels.slice(...part), reports.slice(...part)];
+      queued.push(await this.#enqueue(transaction, definition, some, those, given));
+    }
+    return {
+      queued: () => queued.forEach((each) => each()),
+      denied: reported.filter(({ denied }) => denied).length,
+    };
+  }
+
+  /**
+   * @param {Transaction} transaction
+   * @param {Definition} definition
+   * @param {number[]} levels
+   * @param {Uint8Array[]} reports
+   * @param {{time: number | Date, attributes?: Record<string, string>, round?: number}} options
+   */
+  #enqueue(transaction, definition, levels, reports, options) {
+    const batchId = newBatchId();
+    const body = encodeBatch(definition, levels, reports, { ...options, batchId });
+    const id = Array.from(batchId, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    return this.#queue.add(transaction, { id, metric: definition.name, body, reports: levels.length });
+  }
+
+  // -- Definitions --------------------------------------------------------------------------------
+
+  /** The definition of a name: the stored one, or the gateway's. @param {string} name */
+  async #find(name) {
+    const stored = await this.#database.transact((all) => all.get(["definition", name]));
+    if (stored === undefined) return this.#pin(await this.#describe(name));
+    this.#describe(name)
+      .then((definition) => this.#pin(definition))
+      .catch((error) => {
+        if (error instanceof DefinitionChanged) this.#changed.add(name);
+        this.#tell({ kind: "definition", metric: name, detail: String(error) });
+      });
+    return /** @type {Definition} */ (stored.definition);
+  }
+
+  /** What the gateway says of a name. @param {string} name @returns {Promise<Definition>} */
+  async #describe(name) {
+    const path = `/v1/metrics/${encodeURIComponent(name)}`;
+    const definition = /** @type {Definition} */ (await this.#fetch(path));
+    if (definition?.name !== name) throw new TypeError(`the gateway described another than ${name}`);
+    return definition;
+  }
+
+  /** Stores the first definition of a name; refuses another one. @param {Definition} definition */
+  async #pin(definition) {
+    const { name } = definition;
+    const fingerprint = checkRevision(definition);
+    mechanismOf(definition);
+    const before = globalThis.localStorage?.getItem(`dither:${name}`); // of the function `answer`
+    await this.#database.transact(async (transaction) => {
+      const stored = await transaction.get(["definition", name]);
+      const known = stored?.fingerprint ?? (before ? JSON.parse(before).fingerprint : fingerprint);
+      if (known !== fingerprint) throw new DefinitionChanged(name);
+      await transaction.put(["definition", name], { fingerprint, definition });
+    });
+    return definition;
+  }
+
+  /** What the gateway answers. @param {string} path @returns {Promise<unknown>} */
+  async #fetch(path) {
+    const answer = await fetch(`${this.#gateway}${path}`, { ...ANONYMOUS });
+    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
+    return answer.json();
+  }
+}

@@ -1,0 +1,34 @@
+// What the parts of a device need of each other; nothing of it is public.
+import type { Definition } from "../dither.js";
+import type { Transaction } from "./database.js";
+import type { ReportOptions, Value } from "./device.js";
+import type { Failure } from "./queue.js";
+
+/** What is left to do when a transaction is done. */
+export interface Put {
+  queued: () => void;
+  denied: number;
+}
+
+/** What a roll-up needs of its device. */
+export interface Inside {
+  clock: () => number;
+  tell: (failure: Failure) => void;
+  transact: <T>(work: (transaction: Transaction) => Promise<T>) => Promise<T>;
+  put: (
+    transaction: Transaction,
+    definition: Definition,
+    values: Value[],
+    epsilons: number[],
+    options: ReportOptions,
+  ) => Promise<Put>;
+}
+
+/** A batch that waits. */
+export interface Batch {
+  id: string;
+  metric: string;
+  body: Uint8Array;
+  reports: number;
+  refusals: number;
+}

@@ -1,0 +1,257 @@
+/**
+ * The budget that a person's device has spent, and what is left (`producers.ledger` in Python).
+ *
+ * @module ledger
+ */
+
+import { LEVEL_UNITS, unitsOf } from "../sampling.js";
+
+/** @import { Database } from "./database.js" */
+/** @import { Transaction } from "./database.js" */
+
+/**
+ * What was spent on one metric, or on all of them.
+ *
+ * @typedef {object} Account
+ * @property {string} metric Empty for all metrics together.
+ * @property {number | null} budget Epsilon in any period; null: no limit.
+ * @property {number} spent Epsilon in the last period.
+ * @property {number | null} left
+ * @property {number} reports In the last period.
+ * @property {number} everSpent Since the ledger began; a repeated answer costs once.
+ * @property {number} everReports
+ * @property {Date | null} moreAt When some of what was spent is free again.
+ */
+
+const UNITS = Number(LEVEL_UNITS);
+const ALL = "";
+const DURATIONS = { s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/** Epsilon as text. @param {number} parts */
+const shown = (parts) => String(parts / UNITS);
+
+/** Raised if a report costs more than is left. Nothing was randomized. */
+export class BudgetSpent extends Error {
+  /**
+   * @param {string} metric
+   * @param {number} asked In parts of an epsilon.
+   * @param {number} left
+   * @param {number} budget
+   * @param {Date | null} freeAt
+   * @param {boolean} ofMetric
+   */
+  constructor(metric, asked, left, budget, freeAt, ofMetric) {
+    const whose = ofMetric ? `the budget of ${metric}` : "the budget of all metrics";
+    const then =
+      freeAt === null
+        ? "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
+        : `enough is free again from ${freeAt.toISOString()}`;
+    super(
+      `epsilon = ${shown(asked)} for ${metric}: ${shown(left)} is left of ${whose}, ` +
+        `${shown(budget)}; ${then}; nothing was reported`,
+    );
+    this.name = "BudgetSpent";
+    this.metric = metric;
+    this.asked = asked / UNITS;
+    this.left = left / UNITS;
+    this.budget = budget / UNITS;
+    /** When enough will be left; null if it costs more than the whole budget. */
+    this.freeAt = freeAt;
+    /** Whether it is the metric's own budget, and not that of all metrics. */
+    this.ofMetric = ofMetric;
+  }
+}
+
+/**
+ * Milliseconds of a duration such as "1d".
+ *
+ * @param {string} what
+ * @param {string} duration
+ * @throws {TypeError}
+ * @internal
+ */
+export function millisecondsOf(what, duration) {
+  const [, count, unit] = /^([0-9]{1,6})([smhdw])$/.exec(duration) ?? [];
+  const found = Number(count) * DURATIONS[/** @type {keyof typeof DURATIONS} */ (unit)];
+  if (!(found > 0)) throw new TypeError(`${what} = ${duration}: expected a duration such as "1d"`);
+  return found;
+}
+
+/**
+ * One person's account of epsilon. In any interval as long as the period, reports cost at most the
+ * budget in all: a charge expires one period later, and costs add up.
+ */
+export class Ledger {
+  #database;
+  #clock;
+
+  /**
+   * @param {Database} database
+   * @param {number} period Milliseconds.
+   * @param {() => number} clock Milliseconds since the epoch.
+   * @internal
+   */
+  constructor(database, period, clock) {
+    this.#database = database;
+    this.#clock = clock;
+    /** The period of the budget, in milliseconds. */
+    this.period = period;
+  }
+
+  /**
+   * Stores budgets; what is not given stays.
+   *
+   * @param {Database} database
+   * @param {{budget?: number, budgets?: Record<string, number>, period?: string}} options
+   * @param {() => number} clock
+   * @returns {Promise<Ledger>}
+   * @throws {TypeError | RangeError} If a budget or the period cannot be used.
+   * @internal
+   */
+  static async open(database, { budget, budgets = {}, period }, clock) {
+    const given = Object.entries({ ...budgets, ...(budget === undefined ? {} : { [ALL]: budget }) });
+    const parts = given.map(([name, epsilon]) => [name, Number(unitsOf(epsilon))]);
+    const wished = period === undefined ? undefined : millisecondsOf("period", period);
+    const kept = await database.transact(async (transaction) => {
+      const known = await transaction.get(["setting", "period"]);
+      if (known !== undefined && wished !== undefined && wished !== known) {
+        throw new RangeError(
+          `period = ${period}: this ledger has a period of ${known} ms; leave it out, or use ` +
+            "another database",
+        );
+      }
+      const own = known ?? wished ?? DURATIONS.d;
+      await transaction.put(["setting", "period"], own);
+      for (const [name, epsilon] of parts) await transaction.put(["budget", name], epsilon);
+      return own;
+    });
+    return new Ledger(database, kept, clock);
+  }
+
+  /**
+   * The accounts by metric; the first, with the empty name, is that of all metrics.
+   *
+   * @returns {Promise<Map<string, Account>>}
+   */
+  accounts() {
+    return this.#database.transact(async (transaction) => {
+      await this.advance(transaction);
+      const spent = (await transaction.all(["spent"])).map(({ key, value }) => ({
+        ...value,
+        time: Number(key[1]),
+      }));
+      const budgets = new Map(
+        (await transaction.all(["budget"])).map(({ key, value }) => [String(key[1]), value]),
+      );
+      const totals = new Map(
+        (await transaction.all(["total"])).map(({ key, value }) => [String(key[1]), value]),
+      );
+      const names = new Set([ALL, ...budgets.keys(), ...totals.keys()]);
+      const sum = (/** @type {any[]} */ list, /** @type {string} */ key) =>
+        list.reduce((all, each) => all + each[key], 0);
+      return new Map(
+        [...names].sort().map((metric) => {
+          const own = spent.filter((each) => metric === ALL || each.metric === metric);
+          const ever = metric === ALL ? [...totals.values()] : [totals.get(metric) ?? {}];
+          const budget = budgets.get(metric) ?? null;
+          const parts = sum(own, "parts");
+          const account = {
+            metric,
+            budget: budget === null ? null : budget / UNITS,
+            spent: parts / UNITS,
+            left: budget === null ? null : Math.max(0, budget - parts) / UNITS,
+            reports: sum(own, "reports"),
+            everSpent: (sum(ever, "parts") || 0) / UNITS,
+            everReports: sum(ever, "reports") || 0,
+            moreAt: own.length > 0 ? new Date(own[0].time + this.period) : null,
+          };
+          return [metric, account];
+        }),
+      );
+    });
+  }
+
+  /**
+   * The epsilon that a report of a metric may cost now; null: no limit.
+   *
+   * @param {string} [metric] All of them together by default.
+   * @returns {Promise<number | null>}
+   */
+  async left(metric = ALL) {
+    const accounts = await this.accounts();
+    const left = [ALL, metric].map((name) => accounts.get(name)?.left ?? Infinity);
+    return Math.min(...left) === Infinity ? null : Math.min(...left);
+  }
+
+  /**
+   * The time, never before the latest known; deletes charges that have expired.
+   *
+   * @param {Transaction} transaction
+   * @returns {Promise<number>} Milliseconds.
+   * @internal
+   */
+  async advance(transaction) {
+    const now = Math.max(this.#clock(), (await transaction.get(["setting", "latest"])) ?? 0);
+    await transaction.put(["setting", "latest"], now);
+    await transaction.deleteThrough(["spent"], ["spent", now - this.period]);
+    return now;
+  }
+
+  /**
+   * Charges reports now.
+   *
+   * @param {Transaction} transaction
+   * @param {string} metric
+   * @param {number} parts Of an epsilon.
+   * @param {number} reports
+   * @throws {BudgetSpent}
+   * @internal
+   */
+  async pay(transaction, metric, parts, reports) {
+    const now = await this.advance(transaction);
+    await this.charge(transaction, now, { metric, parts, reports });
+    await this.total(transaction, metric, parts, reports);
+  }
+
+  /**
+   * @param {Transaction} transaction
+   * @param {number} now
+   * @param {{metric: string, parts: number, reports: number, isAnswer?: boolean}} charge
+   * @throws {BudgetSpent}
+   * @internal
+   */
+  async charge(transaction, now, charge) {
+    const { metric, parts } = charge;
+    const rows = await transaction.all(["spent"]);
+    /** @type {BudgetSpent | undefined} */
+    let tight;
+    for (const name of [metric, ALL]) {
+      const budget = await transaction.get(["budget", name]);
+      if (budget === undefined) continue;
+      const own = rows.filter(({ value }) => name === ALL || value.metric === name);
+      const left = Math.max(0, own.reduce((rest, { value }) => rest - value.parts, budget));
+      if (left >= parts || (tight && tight.left <= left / UNITS)) continue;
+      let freed = left;
+      const last = own.find(({ value }) => (freed += value.parts) >= parts);
+      const freeAt = parts <= budget && last ? new Date(Number(last.key[1]) + this.period) : null;
+      tight = new BudgetSpent(metric, parts, left, budget, freeAt, name !== ALL);
+    }
+    if (tight) throw tight;
+    await transaction.put(["spent", now, await transaction.next()], charge);
+  }
+
+  /**
+   * Adds to a metric's total since the ledger began.
+   *
+   * @param {Transaction} transaction
+   * @param {string} metric
+   * @param {number} parts
+   * @param {number} reports
+   * @internal
+   */
+  async total(transaction, metric, parts, reports) {
+    const before = (await transaction.get(["total", metric])) ?? { parts: 0, reports: 0 };
+    const after = { parts: before.parts + parts, reports: before.reports + reports };
+    await transaction.put(["total", metric], after);
+  }
+}

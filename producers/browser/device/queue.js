@@ -1,0 +1,295 @@
+/**
+ * Batches that wait for a gateway's acknowledgement, and what posts them.
+ *
+ * A batch has its id and its bytes from the transaction in which its reports were made. It is posted
+ * as it is until it is acknowledged, by whatever page of this origin is open, so it is counted once.
+ *
+ * @module queue
+ */
+
+import { DeliveryError, explanation, postOnce, waitMs } from "../posting.js";
+
+/** @import { Database } from "./database.js" */
+/** @import { Transaction } from "./database.js" */
+
+/**
+ * What has become of a metric's reports on this device.
+ *
+ * @typedef {object} Totals
+ * @property {number} taken Reports that were put into the queue.
+ * @property {number} delivered Reports that the gateway has acknowledged.
+ * @property {number} refused Reports of batches that the gateway refused for good.
+ * @property {number} left Reports that wait.
+ */
+
+/**
+ * Something that went wrong in the background.
+ *
+ * @typedef {object} Failure
+ * @property {"delivery" | "refused" | "definition" | "roll-up" | "storage"} kind A batch did not
+ *   arrive, and is posted again; a batch can never be counted, and is lost; the gateway's definition
+ *   cannot be used; a window is not reported yet; the browser stores nothing.
+ * @property {string} detail
+ * @property {number} [status] Of HTTP; 0 if there was no answer.
+ * @property {string} [metric]
+ * @property {number} [reports]
+ * @property {number} [retryIn] Milliseconds.
+ */
+
+/** @import { Batch } from "./inside.js" */
+
+const MOST_REFUSALS = 3; // one refusal may be of a request that was cut
+const LONGEST_PAUSE_MS = 3_600_000;
+const REFUSED = [400, 413, 422];
+const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
+
+/** @internal */
+export class Queue {
+  #database;
+  #url;
+  #token;
+  #tell;
+  /** @type {Map<number, Batch>} Batches of this page, for its end. */
+  #own = new Map();
+  /** @type {number | undefined} Of the batch that is under way. */
+  #posting;
+  #failures = 0;
+  #isRunning = false;
+  #isClosed = false;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer;
+  #stop = new AbortController();
+
+  /**
+   * @param {Database} database
+   * @param {string} gateway
+   * @param {string | undefined} token
+   * @param {(failure: Failure) => void} tell
+   */
+  constructor(database, gateway, token, tell) {
+    this.#database = database;
+    this.#url = `${gateway}/v1/reports`;
+    this.#token = token;
+    this.#tell = tell;
+    const { signal } = this.#stop;
+    globalThis.addEventListener?.("online", () => this.#schedule(0), { signal });
+    globalThis.addEventListener?.("pagehide", () => this.#end(), { signal });
+    globalThis.document?.addEventListener(
+      "visibilitychange", () => document.visibilityState === "hidden" && this.#end(), { signal },
+    );
+  }
+
+  /** Posts what waits, soon; after a failure, when its pause is over. */
+  wake() {
+    if (this.#failures === 0) this.#schedule(0);
+  }
+
+  /** @param {number} pause Milliseconds. */
+  #schedule(pause) {
+    clearTimeout(this.#timer);
+    if (!this.#isClosed) this.#timer = setTimeout(() => this.#run(), pause);
+  }
+
+  /** Ends all that runs here; what waits stays stored. */
+  close() {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.#stop.abort();
+  }
+
+  /**
+   * Stores a batch.
+   *
+   * @param {Transaction} transaction
+   * @param {Omit<Batch, "refusals">} given
+   * @returns {Promise<() => void>} What to call when the transaction is done.
+   */
+  async add(transaction, given) {
+    const batch = { ...given, refusals: 0 };
+    const number = await transaction.next();
+    await transaction.put(["batch", number], batch);
+    await this.#grow(transaction, batch.body.length);
+    await this.#count(transaction, batch.metric, "taken", batch.reports);
+    return () => {
+      this.#own.set(number, batch);
+      this.wake();
+    };
+  }
+
+  /** The bytes of all that waits. @param {Transaction} transaction @returns {Promise<number>} */
+  async bytes(transaction) {
+    return (await transaction.get(["setting", "bytes"])) ?? 0;
+  }
+
+  /** @param {string} metric @returns {Promise<Totals>} */
+  totals(metric) {
+    return this.#database.transact(async (transaction) => {
+      const found = await transaction.get(["sent", metric]);
+      const { taken, delivered, refused } = { taken: 0, delivered: 0, refused: 0, ...found };
+      return { taken, delivered, refused, left: taken - delivered - refused };
+    });
+  }
+
+  /**
+   * Posts until nothing waits.
+   *
+   * @param {number} timeout Milliseconds.
+   * @throws {DeliveryError} If something still waits. It is kept, and sent later.
+   */
+  async flush(timeout) {
+    const deadline = Date.now() + timeout;
+    this.#schedule(0);
+    for (;;) {
+      const [next] = await this.#database.transact((transaction) => transaction.all(["batch"], 1));
+      if (next === undefined) return;
+      if (Date.now() >= deadline) {
+        throw new DeliveryError(
+          `not acknowledged within ${timeout} ms; it is kept, and sent later`, next.value.body, 0,
+        );
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
+  // -- Sending ------------------------------------------------------------------------------------
+
+  /** Posts batches, the oldest first; in one page of this origin at a time, where it can be told. */
+  async #run() {
+    if (this.#isRunning || this.#isClosed) return;
+    this.#isRunning = true;
+    /** @type {number | undefined} */
+    let rest;
+    try {
+      const locks = globalThis.navigator?.locks;
+      const name = `dither-send:${this.#url}`;
+      rest = locks
+        ? await locks.request(name, { ifAvailable: true }, (lock) => (lock ? this.#send() : 1000))
+        : await this.#send();
+    } catch (error) {
+      rest = this.#failed({ kind: "storage", detail: String(error) }, null);
+    }
+    this.#isRunning = false;
+    if (rest !== undefined) this.#schedule(rest);
+  }
+
+  /** @returns {Promise<number | undefined>} How long to wait; undefined if nothing is left. */
+  async #send() {
+    while (!this.#isClosed) {
+      const [next, until] = await this.#database.transact(async (transaction) => [
+        (await transaction.all(["batch"], 1))[0],
+        await transaction.get(["setting", "until"]),
+      ]);
+      if (next === undefined) return undefined;
+      const rest = until - Date.now();
+      if (rest > 0 && rest <= 2 * LONGEST_PAUSE_MS) return rest; // a clock was set back otherwise
+      const pause = await this.#post(Number(next.key[1]), next.value);
+      if (pause > 0) return pause;
+    }
+    return undefined;
+  }
+
+  /**
+   * @param {number} number
+   * @param {Batch} batch
+   * @returns {Promise<number>} How long to wait before the next one, in milliseconds.
+   */
+  async #post(number, batch) {
+    const { metric, reports } = batch;
+    const failure = /** @type {const} */ ({ kind: "delivery", metric, reports });
+    this.#posting = number;
+    try {
+      const answer = await postOnce(this.#url, batch.body, this.#token, {
+        keepalive: batch.body.length < KEPT_ALIVE,
+        signal: this.#stop.signal,
+      });
+      if (await this.#isAccepted(answer.clone(), batch)) {
+        await this.#remove(number, batch, "delivered");
+        this.#failures = 0;
+        return 0;
+      }
+      const { status } = answer;
+      const after = answer.headers.get("Retry-After");
+      const isProblem = answer.headers.get("Content-Type")?.startsWith("application/problem+json");
+      const detail = await explanation(answer);
+      if (REFUSED.includes(status) && isProblem && (await this.#refuse(number, batch))) {
+        this.#tell({ ...failure, kind: "refused", detail, status });
+        return 0;
+      }
+      const pause = this.#failed({ ...failure, detail, status }, after);
+      const until = ["setting", "until"];
+      if (after !== null) {
+        await this.#database.transact((all) => all.put(until, Date.now() + pause));
+      }
+      return pause;
+    } catch (error) {
+      if (this.#isClosed) return 0;
+      return this.#failed({ ...failure, detail: String(error), status: 0 }, null);
+    } finally {
+      this.#posting = undefined;
+    }
+  }
+
+  /** Whether an answer is the gateway's own acknowledgement. @param {Response} answer @param {Batch} batch */
+  async #isAccepted(answer, { id }) {
+    const told = await answer.json().catch(() => null);
+    return answer.status === 202 && told?.batch_id === id;
+  }
+
+  /** @param {Failure} failure @param {string | null} after @returns {number} */
+  #failed(failure, after) {
+    this.#failures += 1;
+    const retryIn = Math.min(Math.max(waitMs(this.#failures, after), 1000), LONGEST_PAUSE_MS);
+    this.#tell({ ...failure, retryIn });
+    return retryIn;
+  }
+
+  /** Whether a batch was refused often enough to be given up. @param {number} number @param {Batch} batch */
+  async #refuse(number, batch) {
+    const refused = { ...batch, refusals: batch.refusals + 1 };
+    if (refused.refusals >= MOST_REFUSALS) {
+      await this.#remove(number, batch, "refused");
+      return true;
+    }
+    await this.#database.transact((transaction) => transaction.put(["batch", number], refused));
+    return false;
+  }
+
+  /** @param {number} number @param {Batch} batch @param {"delivered" | "refused"} as */
+  async #remove(number, batch, as) {
+    await this.#database.transact(async (transaction) => {
+      if ((await transaction.get(["batch", number])) === undefined) return; // another page did
+      await transaction.delete(["batch", number]);
+      await this.#grow(transaction, -batch.body.length);
+      await this.#count(transaction, batch.metric, as, batch.reports);
+    });
+    this.#own.delete(number);
+  }
+
+  /**
+   * Posts this page's batches at its end: requests that outlive it. What is not known to have
+   * arrived is posted again by the next page.
+   */
+  #end() {
+    let room = KEPT_ALIVE;
+    for (const [number, batch] of this.#own) {
+      room -= batch.body.length;
+      if (room < 0) return;
+      if (number === this.#posting || this.#failures > 0) continue;
+      postOnce(this.#url, batch.body, this.#token, { keepalive: true })
+        .then((answer) => this.#isAccepted(answer, batch))
+        .then((isDone) => (isDone ? this.#remove(number, batch, "delivered") : undefined))
+        .catch(() => undefined); // it is stored, and posted again
+    }
+  }
+
+  /** @param {Transaction} transaction @param {number} more */
+  async #grow(transaction, more) {
+    await transaction.put(["setting", "bytes"], (await this.bytes(transaction)) + more);
+  }
+
+  /** @param {Transaction} transaction @param {string} metric @param {string} what @param {number} more */
+  async #count(transaction, metric, what, more) {
+    const found = (await transaction.get(["sent", metric])) ?? {};
+    await transaction.put(["sent", metric], { ...found, [what]: (found[what] ?? 0) + more });
+  }
+}

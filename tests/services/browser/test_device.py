@@ -1,0 +1,467 @@
+"""A browser's device: its ledger, permanent answers, queue and roll-ups, in IndexedDB."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aggregator.web.pages import RANDOMIZERS
+from estimators import LocalMetric, define
+from producers import Ledger
+from producers.gateway import Gateway
+from producers.gateway.problems import Problem
+from producers.ledger.permanent_answers import repeat_or_draw
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.prepared_words import PreparedWords, awkward_words
+from tests.support.running.broker import Broker
+from tests.support.running.gateway_server import serving
+from tests.support.running.served import definition, module
+
+DAY = 86_400_000
+START = 20_000 * DAY
+ALL = {
+    metric.name: metric
+    for metric in (
+        define(
+            name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
+            levels=[0.5, 1, 2, 4], pane="1d", lateness="2d",
+        ),
+        define(
+            name="clicks", kind="mean", mechanism="laplace", range=(0, 100), levels=[0.25, 1],
+            pane="1d", lateness="2d",
+        ),
+        define(
+            name="query", kind="frequency", categories="open", levels=[1, 4], pane="1d",
+            lateness="2d",
+        ),
+        define(
+            name="carrier", kind="frequency", mechanism="rappor", memoized=True, pane="1m",
+            categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"], levels=[1, 4],
+        ),
+        define(
+            name="speed", kind="mean", mechanism="randomized_response", memoized=True, pane="1m",
+            range=(0, 120), levels=[1, 2],
+        ),
+        define(name="slowest", kind="maximum", range=(0, 128), levels=[1, 7], rounds=7,
+               split="budget"),
+    )
+}  # fmt: skip
+
+
+@dataclasses.dataclass
+class Site:
+    """A page's server, and its gateway, which may answer something else first."""
+
+    url: str = ""
+    answers: deque[Response] = dataclasses.field(default_factory=deque)
+    posted: list[ReportBatch] = dataclasses.field(default_factory=list)
+    changed: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    async def page(self, _: Request) -> Response:
+        return HTMLResponse("<!doctype html><title>device</title>")
+
+    async def module(self, request: Request) -> Response:
+        return Response(module(request.url.path), media_type="text/javascript")
+
+    async def definition(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        return JSONResponse(self.changed.get(name) or definition(ALL[name]))
+
+    async def round(self, request: Request) -> Response:
+        metric = ALL[request.path_params["name"]]
+        told = {"metric": metric.name, "revision": metric.revision, "number": 1, "rounds": 7}
+        return JSONResponse({**told, "threshold": 64.0})
+
+
+@dataclasses.dataclass
+class Posts:
+    """Notes what is posted, and answers as it is told to, or as the gateway does."""
+
+    site: Site
+    gateway: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        self.site.posted.append(ReportBatch.FromString(body))
+        if self.site.answers:
+            await self.site.answers.popleft()(scope, receive, send)
+            return
+
+        async def again() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self.gateway(scope, again, send)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    return broker.topic()
+
+
+@pytest.fixture
+def site(broker: Broker, topic: str) -> Iterator[Site]:
+    site, gateway = Site(), Gateway(ALL, broker.config, topic)
+    (route,) = [each for each in gateway.routes if each.path == "/v1/reports"]
+    beside = [
+        Route("/posts/v1/reports", Posts(site, route.app), methods=["POST"]),
+        Route("/posts/v1/metrics/{name}", site.definition),
+        Route("/posts/v1/metrics/{name}/round", site.round),
+        Route("/", site.page),
+        *(Route(f"/static/{name}", site.module) for name in RANDOMIZERS),
+    ]
+    with serving(gateway, beside) as url:
+        site.url = url.removesuffix("v1/reports")
+        yield site
+
+
+OPEN = """
+async (options) => {
+  window.dither ??= await import("/static/device/device.js");
+  window.failures = [];
+  window.now ??= options.now;
+  const clock = window.now === undefined ? Date.now : () => window.now;
+  window.device = await dither.Device.open("/posts", {
+    ...options, clock, onFailure: (failure) => window.failures.push(failure),
+  });
+}
+"""
+
+
+def opened(page: Page, site: Site, **options: Any) -> Page:
+    """Return a page with an open device, as `device`."""
+    page.goto(site.url)
+    page.evaluate(OPEN, options)
+    return page
+
+
+def call(page: Page, script: str) -> Any:
+    """Return what an expression in a page gives, or the name and the text of its error."""
+    return page.evaluate(
+        "async () => { try { return await (" + script + "); } "
+        "catch (error) { return `${error.name}: ${error.message}`; } }"
+    )
+
+
+def posted_ids(site: Site) -> list[str]:
+    return [batch.batch_id.hex() for batch in site.posted]
+
+
+def test_a_report_is_charged_stored_and_sent_once(
+    page: Page, site: Site, broker: Broker, topic: str
+) -> None:
+    opened(page, site, budget=5, budgets={"clicks": 1})
+    taken = call(page, 'device.report("late", [1, 0], [1, 2.5], { time: 1357034400000 })')
+    assert taken == {"reports": 2, "denied": 0}
+    assert call(page, "device.flush()") is None
+    (message,) = broker.read(topic)
+    assert (message.batch.metric, message.batch.time_ms) == ("late", 1_357_034_400_000)
+    assert list(message.batch.levels) == [1, 2]
+    said = call(page, 'device.report("late", 1, 4)')
+    assert said.startswith(
+        "BudgetSpent: epsilon = 4 for late: 2 is left of the budget of all metrics, 5; enough is"
+    )
+    assert call(page, 'device.report("clicks", 1, 1)')["reports"] == 1
+    assert "is left of the budget of clicks, 1;" in call(page, 'device.report("clicks", 1, 0.3)')
+    assert call(page, 'device.report("late", 2, "x")').startswith("RangeError: epsilon = x")
+    assert call(page, 'device.report("late", null, 0.5)').startswith("TypeError: value null")
+    found = call(page, "[...(await device.ledger.accounts()).values()]")
+    assert [(each["metric"], each["spent"], each["left"], each["reports"]) for each in found] == [
+        ("", 4, 1, 3), ("clicks", 1, 0, 1), ("late", 3, None, 2),
+    ]  # fmt: skip
+    assert call(page, 'device.totals("late")') == {
+        "taken": 2, "delivered": 2, "refused": 0, "left": 0
+    }  # fmt: skip
+    page.reload()
+    page.evaluate(OPEN, {})
+    assert call(page, "device.ledger.left()") == 1
+    assert call(page, "failures") == []
+
+
+def test_a_charge_expires_one_period_later(page: Page, site: Site) -> None:
+    opened(page, site, budget=1, period="1h", now=START)
+    assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
+    page.evaluate("() => { now += 3_599_999; }")
+    assert "enough is free again from 2024-10-04T01:00:00.000Z" in call(
+        page, 'device.report("late", 1, 0.5)'
+    )
+    page.evaluate("() => { now += 1; }")
+    assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
+    page.evaluate("() => { now -= 7_200_000; }")
+    assert call(page, 'device.report("late", 1, 0.5)').startswith("BudgetSpent")
+    assert "has a period of 3600000 ms" in call(page, 'dither.Device.open("", { period: "1d" })')
+
+
+def test_what_waits_survives_the_page_and_is_posted_as_it_was(page: Page, site: Site) -> None:
+    site.answers += [
+        Problem(503, "Kafka is away", retry_after=2).response("/"),
+        HTMLResponse("<p>Log in", 200),
+    ]
+    opened(page, site)
+    call(page, 'device.report("late", 1, 1)')
+    page.wait_for_function("failures.length === 1")
+    (failure,) = call(page, "failures")
+    assert (failure["kind"], failure["status"], failure["metric"]) == ("delivery", 503, "late")
+    assert 2000 <= failure["retryIn"] <= 2500
+    asked = time.monotonic() + 2 - 0.5
+    page.goto("about:blank")
+    opened(page, site)
+    page.wait_for_function("failures.length === 1")
+    assert time.monotonic() > asked
+    assert call(page, "device.flush()") is None
+    assert len(site.posted) == 3
+    assert len({batch.SerializeToString() for batch in site.posted}) == 1
+    assert call(page, 'device.totals("late")')["left"] == 0
+
+
+def test_a_page_that_ends_has_sent_its_reports(
+    page: Page, site: Site, broker: Broker, topic: str
+) -> None:
+    opened(page, site)
+    call(page, 'device.definition("late")')
+    page.evaluate(
+        """async () => {
+          await Promise.all([1, 0, 1].map((value) => device.report("late", value, 1)));
+          setTimeout(() => { location.href = "about:blank"; });
+        }"""
+    )
+    arrived = broker.read(topic, at_least=3)
+    assert len({message.key for message in arrived}) == 3
+    opened(page, site)
+    call(page, "device.flush()")
+    assert call(page, 'device.totals("late")')["delivered"] == 3
+    assert len(set(posted_ids(site))) == 3
+
+
+def test_pages_of_one_browser_share_what_waits_and_what_was_spent(
+    chromium: Browser, site: Site, broker: Broker, topic: str
+) -> None:
+    with chromium.new_context() as context:
+        pages = [opened(context.new_page(), site, budget=30) for _ in range(2)]
+        for page in pages:
+            page.evaluate(
+                """() => { window.done = Promise.allSettled(
+                  Array.from({ length: 20 }, () => device.report("late", 1, 1))); }"""
+            )
+        found = [call(page, "(await done).map(({ status }) => status)") for page in pages]
+        assert sum(statuses.count("fulfilled") for statuses in found) == 30
+        for page in pages:
+            assert call(page, "device.flush()") is None
+        assert call(pages[0], 'device.totals("late")')["delivered"] == 30
+    assert len({message.key for message in broker.read(topic, at_least=30)}) == 30
+
+
+def test_a_batch_that_is_refused_three_times_is_given_up_and_counted(
+    page: Page, site: Site
+) -> None:
+    site.answers += [Problem(400, "no").response("/") for _ in range(3)]
+    opened(page, site)
+    call(page, 'device.report("late", [1, 0], 1)')
+    for _ in range(2):  # a network that comes back ends a pause
+        page.wait_for_function("failures.length > 0")
+        page.evaluate("() => { failures.length = 0; dispatchEvent(new Event('online')); }")
+    page.wait_for_function("failures.length === 1")
+    (failure,) = call(page, "failures")
+    assert (failure["kind"], failure["reports"], failure["detail"]) == ("refused", 2, "400: no")
+    assert call(page, 'device.totals("late")') == {
+        "taken": 2, "delivered": 0, "refused": 2, "left": 0
+    }  # fmt: skip
+
+
+def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
+    opened(page, site)
+    call(page, 'device.report("late", 1, 1)')
+    site.changed["late"] = definition(dataclasses.replace(ALL["late"], pane="2d"))
+    opened(page, site)
+    assert call(page, 'device.report("late", 1, 1)')["reports"] == 1  # what it meant at first
+    page.wait_for_function("failures.length === 1")
+    assert call(page, "failures")[0]["kind"] == "definition"
+    assert call(page, 'device.report("late", 1, 1)').startswith("DefinitionChanged: the definition")
+    shipped = site.changed["late"]
+    refused = page.evaluate("(one) => device.report(one, 1, 1).catch(({name}) => name)", shipped)
+    assert refused == "DefinitionChanged"
+    site.changed["query"] = definition(ALL["query"]) | {"revision": 7}
+    assert "revision 7 of query: expected" in call(page, 'device.report("query", "a", 1)')
+
+
+DUMP = """
+async () => {
+  const opening = indexedDB.open("dither");
+  await new Promise((resolve) => { opening.onsuccess = resolve; });
+  const store = opening.result.transaction("kept").objectStore("kept");
+  const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
+    request.onsuccess = () => resolve(request.result);
+  }));
+  const [keys, values] = await Promise.all(all);
+  opening.result.close();
+  return JSON.stringify([keys, values], (_, x) => typeof x === "bigint" ? String(x) : x);
+}
+"""
+
+
+def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -> None:
+    site.answers += [Problem(503, "away", retry_after=3600).response("/")]
+    opened(page, site, now=START)
+    call(page, 'device.report("query", "4321-secret", 4)')
+    call(page, 'device.report("clicks", 43.21, 1)')
+    assert "4321" not in (stored := page.evaluate(DUMP))
+    assert "43.21" not in stored
+    last = 'window.last ??= await device.rollUp("query", "last", "1d", 4)'
+    assert call(page, f'({last}).add("4321-secret")') is None
+    assert "4321" in page.evaluate(DUMP)
+    page.evaluate("() => { now += 2 * 86_400_000 - 1; }")
+    assert call(page, f"({last}).reportEnded()") == 1
+    assert "4321" not in page.evaluate(DUMP)
+
+
+def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
+    opened(page, site, now=START + 5, budget=1)
+    page.evaluate(
+        """async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }"""
+    )
+    for _ in range(17):
+        call(page, "clicks.add()")
+    assert call(page, "clicks.reportEnded()") == 0
+    page.evaluate("(hours) => { now += hours * 3_600_000; }", 25)
+    found = call(page, "Promise.all([clicks.reportEnded(), clicks.reportEnded(), clicks.add()])")
+    assert sorted(found[:2]) == [0, 1]
+    call(page, "device.flush()")
+    (batch,) = site.posted
+    assert batch.time_ms == START + DAY - 1
+    assert call(page, "device.ledger.left()") == 0
+    page.evaluate("(hours) => { now += hours * 3_600_000; }", 24)
+    assert call(page, "clicks.reportEnded()") == 1
+    for days in (6, 1):  # of the last two days there is budget for one at a time
+        page.evaluate("(days) => { now += days * 86_400_000; }", days)
+        assert call(page, "clicks.reportEnded()").startswith("BudgetSpent")
+        assert call(page, "clicks.reportEnded()").startswith("BudgetSpent")
+        assert call(page, "clicks.missed()") == 4
+    call(page, "device.flush()")
+    assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ('device.rollUp("clicks", "mean", "1d", 1)', "how = mean: expected one of count"),
+        ('device.rollUp("clicks", "count", "90m", 1)', "window = 90m: expected a multiple"),
+        ('device.rollUp("clicks", "count", "a day", 1)', "expected a duration such as"),
+        ('device.rollUp("query", "sum", "1d", 1)', "expected a metric of numbers"),
+        ('device.rollUp("speed", "last", "1m", 1)', "metric speed has no lateness"),
+        ('device.rollUp("slowest", "last", "1d", 1)', "is asked in rounds"),
+        ('(await device.rollUp("clicks", "sum", "1d", 1)).add("a")', "expected a number"),
+        ('(await device.rollUp("clicks", "sum", "1d", 1)).add(Infinity)', "a finite number"),
+        ('(await device.rollUp("clicks", "count", "1d", 1)).add(1)', "expected none"),
+        ('device.report("clicks", 1, 1, { permanent: 2 })', "expected a metric that is memoized"),
+        ('device.report("nothing", 1, 1)', "the gateway answers 500"),
+        ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
+        ('dither.Device.open("", { period: "soon" })', "period = soon: expected a duration"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_that_says_so(
+    device_page: Page, script: str, said: str
+) -> None:
+    assert said in call(device_page, script)
+
+
+WORDS = """
+(words) => {
+  const prepared = words.map((word) => BigInt(word));
+  const original = crypto.getRandomValues.bind(crypto);
+  crypto.getRandomValues = (array) => {
+    if (!(array instanceof BigUint64Array)) return original(array);
+    array.set(prepared.splice(0, array.length));
+    return array;
+  };
+  window.rest = () => prepared.length;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "permanent", "changes"),
+    [("carrier", None, 1), ("carrier", 5.5, 2), ("speed", 3, 1), ("speed", None, 0)],
+)
+def test_permanent_answers_are_those_of_python(
+    page: Page, site: Site, tmp_path: Path, name: str, permanent: float | None, changes: int
+) -> None:
+    """The same words, values and times: the same bytes, and the same charges."""
+    metric, generator = LocalMetric.require(ALL[name]), np.random.default_rng(20261126)
+    words = PreparedWords(awkward_words(generator, [2**62], 4000))
+    shown = [str(word) for word in words.words.tolist()]
+    opened(page, site, now=START, budget=60, period="1h")
+    page.evaluate(WORDS, shown)
+    now, steps = START, []
+    values = generator.choice([1, 2, 5] if name == "carrier" else [20, 55, 100], 40).tolist()
+    gaps = generator.choice([60_000, 600_000, 4_000_000], 40).tolist()
+    ledger = Ledger(tmp_path / "ledger", 60, "1h", clock=lambda: now / 1000)
+    expected = []
+    for value, gap in zip(values, gaps, strict=True):
+        now += gap
+        steps.append([now, value])
+        level, at = np.array([1], dtype=np.uint8), np.array([now])
+        exact = None if permanent is None else Fraction(str(permanent))
+        report = repeat_or_draw(ledger, metric, np.array([value]), level, at, exact, changes, words)
+        expected.append(metric.randomizer.encode(report).hex())
+    page.evaluate(
+        """async ([name, steps, options]) => {
+          for (const [time, value] of steps) {
+            now = time;
+            await device.report(name, value, 4, options);
+          }
+        }""",
+        [name, steps, {"changes": changes} | ({"permanent": permanent} if permanent else {})],
+    )
+    assert call(page, "device.flush()") is None
+    found = sorted((batch.time_ms, batch.values.hex()) for batch in site.posted)
+    assert [report for _, report in found] == expected
+    assert call(page, "rest()") == len(shown) - words.used
+    account = call(page, f'(await device.ledger.accounts()).get("{name}")')
+    python = ledger.accounts()[name]
+    assert (account["spent"], account["everSpent"], account["reports"], account["everReports"]) == (
+        float(python.spent), float(python.ever_spent), python.reports, python.ever_reports,
+    )  # fmt: skip
+    again = call(page, f'device.report("{name}", 1, 4)')
+    assert again.startswith(f"AlreadyAnswered: this device already answered {name}, in the pane")
+
+
+def test_a_round_is_answered_and_charged_once(page: Page, site: Site) -> None:
+    opened(page, site, budget=2)
+    assert call(page, 'device.report("slowest", 100, 7)').startswith("TypeError: slowest is asked")
+    assert call(page, 'device.answer("slowest", 100, 7)') is True
+    assert call(page, 'device.answer("slowest", 100, 7)') is False
+    assert call(page, "device.flush()") is None
+    assert [(batch.metric, batch.round) for batch in site.posted] == [("slowest", 1)]
+    assert call(page, "device.ledger.left()") == 1
+
+
+@pytest.fixture(scope="module")
+def device_page(chromium: Browser, broker: Broker) -> Iterator[Page]:
+    """A page for tests that change nothing."""
+    site = Site()
+    beside = [
+        Route("/posts/v1/metrics/{name}", site.definition),
+        Route("/", site.page),
+        *(Route(f"/static/{name}", site.module) for name in RANDOMIZERS),
+    ]
+    gateway = Gateway(ALL, broker.config, broker.topic())
+    with serving(gateway, beside) as url, chromium.new_context() as context:
+        site.url = url.removesuffix("v1/reports")
+        yield opened(context.new_page(), site)
