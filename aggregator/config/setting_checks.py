@@ -25,10 +25,16 @@ DURATIONS = (
     "aggregate.stuck_exit",
     "coordinate.lease",
     "gateway.acknowledge_timeout",
+    "otlp.interval",
     "publish.interval",
     "publish.lease",
 )
-SHORTEST_MS = {"publish.interval": 100, "publish.lease": 500, "coordinate.lease": 500}
+SHORTEST_MS = {
+    "otlp.interval": 100,
+    "publish.interval": 100,
+    "publish.lease": 500,
+    "coordinate.lease": 500,
+}
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")

@@ -153,6 +153,18 @@ class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
     health_port: int = 0
 
 
+class Otlp(msgspec.Struct, forbid_unknown_fields=True):
+    """Where `dither serve` sends its metrics by OTLP over HTTP; nowhere without an `endpoint`.
+
+    The endpoint is a collector's address without the path of a signal. With `traces`, a span of
+    each request goes there, too.
+    """
+
+    endpoint: str = ""
+    interval: str = "30s"
+    traces: bool = False
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """Everything that is configurable, with its defaults."""
 
@@ -168,6 +180,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     coordinate: Coordinate = msgspec.field(default_factory=Coordinate)
     access: Access = msgspec.field(default_factory=Access)
     gateway: Gateway = msgspec.field(default_factory=Gateway)
+    otlp: Otlp = msgspec.field(default_factory=Otlp)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 

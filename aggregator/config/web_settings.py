@@ -9,6 +9,7 @@ from typing import Any
 
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
+ENDPOINT = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -68,6 +69,21 @@ def networks(proxies: list[str]) -> list[Network]:
     return found
 
 
+def check_endpoint(endpoint: str) -> None:
+    """Refuse what is no address of a collector.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if endpoint and not ENDPOINT.fullmatch(endpoint):
+        raise ValueError(
+            "a collector's address without user, query and the path of a signal, as in "
+            "http://localhost:4318; headers belong in OTEL_EXPORTER_OTLP_HEADERS"
+        )
+
+
 def _check_rate(rate: str) -> None:
     from producers.gateway.clients import rate_limit  # which other commands need not load
 
@@ -81,6 +97,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "serve.cors_origins": check_origins,
     "serve.hosts": check_hosts,
     "serve.trusted_proxies": networks,
+    "otlp.endpoint": check_endpoint,
     "gateway.rate_limit": _check_rate,
     "gateway.rate_limit_bytes": _check_rate,
     "gateway.rate_limit_reports": _check_rate,

@@ -401,6 +401,11 @@ REQUEST_DURATION = Exported(
     type="histogram",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+OTLP_EXPORTS = Exported(
+    "dither_otlp_exports{result}",
+    "Exports of this server's metrics by OTLP; absent if none is configured.",
+    type="counter",
+)
 COLLECTION_DURATION = Exported(
     "dither_collection_duration_seconds", "Time to read and estimate for this scrape."
 )
@@ -447,6 +452,8 @@ LABELS = {
     "route": "template of a path",
     "method": "HTTP method",
     "status": "`2xx`, `3xx`, `4xx` or `5xx`",
+    "result": "`delivered`, `refused` (the collector did not take it) or `unreadable` (nothing was "
+    "sent)",
     "policy": "`optimal`, `paper`, `proportional` or `uniform`; with trusted collection one of "
     "docs/trusted.md",
     "description": "from the metric's definition, like kind, mechanism, unit, levels and revision",

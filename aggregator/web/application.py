@@ -23,6 +23,7 @@ from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
 from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.http.problem_responses import HANDLERS
+from aggregator.web.http.tracing import TraceRequests
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
 from aggregator.web.reports import REPORTS
@@ -31,6 +32,8 @@ from aggregator.web.service_context import Service
 if TYPE_CHECKING:
     from starlette.types import Lifespan
 
+    from aggregator.monitoring.otlp.sender import OtlpSender
+    from aggregator.monitoring.otlp.tracing import Tracing
     from aggregator.publishing.publisher import Publisher
     from producers.gateway import Gateway
 
@@ -74,10 +77,13 @@ def application(
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
+    sender = _sender(service)
+    tracing = _tracing(settings)
     most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         *_proxies(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
+        *_traced(tracing),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(ExpectedHosts, serve=settings.serve),
@@ -89,11 +95,37 @@ def application(
         routes=routes,
         middleware=middleware,
         exception_handlers=HANDLERS,
-        lifespan=_lifespan(service, gateway, publisher),
+        lifespan=_lifespan(service, gateway, publisher, sender, tracing),
     )
     app.state.operations = operations
     app.router.redirect_slashes = False
     return app
+
+
+def _sender(service: Service) -> OtlpSender | None:
+    """Return what sends metrics to a collector, if one is configured."""
+    if not service.settings.otlp.endpoint:
+        return None
+    from aggregator.monitoring.otlp.sender import OtlpSender
+
+    sender = OtlpSender(service.settings, service.exported.collect)
+    service.exported.register(sender)
+    return sender
+
+
+def _tracing(settings: Settings) -> Tracing | None:
+    """Return what sends spans to a collector, if that is configured."""
+    if not (settings.otlp.endpoint and settings.otlp.traces):
+        return None
+    from aggregator.monitoring.otlp.tracing import Tracing
+
+    return Tracing(settings)
+
+
+def _traced(tracing: Tracing | None) -> list[Middleware]:
+    if tracing is None:
+        return []
+    return [Middleware(TraceRequests, tracing=tracing, untraced=frozenset({REPORTS.path}))]
 
 
 def _proxies(serve: Serve) -> list[Middleware]:
@@ -127,18 +159,27 @@ def _cors(serve: Serve) -> list[Middleware]:
 
 
 def _lifespan(
-    service: Service, gateway: Gateway | None, publisher: Publisher | None
+    service: Service,
+    gateway: Gateway | None,
+    publisher: Publisher | None,
+    sender: OtlpSender | None,
+    tracing: Tracing | None,
 ) -> Lifespan[Starlette]:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as stack:
             if gateway is not None:
                 await stack.enter_async_context(gateway)
+            if tracing is not None:
+                stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
             stack.push_async_callback(service.hub.close)
             stack.push_async_callback(anyio.to_thread.run_sync, service.searches.close)
             if publisher is not None:
                 publisher.start()
                 stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)
+            if sender is not None:
+                sender.start()
+                stack.push_async_callback(anyio.to_thread.run_sync, sender.stop)
             yield
 
     return lifespan

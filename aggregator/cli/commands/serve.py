@@ -58,12 +58,12 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     publisher = Publisher(settings, reader) if settings.publish.enabled else None
     certificate = tls.files(settings)
     settings.serve.host = host or settings.serve.host
-    port = settings.serve.port if port is None else port
-    refuse_taken(settings.serve.host, port)
+    settings.serve.port = settings.serve.port if port is None else port
+    refuse_taken(settings.serve.host, settings.serve.port)
     config = uvicorn.Config(
         application(reader, settings, gateway=gateway, publisher=publisher),
         host=settings.serve.host,
-        port=port,
+        port=settings.serve.port,
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,

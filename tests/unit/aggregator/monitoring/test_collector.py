@@ -24,7 +24,7 @@ from aggregator.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.settings import Serve, Settings
+from aggregator.config.settings import Otlp, Serve, Settings
 from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
@@ -146,9 +146,10 @@ class Client:
         store: Store,
         top: int = TOP,
         metrics: Mapping[str, Metric] = METRICS,
+        otlp: str = "",
         **serve: Any,
     ) -> None:
-        settings = Settings(serve=Serve(top_categories=top, **serve))
+        settings = Settings(serve=Serve(top_categories=top, **serve), otlp=Otlp(endpoint=otlp))
         self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
         app = application(Reader(store, metrics), settings, ends=lambda: self.ends)
         self._transport = httpx.ASGITransport(app)
@@ -462,7 +463,8 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     metrics = Definitions(named, {"countries": COUNTRIES}, {"moved": MOVED})
     note_alarm(store, MOVED)
     note_comparison(store, metrics, COUNTRIES)
-    client = Client(store, metrics=metrics, slices=["late: country"])
+    otlp = "http://127.0.0.1:9"
+    client = Client(store, metrics=metrics, otlp=otlp, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     store.client.hset(failed_searches_key(publisher_key(store.topic)), "word", 1)
     kinds = {"info": "gauge"}

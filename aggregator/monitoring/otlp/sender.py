@@ -1,0 +1,146 @@
+"""Sends the exported metrics to a collector, again and again."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+
+import redis
+import structlog
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from prometheus_client import Metric as Family
+from prometheus_client.registry import Collector
+
+from aggregator.config.settings import Settings
+from aggregator.errors import DitherError
+from aggregator.monitoring import metric_definitions
+from aggregator.monitoring.collector import Families
+from aggregator.monitoring.otlp.translation import Translation
+from aggregator.storage.failures import explain_redis_error
+from estimators.durations import milliseconds
+
+REPEAT_SECONDS = 60.0
+"""Between log lines that say the same."""
+STOP_SECONDS = 1.0
+"""For an export that is under way; its thread does not keep the process."""
+EXPORTER_LOGGER = "opentelemetry.exporter.otlp"
+
+log = structlog.get_logger("dither.otlp")
+
+
+class ThrottledExporterLog(logging.Handler):
+    """Logs the errors of OpenTelemetry's exporters, each at most once a minute."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._logged_at: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log an error, unless it was logged within the last minute."""
+        now = time.monotonic()
+        if now - self._logged_at.get(str(record.msg), -REPEAT_SECONDS) >= REPEAT_SECONDS:
+            self._logged_at[str(record.msg)] = now
+            log.warning("the collector did not take it", error=record.getMessage())
+
+
+def log_exporter_errors() -> None:
+    """Log the errors of OpenTelemetry's exporters in the service's own form."""
+    exporters = logging.getLogger(EXPORTER_LOGGER)
+    exporters.propagate = False
+    if not exporters.handlers:
+        exporters.addHandler(ThrottledExporterLog())
+
+
+def resource_of(settings: Settings) -> Resource:
+    """Return which service this is: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override it."""
+    own = {
+        "service.name": "dither",
+        "service.version": version("dither"),
+        "service.instance.id": f"{socket.gethostname()}:{settings.serve.port}",
+    }
+    return Resource(own).merge(OTELResourceDetector().detect())
+
+
+class OtlpSender(Collector):
+    """Sends metrics by OTLP in a thread, every `otlp.interval`; itself it counts how that went.
+
+    Headers, certificates, compression and timeout come from the environment variables that
+    OpenTelemetry's exporters know (``OTEL_EXPORTER_OTLP_HEADERS`` and others).
+
+    Parameters
+    ----------
+    settings : Settings
+    collect : callable
+        Returns the families to send; what a scrape would have.
+    """
+
+    def __init__(self, settings: Settings, collect: Callable[[], Iterable[Family]]) -> None:
+        self._collect = collect
+        self._interval = milliseconds(settings.otlp.interval) / 1000
+        self._translation = Translation(resource_of(settings))
+        self._exporter = OTLPMetricExporter(f"{settings.otlp.endpoint.rstrip('/')}/v1/metrics")
+        self._results = Counter[str]()
+        self._reason = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="otlp", daemon=True)
+
+    def start(self) -> None:
+        """Send from now on."""
+        log_exporter_errors()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing more; what is under way is given up."""
+        self._stopped.set()
+        self._exporter.shutdown()
+        self._thread.join(STOP_SECONDS)
+
+    def collect(self) -> Iterable[Family]:
+        """Return how often metrics were sent."""
+        families = Families()
+        for result in ("delivered", "refused", "unreadable"):
+            families.put(metric_definitions.OTLP_EXPORTS, self._results[result], result)
+        return families.filled()
+
+    def send(self) -> str:
+        """Send the metrics once.
+
+        Returns
+        -------
+        str
+            ``"delivered"``; ``"refused"`` if the collector did not take them; ``"unreadable"`` if
+            they could not be read, and nothing was sent.
+        """
+        try:
+            data = self._translation.translate(self._collect(), time.time_ns())
+        except (redis.RedisError, DitherError) as error:
+            is_redis = isinstance(error, redis.RedisError)
+            self._unreadable(explain_redis_error(error) if is_redis else str(error))
+            result = "unreadable"
+        else:
+            self._reason = ""
+            taken = self._exporter.export(data) is MetricExportResult.SUCCESS
+            result = "delivered" if taken else "refused"
+        self._results[result] += 1
+        return result
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._interval):
+            try:
+                self.send()
+            except Exception:  # a defect of one export does not end all
+                self._results["unreadable"] += 1
+                log.exception("metrics are not sent")
+
+    def _unreadable(self, reason: str) -> None:
+        """Log why nothing was sent, once."""
+        if reason != self._reason:
+            log.warning("metrics are not sent: they cannot be read", reason=reason)
+        self._reason = reason

@@ -1,0 +1,56 @@
+"""A span for each request that the HTTP server answers, but for the posts of devices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from aggregator.web.http.traffic import METHODS
+
+if TYPE_CHECKING:
+    from aggregator.monitoring.otlp.tracing import Tracing
+
+
+class TraceRequests:
+    """ASGI middleware: a span from each request to the beginning of its answer.
+
+    It has the method, the route without values, and the status; not the address of the client, nor
+    what was asked.
+
+    Parameters
+    ----------
+    app : ASGI application
+    tracing : Tracing
+    untraced : frozenset of str
+        Paths without spans: where devices post. Nobody should know when one of them reported.
+    """
+
+    def __init__(self, app: ASGIApp, tracing: Tracing, untraced: frozenset[str]) -> None:
+        self.app, self._tracing, self._untraced = app, tracing, untraced
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and end the span when the answer begins: a stream of events may never end."""
+        if scope["type"] != "http" or scope["path"] in self._untraced:
+            await self.app(scope, receive, send)
+            return
+        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        span, has_ended = self._tracing.begin(method, Headers(scope=scope)), False
+
+        def end(status: int | None) -> None:
+            nonlocal has_ended
+            if not has_ended:
+                has_ended = True
+                route = getattr(scope.get("route"), "path", "")
+                self._tracing.end(span, method, route, status)
+
+        async def ending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                end(message["status"])
+            await send(message)
+
+        try:
+            await self.app(scope, receive, ending)
+        finally:
+            end(None)

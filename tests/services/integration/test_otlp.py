@@ -1,0 +1,114 @@
+"""A real OpenTelemetry Collector gets what `dither serve` sends, and passes it on."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+from aggregator.reading.reader import Reader
+from producers import DitherMetricExporter, EachExport, HttpReporter
+from tests.support.running.collector import BUILD_SECONDS, built, collecting
+from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.otlp import attributes_of, in_prometheus, receiving
+from tests.support.running.prometheus import free_port
+from tests.support.running.servers import Kafka, Redis
+
+EXPORTS = 400
+METRICS = """
+[metrics.page]
+kind = "frequency"
+mechanism = "grr"
+categories = ["home", "help"]
+levels = [4]
+pane = "1h"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(BUILD_SECONDS + 120)
+def test_a_collector_gets_estimates_of_what_instruments_measured(
+    kafka: Kafka, redis_server: Redis, tmp_path: Path
+) -> None:
+    program = built()
+    redis_server.clear()
+    (tmp_path / "metrics.toml").write_text(METRICS)
+    deployment = Deployment(kafka, redis_server.url, tmp_path / "metrics.toml")
+    url = f"http://127.0.0.1:{free_port()}"
+    with (
+        deployment.store,
+        receiving() as receiver,
+        collecting(program, tmp_path, receiver.url) as collector,
+        serving(deployment, url, collector),
+    ):
+        use(url, tmp_path / "queue")
+        deployment.wait_until_counted()
+        reports = "dither_reports_total", frozenset({("metric", "page"), ("outcome", "accepted")})
+        wait_until(
+            lambda: (
+                bool(receiver.received["/v1/metrics"])
+                and in_prometheus(receiver.metrics()).get(reports) == EXPORTS
+            ),
+            "the Collector has passed on everything that was counted",
+        )
+        estimate = Reader(deployment.store, deployment.metrics).estimate("page")
+    found = in_prometheus(receiver.metrics())
+    for place, category in enumerate(estimate.labels):
+        labels = frozenset({("metric", "page"), ("category", category)})
+        for name, numbers in (
+            ("dither_estimate", estimate.shown),
+            ("dither_estimate_lower", estimate.lower),
+            ("dither_estimate_upper", estimate.upper),
+        ):
+            assert found[name, labels] == pytest.approx(np.atleast_1d(numbers)[place])
+    (resource,) = receiver.received["/v1/metrics"][-1]["resourceMetrics"]
+    assert attributes_of(resource["resource"])["service.name"] == "dither"
+    wanted = {"GET /healthz", "GET /v1/metrics/{name}"}
+    assert wanted <= {span["name"] for span in receiver.spans()}
+    assert not [span for span in receiver.spans() if "reports" in span["name"]]
+
+
+@contextlib.contextmanager
+def serving(deployment: Deployment, url: str, collector: str) -> Iterator[None]:
+    """Run a worker, and `dither serve` that sends to a collector."""
+    worker = deployment.start_worker()
+    command = [sys.executable, "-m", "aggregator", "serve", "--port", url.rpartition(":")[2]]
+    command += ["--set", f"otlp.endpoint={collector}", "--set", "otlp.interval=300ms"]
+    server = subprocess.Popen([*command, "--set", "otlp.traces=true", *deployment.flags])
+    try:
+        wait_until(lambda: is_ready(url), "dither serve answers")
+        yield
+    finally:
+        server.terminate()
+        worker.terminate()
+        server.wait(30)
+        worker.wait(60)
+
+
+def use(url: str, queue: Path) -> None:
+    """Use an application with the OpenTelemetry SDK for many exports, one page in each."""
+    reporter = HttpReporter("page", url, queue=queue)
+    exporter = DitherMetricExporter({"app.views": EachExport(reporter, 4, None, category="page")})
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    views = provider.get_meter("app").create_counter("app.views")
+    for number in range(EXPORTS):
+        views.add(1, {"page": "help" if number % 4 else "home"})
+        reader.collect()
+    provider.shutdown()
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").status_code == 200
+    except httpx.TransportError:
+        return False

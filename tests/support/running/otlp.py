@@ -1,0 +1,119 @@
+"""An OTLP receiver over HTTP: what it takes is decoded by OpenTelemetry's own generated code."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from google.protobuf import json_format
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+SUFFIXES = {"s": "_seconds", "By": "_bytes"}
+KINDS: dict[str, tuple[Any, Any]] = {
+    "/v1/metrics": (ExportMetricsServiceRequest, ExportMetricsServiceResponse),
+    "/v1/traces": (ExportTraceServiceRequest, ExportTraceServiceResponse),
+}
+
+Series = tuple[str, frozenset[tuple[str, str]]]
+
+
+class Receiver:
+    """What was posted, by path, in the form of OTLP's JSON; `status` is what it answers."""
+
+    def __init__(self) -> None:
+        self.url, self.status = "", 200
+        self.received: dict[str, list[dict[str, Any]]] = {path: [] for path in KINDS}
+        self.headers: list[dict[str, str]] = []
+
+    def metrics(self, place: int = -1) -> list[dict[str, Any]]:
+        """Return the metrics of one export."""
+        (resource,) = self.received["/v1/metrics"][place]["resourceMetrics"]
+        (scope,) = resource["scopeMetrics"]
+        found: list[dict[str, Any]] = scope["metrics"]
+        return found
+
+    def spans(self) -> list[dict[str, Any]]:
+        """Return all spans."""
+        return [
+            span
+            for export in self.received["/v1/traces"]
+            for resource in export["resourceSpans"]
+            for scope in resource["scopeSpans"]
+            for span in scope["spans"]
+        ]
+
+
+def attributes_of(item: dict[str, Any]) -> dict[str, str]:
+    """Return the attributes of a point, a span or a resource, as texts."""
+    return {
+        one["key"]: str(next(iter(one["value"].values()))) for one in item.get("attributes", [])
+    }
+
+
+def in_prometheus(metrics: list[dict[str, Any]]) -> dict[Series, float]:
+    """Return the samples that Prometheus makes of OTLP metrics, as its specification has it."""
+    found: dict[Series, float] = {}
+    for metric in metrics:
+        name = metric["name"].replace(".", "_") + SUFFIXES.get(metric.get("unit", ""), "")
+        for point in metric.get("gauge", {}).get("dataPoints", []):
+            found[name, frozenset(attributes_of(point).items())] = float(point["asDouble"])
+        for point in metric.get("sum", {}).get("dataPoints", []):
+            found[f"{name}_total", frozenset(attributes_of(point).items())] = float(point["asInt"])
+        for point in metric.get("histogram", {}).get("dataPoints", []):
+            labels, below = frozenset(attributes_of(point).items()), 0
+            bounds = [str(float(bound)) for bound in point["explicitBounds"]]
+            for bound, count in zip([*bounds, "+Inf"], point["bucketCounts"], strict=True):
+                below += int(count)
+                found[f"{name}_bucket", labels | {("le", bound)}] = below
+            found[f"{name}_count", labels] = float(point.get("count", 0))
+            found[f"{name}_sum", labels] = float(point["sum"])
+    return found
+
+
+@contextlib.contextmanager
+def receiving() -> Iterator[Receiver]:
+    """Run a receiver that takes OTLP in protobuf, and in JSON from a collector."""
+    receiver = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            asked, answer = KINDS[self.path]
+            if self.headers["Content-Type"] == "application/json":
+                message = json_format.Parse(body, asked(), ignore_unknown_fields=True)
+            else:
+                message = asked.FromString(body)
+            if receiver.status == 200:
+                receiver.headers.append(dict(self.headers))
+                receiver.received[self.path].append(json_format.MessageToDict(message))
+            self.send_response(receiver.status)
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.end_headers()
+            self.wfile.write(answer().SerializeToString())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    receiver.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="otlp")
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(30)
