@@ -59,15 +59,17 @@ def _console() -> Console:
 def draw(view: View) -> Group:
     """Return a view as rich renderables."""
     sent = 0 if view.progress is None else view.progress.reports
+    done = 0 if view.progress is None else view.progress.devices / view.devices
     moment = "-"
     if view.progress is not None and view.progress.time_ms:
         when = datetime.datetime.fromtimestamp(view.progress.time_ms / 1000, datetime.UTC)
         moment = f"{when:%d %B %Y}"
     head = Text.assemble(
         ("Dither ", "bold"),
-        f"{moment} | {sent:,} reports sent, {view.counted:,} counted, "
-        f"{view.counted + view.answers:,} with answers to rounds | {view.seconds:.0f} s\n",
-        (f"on {view.places}; dashboard at {view.url}", "dim"),
+        f"{moment} | {done:.0%} of the year | {view.seconds:.0f} s\n",
+        f"{sent:,} reports sent, {view.counted:,} counted, "
+        f"{view.counted + view.answers:,} with answers to rounds\n",
+        (f"on {view.places}\ndashboard at {view.url}", "dim"),
     )
     notes = Text("\n".join(["", *view.notes, ""]), style="dim")
     findings = Text("\n".join(["", *view.findings]), style="yellow")

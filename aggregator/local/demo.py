@@ -191,6 +191,7 @@ class Demonstration:
             },
             windows=windows,
             estimates=estimates,
+            devices=len(self._population),
             counted=self._counted(overview),
             answers=sum(outcomes[name, "accepted"] for name in self._searches),
             seconds=time.monotonic() - self._began,

@@ -37,6 +37,8 @@ class View:
     estimates : dict of str to Estimate
     truths : dict of str to Truth
         What the devices hold whose reports are counted; known only because they are simulated.
+    devices : int
+        That report, in all.
     counted : int
         Reports, of all metrics but the searches.
     answers : int
@@ -57,6 +59,7 @@ class View:
     windows: dict[str, Window]
     estimates: dict[str, Estimate]
     truths: dict[str, Truth]
+    devices: int
     counted: int
     answers: int
     seconds: float

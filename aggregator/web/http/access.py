@@ -8,9 +8,9 @@ import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aggregator.config.settings import Access
 from producers.gateway.problems import Problem
@@ -127,6 +127,8 @@ class AccessControl:
                 await problem.response(scope["path"])(scope, receive, send)
                 return
             scope["dither.caller"] = caller
+            if caller is not None:
+                send = _telling_scopes(send, caller)
         await self.app(scope, receive, send)
 
     def _needed(self, scope: Scope) -> Sequence[str]:
@@ -137,3 +139,12 @@ class AccessControl:
                 closed = CLOSED if path.startswith("/v1/") else ()
                 return self.scopes.get((method, path), closed)
         return ()
+
+
+def _telling_scopes(send: Send, caller: Caller) -> Send:
+    async def tell(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            MutableHeaders(scope=message)["Dither-Scopes"] = " ".join(sorted(caller.scopes))
+        await send(message)
+
+    return tell

@@ -3,6 +3,7 @@
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
 import {moment, number, Scale, seconds, share, stretch} from "./format.js";
+import {explained} from "./guide.js";
 import {address} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
@@ -51,8 +52,9 @@ function line(raised, scale) {
   const digits = now.lower === null ? 2 : scale.digits(now.lower, now.upper);
   const told = [baseline.value, now.value].map((x) => (x === null ? "–" : scale.withUnit(x, digits))).join(" to ");
   const moved = `${seriesOf(raised) || raised.metric} moved from ${told}`;
-  return h("li", {title: `Raised at ${moment(seconds(at))} UTC. ${raised.promise}. The values since then have no bounds that promise anything.`},
-    h("span", {class: `arrow ${direction}`, "aria-label": direction === "up" ? "up" : "down"}, ARROWS[direction]), ` ${stretch(seconds(since), seconds(at))} · ${moved}`);
+  const title = `Raised at ${moment(seconds(at))} UTC. ${raised.promise}. The values since then have no bounds that promise anything.`;
+  return h("li", {},
+    h("span", {class: `arrow ${direction}`, "aria-label": direction === "up" ? "up" : "down"}, ARROWS[direction]), " ", explained("alarms", {title}, stretch(seconds(since), seconds(at))), ` · ${moved}`);
 }
 
 /** Where an alarm stands, in words. */
@@ -76,21 +78,21 @@ export class AlarmPanel {
     this.shown = key;
     this.element.hidden = !alarms.length;
     const together = promised === null || alarms.length < 2 ? "" : `All together: at most ${number(promised, promised < 10 ? 1 : 0)} false alarms a year expected.`;
-    this.element.replaceChildren(h("h3", {}, "Alarms"), ...alarms.map((one) => this.#alarm(one)),
+    this.element.replaceChildren(h("h3", {}, explained("alarms", {}, "Alarms")), ...alarms.map((one) => this.#alarm(one)),
       h("p", {class: "note"}, problem ? `Not read again: ${problem.message}` : together));
   }
 
   #alarm(alarm) {
     const {metric, alarm: name, raised, promise, series} = alarm;
     const definition = this.definitions().find((one) => one.name === metric);
-    const scale = new Scale(definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind, alarm.unit);
+    const scale = new Scale(definition && shapeOf(definition).hasShares ? "frequency" : definition?.kind, alarm.unit, definition?.range);
     const count = series.reduce((sum, {alarms}) => sum + alarms, 0);
     const more = count - Math.min(raised.length, MOST);
     return h("div", {class: "alarm", "data-raised": raised.length > 0},
       h("p", {}, h("a", {href: address({metric, by: null})}, h("strong", {}, name)), ` ${metric}${alarm.by.length ? ` by ${alarm.by.join(", ")}` : ""} · ${count ? `raised ${count === 1 ? "once" : `${number(count)} times`}` : "not raised"}`),
       h("ul", {}, raised.slice(0, MOST).map((one) => line(one, scale))),
       more > 0 && h("details", {}, h("summary", {class: "note"}, `and ${number(more)} before`), h("ul", {}, raised.slice(MOST).map((one) => line(one, scale)))),
-      h("p", {class: "note", title: "That no alarm is raised does not say that nothing moved."}, `${standing(alarm)} · ${promise}`));
+      h("p", {class: "note"}, `${standing(alarm)} · ${promise}`));
   }
 }
 

@@ -19,6 +19,11 @@ export function authorization() {
   return token ? {Authorization: `Bearer ${token}`} : {};
 }
 
+let scopes = [];
+
+/** Whether whoever asks may change something, by what the server said last. */
+export const isAdministrator = () => scopes.includes("admin");
+
 /** Ask, and return the response; a Problem if it is not a success. */
 export async function request(path, options = {}) {
   let response;
@@ -28,6 +33,7 @@ export async function request(path, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new Problem(0, "The server does not answer.", "Check that `dither serve` runs and can be reached; this page retries by itself.");
   }
+  scopes = response.headers.get("Dither-Scopes")?.split(" ") ?? scopes;
   if (!response.ok) throw await problemOf(response);
   return response;
 }

@@ -25,15 +25,15 @@ class Row {
 
   show(entry, place, scale, digits, chosen) {
     this.label = entry.label;
-    setText(this.name, entry.label);
-    this.name.title = entry.label;
+    setText(this.name, entry.name);
+    this.name.title = entry.name;
     setText(this.text, scale.text(entry.value, digits));
     const known = entry.value !== null;
     this.element.setAttribute("aria-checked", String(chosen));
     this.element.setAttribute("tabindex", chosen ? "0" : "-1");
     this.element.setAttribute("aria-label", known
-      ? `${entry.label}: ${scale.withUnit(entry.value, digits)}, between ${scale.interval(entry.lower, entry.upper, digits)}`
-      : `${entry.label}: no data yet`);
+      ? `${entry.name}: ${scale.withUnit(entry.value, digits)}, between ${scale.interval(entry.lower, entry.upper, digits)}`
+      : `${entry.name}: no data yet`);
     const percent = (x) => `${(100 * place(x)).toFixed(2)}%`;
     const [left, right] = known ? [Math.min(0, entry.value), Math.max(0, entry.value)] : [0, 0];
     this.bar.setAttribute("x", percent(left));
@@ -58,7 +58,7 @@ export class Bars {
     this.element = h("div", {class: "bars", role: "radiogroup", "aria-label": label, onkeydown: (event) => this.#key(event)});
   }
 
-  /** Show entries {label, value, lower, upper}, all on one scale. */
+  /** Show entries {label, name, value, lower, upper}, all on one scale. */
   show(entries, chosen) {
     Object.assign(this, {entries, chosen});
     while (this.rows.length < entries.length) {

@@ -2,6 +2,7 @@
 
 import {h, setText} from "./dom.js";
 import {count, decimals, rate} from "./format.js";
+import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
 import {Metric} from "./metric.js";
 import {Mix} from "./mix.js";
@@ -30,7 +31,7 @@ export class Card {
     this.link = h("a", {href: address({metric: name})}, name);
     this.leftOut = h("p", {class: "note left-out"});
     this.body = h("div", {class: shape.hasLabels ? "body split" : "body"}, this.bars && h("div", {}, this.bars.element, this.leftOut), this.history.element);
-    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance"), rate: fact("/s", "Reports a second")};
+    this.facts = {reports: fact("reports"), worth: fact("worth", "Reports without privacy noise that would have the same worst-case variance", "worth"), rate: fact("/s", "Reports a second")};
     this.element = h("article", {class: "card", "aria-label": name},
       h("header", {}, h("div", {class: "titles"}, h("h2", {}, this.link), h("p", {class: "description", title: definition.description}, `${definition.description || definition.kind}${definition.by ? ` · by ${definition.by.join(", ")}` : ""}`)), this.chip.element),
       this.notices.element, this.headline.element, this.empty.element, this.panel?.element, this.body,
@@ -78,7 +79,7 @@ export class Card {
   }
 }
 
-function fact(name, title) {
+function fact(name, title, topic) {
   const value = h("dd", {}, "–");
-  return {value, element: h("div", {title}, h("dt", {}, name), value)};
+  return {value, element: h("div", {title}, h("dt", {}, topic ? explained(topic, {title}, name) : name), value)};
 }

@@ -2,7 +2,8 @@
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
-import {certainty, moment, probability, Scale, seconds, stretch, whole} from "./format.js";
+import {certainty, moment, probability, quantileName, Scale, seconds, stretch, whole} from "./format.js";
+import {explained} from "./guide.js";
 import {columns, History} from "./history.js";
 import {address} from "./place.js";
 
@@ -68,7 +69,7 @@ export class ComparisonPanel {
     for (const [name, card] of this.cards) if (!names.includes(name)) { card.close(); this.cards.delete(name); }
     for (const one of comparisons) {
       const definition = this.definitions().find(({name}) => name === one.metric);
-      if (!this.cards.has(one.comparison)) this.cards.set(one.comparison, new ComparisonCard(one, definition?.kind));
+      if (!this.cards.has(one.comparison)) this.cards.set(one.comparison, new ComparisonCard(one, definition));
       this.cards.get(one.comparison).show(one);
     }
     const cards = names.map((name) => this.cards.get(name).element);
@@ -79,18 +80,19 @@ export class ComparisonPanel {
 
 /** One comparison: the difference and its band, over time with a line where both arms are equal, and both arms. */
 class ComparisonCard {
-  constructor({comparison, metric, of, unit, shares}, kindOfMetric) {
-    const kind = shares ? "frequency" : kindOfMetric;
+  constructor({comparison, metric, of, unit, shares}, definition) {
+    const {kind, range} = shares ? {kind: "frequency"} : definition ?? {};
     this.equal = of === "ratio" ? 1 : 0;
-    this.scale = of === "ratio" ? new Scale(null, "") : new Scale(kind, unit);
-    this.arms = new Scale(kind, unit);
-    this.chip = h("span", {class: "chip"});
+    this.scale = of === "ratio" ? new Scale(null, "") : new Scale(kind, unit, range);
+    this.arms = new Scale(kind, unit, range);
+    if (this.scale.unit === "%") this.scale.unit = "points"; // percentage points: 5 points below 20 % is 15 %, not 19 %
+    this.chip = explained("alarms", {class: "chip"});
     this.about = h("p", {class: "description"});
     this.choice = h("select", {hidden: true, "aria-label": `Category of ${comparison}`, onchange: () => { this.chosen = this.choice.value; this.show(this.answer); }});
     this.value = h("span", {class: "value"});
     this.unit = h("span", {class: "unit"}, this.scale.unit);
     this.band = h("span", {class: "band"});
-    this.covers = h("span", {class: "about"});
+    this.covers = explained("estimate", {class: "about"});
     this.headline = h("div", {class: "headline"}, h("p", {class: "figure"}, this.value, this.unit), h("p", {class: "limits"}, this.band, this.covers));
     this.verdict = h("p", {class: "verdict"});
     this.reading = h("p", {class: "note"});
@@ -115,7 +117,7 @@ class ComparisonCard {
     const isDecided = Boolean(decided) || (p !== null && p <= answer.beta);
     this.#chip(isKnown, isDecided);
     const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
-    const quantile = answer.quantiles && index !== null ? `quantile ${labels[index]} of ` : "";
+    const quantile = answer.quantiles && index !== null ? `${quantileName(labels[index])} of ` : "";
     setText(this.about, `${quantile}${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
     this.#choose(labels, index);
     this.headline.hidden = !isKnown;
@@ -142,7 +144,7 @@ class ComparisonCard {
 
   #choose(labels, index) {
     this.choice.hidden = labels.length < 2;
-    if (this.choice.options.length !== labels.length) this.choice.replaceChildren(...labels.map((label) => h("option", {value: label}, label)));
+    if (this.choice.options.length !== labels.length) this.choice.replaceChildren(...labels.map((label) => h("option", {value: label}, this.answer.quantiles ? quantileName(label) : label)));
     if (index !== null && document.activeElement !== this.choice) this.choice.value = labels[index];
   }
 

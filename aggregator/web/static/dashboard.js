@@ -7,6 +7,7 @@ import {ComparisonPanel, Comparisons} from "./comparisons.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
 import {duration} from "./format.js";
+import {openGuide} from "./guide.js";
 import {Operations} from "./operations.js";
 import {isTrusted, problemNotice} from "./parts.js";
 import {place} from "./place.js";
@@ -173,4 +174,5 @@ async function start() {
   connect();
 }
 
+document.getElementById("help").addEventListener("click", () => openGuide());
 start();

@@ -158,12 +158,12 @@ export class Detail {
         return [[value, 0], [lower, -1], [upper, 1]].map(([x, side]) => (x === null ? "–" : scale.withUnit(x, digits, side)));
       };
       if (shown === this.numbers) {
-        shown.caption(metric.leading()?.label ? `${metric.name}, ${metric.leading().label}` : metric.name);
+        shown.caption(metric.leading()?.name ? `${metric.name}, ${metric.leading().name}` : metric.name);
         shown.fill([...(this.found?.rows ?? [])].reverse().map((row) => [moment(row.from), moment(row.to), ...cells(row), whole(row.reports), row.status.replaceAll("_", " ")]));
       } else {
         shown.caption(`${metric.name}, ${windowText(metric.answer)}`);
         const hidden = {value: null, lower: null, upper: null}; // below the number of reports from which it is shown
-        shown.fill(metric.entries().map((entry) => [entry.label, ...cells(metric.isReady ? entry : hidden)]));
+        shown.fill(metric.entries().map((entry) => [entry.name, ...cells(metric.isReady ? entry : hidden)]));
       }
     };
     fold.addEventListener("toggle", () => { if (fold.open) fold.render(); });

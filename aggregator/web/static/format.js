@@ -52,12 +52,16 @@ export function number(x, digits = 0) {
   return x < 0 && Number(Math.abs(x).toFixed(digits)) !== 0 ? MINUS + shown : shown;
 }
 
-/** A value of a metric: frequencies as percentages, others in the metric's unit. */
+/** Whether a metric's numbers are shares of people: frequencies, and the mean of a yes or no. */
+const isShare = (kind, unit, range) => kind === "frequency" || (kind === "mean" && !unit && range?.[0] === 0 && range[1] === 1);
+
+/** A value of a metric: shares as percentages, others in the metric's unit. */
 export class Scale {
-  constructor(kind, unit) {
-    this.power = kind === "frequency" ? 2 : 0;
+  constructor(kind, unit, range = null) {
+    const share = isShare(kind, unit, range);
+    this.power = share ? 2 : 0;
     this.factor = 10 ** this.power;
-    this.unit = kind === "frequency" ? "%" : unit ?? "";
+    this.unit = share ? "%" : unit ?? "";
   }
   digits(lower, upper) { return lower === null || upper === null ? 2 : decimals(lower * this.factor, upper * this.factor); }
   /** `side`: -1 for a lower bound, 1 for an upper one; 0 for what is no bound. */
@@ -66,6 +70,9 @@ export class Scale {
   interval(lower, upper, digits = this.digits(lower, upper)) { return `${this.text(lower, digits, -1)} to ${this.text(upper, digits, 1)}`; }
   #united(text) { return this.unit ? `${text}\u00a0${this.unit}` : text; }
 }
+
+/** A quantile's name: the median, or p95. */
+export const quantileName = (q) => (Number(q) === 0.5 ? "median" : `p${trimmed(bound(Number(q), MOST_DECIMALS, 1, 2))}`);
 
 /** 1234 as 1 234, 56789 as 56.8k. */
 export function count(n) {

@@ -1,7 +1,7 @@
 // What is known of one metric in the window that is shown, and the requests that keep it so.
 
 import {get, metricPath, putPolicy} from "./api.js";
-import {DAY, Scale, seconds} from "./format.js";
+import {DAY, quantileName, Scale, seconds} from "./format.js";
 import {isTrusted} from "./parts.js";
 import {isEverything, isSameWindow, windowQuery} from "./place.js";
 import {shapeOf} from "./shapes.js";
@@ -50,7 +50,7 @@ export class Metric {
    */
   constructor(definition, place, {top, steps, changed, bins = null, isOnScreen = true}) {
     Object.assign(this, {definition, place, top, steps, changed, bins, live: null, answer: null, points: [], edges: null, labels: null, step: null, chosen: null, asked: [], rate: null, outcomes: {}, slices: null, slicesTop: SLICES});
-    this.scale = new Scale(definition.kind, definition.unit);
+    this.scale = new Scale(definition.kind, definition.unit, definition.range);
     this.problems = {answer: null, series: null, slices: null, policy: null};
     this.isOnScreen = isOnScreen;
     const isSeen = () => this.isOnScreen && document.visibilityState === "visible";
@@ -148,13 +148,13 @@ export class Metric {
     this.again();
   }
 
-  /** The numbers of the answer as [{label, value, lower, upper}]; one with an empty label for a scalar. */
+  /** The numbers of the answer as [{label, name, value, lower, upper}]; one with an empty label for a scalar. */
   entries() {
     if (!this.answer) return [];
     const {value, lower, upper, categories, coordinates, quantiles} = this.answer;
     const labels = categories ?? coordinates ?? quantiles;
-    if (!labels) return [{label: "", value, lower, upper}];
-    return labels.map((label, i) => ({label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
+    if (!labels) return [{label: "", name: "", value, lower, upper}];
+    return labels.map((label, i) => ({label, name: quantiles ? quantileName(label) : label, value: value?.[i] ?? null, lower: lower?.[i] ?? null, upper: upper?.[i] ?? null}));
   }
 
   /** The number that is in front: the chosen one, else the first. */

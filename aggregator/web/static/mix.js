@@ -2,6 +2,7 @@
 
 import {h, setText, svg} from "./dom.js";
 import {number, share} from "./format.js";
+import {explained} from "./guide.js";
 
 const [TOP, BAND, BOTTOM] = [9, 12, 9];
 const HEIGHT = TOP + BAND + BOTTOM;
@@ -52,7 +53,7 @@ export class Mix {
       words: h("span", {class: "hidden"}),
     };
     part.entry = h("li", {}, h("i", {class: `swatch ${name}`, "aria-hidden": "true"}), part.epsilon, part.words);
-    if (!index) part.entry.prepend(h("span", {class: "symbol", "aria-hidden": "true"}, "ε"));
+    if (!index) part.entry.prepend(explained("levels", {class: "symbol", "aria-label": "What a privacy level is"}, "ε"));
     this.drawing.append(part.reports, part.flow, part.weight);
     this.legend.append(part.entry);
     this.parts.push(part);

@@ -1,7 +1,10 @@
 // The parts that a card and the page of one metric share.
 
+import {get, isAdministrator, Problem, withToken} from "./api.js";
 import {announce, h, setText} from "./dom.js";
 import {certainty, percent, probability, stretch, seconds, whole} from "./format.js";
+import {explained} from "./guide.js";
+import {address} from "./place.js";
 import {shapeOf} from "./shapes.js";
 
 export const POLICIES = {
@@ -40,8 +43,8 @@ const DIFFERENT = 1e-3; // one metric in a thousand without a reason
 export class StatusChip {
   constructor(definition) {
     this.words = definition.rounds ? SEARCH_STATUS : STATUS;
-    this.chip = h("span", {class: "chip"});
-    const trusted = isTrusted(definition) && h("span", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
+    this.chip = explained("status", {class: "chip"});
+    const trusted = isTrusted(definition) && explained("status", {class: "chip trusted", title: "Devices send true values. Only releases are shown: each is drawn once, with noise."}, "Trusted");
     this.element = h("div", {class: "chips"}, trusted, this.chip);
   }
   show(status) {
@@ -70,7 +73,7 @@ export class Headline {
     this.value = h("span", {class: "value"});
     this.unit = h("span", {class: "unit"});
     this.band = h("span", {class: "band"});
-    this.about = h("span", {class: "about"});
+    this.about = explained("estimate", {class: "about"});
     this.element = h("div", {class: "headline"},
       h("p", {class: "figure"}, this.label, this.value, this.unit),
       h("p", {class: "limits"}, this.band, this.about));
@@ -84,8 +87,8 @@ export class Headline {
     if (figure) return this.#put(figure);
     const {lower, upper} = leading;
     const digits = scale.digits(lower, upper);
-    setText(this.label, leading.label);
-    this.label.title = leading.label;
+    setText(this.label, leading.name);
+    this.label.title = leading.name;
     setText(this.value, scale.text(leading.value, digits));
     setText(this.unit, scale.unit);
     setText(this.band, scale.interval(lower, upper, digits));
@@ -137,7 +140,7 @@ export class EmptyState {
       setText(this.hint, "Devices send true values. A pane is released, with noise, once it is closed in all partitions.");
     } else if (answer) {
       setText(this.text, "No reports yet");
-      setText(this.hint, "Devices report with the Reporter, with dither produce, or on the page “Try it”.");
+      this.hint.replaceChildren("Send the first one from ", h("a", {href: `/try${address({metric: definition.name})}`}, "the page “Try it”"), ", with ", h("code", {}, `dither produce ${definition.name} --csv FILE`), ", or from a device with ", h("code", {}, "Reporter"), ".");
     } else {
       setText(this.text, metric.problems.answer ? "No answer" : "Reading …");
       setText(this.hint, "");
@@ -179,13 +182,27 @@ export class PolicyChoice {
   constructor(metric) {
     this.select = h("select", {"aria-label": `Weights of ${metric.name}`, onchange: () => choosePolicy(metric, this.select.value)},
       metric.definition.policies.map((name) => h("option", {value: name, title: POLICIES[name]}, name)));
-    this.element = h("label", {class: "policy"}, h("span", {}, "Weights"), this.select);
+    this.name = h("span", {class: "policy-name"});
+    this.change = h("button", {type: "button", class: "button quiet small", onclick: () => becomeAdministrator(metric)}, "Change");
+    this.element = h("div", {class: "policy"}, explained("weights", {}, "Weights"), this.select, this.name, this.change);
   }
   show(metric) {
     if (document.activeElement !== this.select || this.shown !== metric.definition.policy) this.select.value = metric.definition.policy;
     this.shown = metric.definition.policy;
+    setText(this.name, this.shown);
+    const mayChange = isAdministrator();
+    [this.select.hidden, this.name.hidden, this.change.hidden] = [!mayChange, mayChange, mayChange];
     this.element.hidden = Boolean(metric.definition.rounds); // each round is decided with the best
   }
+}
+
+/** Ask for a token that may change weights; the choice then appears. */
+async function becomeAdministrator(metric) {
+  await withToken(async () => {
+    await get("/v1/status");
+    if (!isAdministrator()) throw new Problem(403, "Changing weights needs a token with scope admin.", "`dither tokens new NAME --scope admin` makes one.");
+  }).catch(({message}) => announce(message));
+  metric.changed(metric);
 }
 
 async function choosePolicy(metric, policy) {
@@ -200,8 +217,8 @@ async function choosePolicy(metric, policy) {
 /** What the chart shows, in words. */
 export function historyLabel(metric, rows) {
   const known = rows.filter((row) => row.value !== null);
-  const label = metric.leading()?.label;
-  const what = label ? `${metric.name}, ${label}` : metric.name;
+  const leading = metric.leading()?.name;
+  const what = leading ? `${metric.name}, ${leading}` : metric.name;
   if (!known.length) return `History of ${what}: no data yet`;
   const values = known.map((row) => row.value);
   const digits = metric.scale.digits(known.at(-1).lower, known.at(-1).upper);

@@ -199,7 +199,7 @@ class Outcome {
 
   #moved(now) {
     const {definition, before, sent} = this;
-    const scale = new Scale(definition.kind, definition.unit);
+    const scale = new Scale(definition.kind, definition.unit, definition.range);
     const pick = (answer) => {
       const index = answer?.quantiles ? 0 : answer?.categories?.indexOf(sent.own) ?? -1;
       const at = (list) => (Array.isArray(list) ? list[index] : list) ?? null;

@@ -300,16 +300,18 @@ def test_a_token_is_asked_for_where_one_is_needed(
         expect(page.locator(".notice.danger")).to_have_count(0)
 
         # to change the weights
-        choice = drift.get_by_role("combobox")
-        choice.select_option("uniform")
-        expect(dialog).to_contain_text("admin is needed")
+        choice, change = drift.get_by_role("combobox"), drift.get_by_role("button", name="Change")
+        expect(drift.locator(".policy")).to_contain_text("optimal")
+        expect(choice).to_be_hidden()
+        change.click()
+        expect(dialog).to_contain_text("scope admin")
         dialog.get_by_role("button", name="Cancel").click()
-        expect(choice).to_have_value("optimal")
-        expect(drift.locator(".notice.danger")).to_contain_text("admin is needed")
-        choice.select_option("proportional")
+        expect(choice).to_be_hidden()
+        change.click()
         give("dither_wrong")
         expect(dialog).to_contain_text("does not know the token")
         give(ops)
+        choice.select_option("proportional")
         expect(page.get_by_role("status")).to_have_text("drift now has proportional weights.")
         expect(drift.locator(".notice.danger")).to_have_count(0)
         assert filled.deployment.store.registry.policies()["drift"] == "proportional"
@@ -317,6 +319,43 @@ def test_a_token_is_asked_for_where_one_is_needed(
         assert page.evaluate("Object.values(localStorage)") == []
         assert page.context.cookies() == []
         visitor.expect("40[13]")
+
+
+def test_words_are_explained_by_touch_and_by_keyboard(filled: Site, visitor: Visitor) -> None:
+    page = visitor.open(filled.url, 390, 844, has_touch=True)
+    guide, wait = page.get_by_role("dialog", name="What the words mean"), card(page, "wait")
+    sure = wait.get_by_role("button", name="95\u00a0% at all times")
+    sure.tap()
+    expect(guide).to_contain_text("The band covers the truth at all times")
+    expect(page.get_by_label("The number and its band")).to_be_focused()
+    guide.get_by_role("button", name="Close").tap()
+    expect(guide).to_be_hidden()
+    for word, told in (
+        ("Provisional", "More reports can still arrive in this window"),
+        ("worth", "Reports without privacy noise that would have the same worst-case variance"),
+        ("What a privacy level is", "Each person chose a level on their own device"),
+        ("Weights", "right if people's values have nothing to do with the level"),
+    ):
+        wait.get_by_role("button", name=word, exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(guide).to_contain_text(told)
+        page.keyboard.press("Escape")
+        expect(guide).to_be_hidden()
+        expect(wait.get_by_role("button", name=word, exact=True)).to_be_focused()
+    page.get_by_role("button", name="Help").tap()
+    assert guide.get_by_role("heading", level=3).count() == 8
+    first, *_ = guide.get_by_role("heading", level=3).all_text_contents()
+    assert first == "The number and its band"
+
+
+def test_where_nothing_was_reported_the_page_leads_to_the_first_report(
+    filled: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(filled.url)
+    silent = card(page, "silent")
+    expect(silent).to_contain_text("dither produce silent --csv FILE")
+    silent.get_by_role("link", name="the page “Try it”").click()
+    page.wait_for_url("**/try#metric=silent")
 
 
 def test_the_colours_follow_the_system_until_somebody_chooses(
@@ -451,6 +490,9 @@ async () => {
     wide: delay.interval(-3.04159, 41.2), narrow: delay.interval(12.34012, 12.34578),
     zero: delay.text(-0.04, 1), negative: delay.withUnit(-1234.5, 1), none: delay.text(null, 2),
     percent: share.withUnit(0.17123, share.digits(0.160, 0.184)),
+    yes: new f.Scale("mean", "", [0, 1]).unit, of: new f.Scale("mean", "GB", [0, 1]).unit,
+    rated: new f.Scale("mean", "", [0, 5]).unit,
+    quantiles: ["0.5", "0.95", "0.999", "0.25"].map(f.quantileName),
     counts: [999, 9999, 56789, 2_000_000, 3.4e9].map(f.count), rates: [0, 0.25, 1500].map(f.rate),
     tiny: f.probability(3.2e-7), usual: f.probability(0.25),
     durations: [5, 90, 7200, 86400].map(f.duration),
@@ -504,6 +546,10 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(
         "negative": "-1 234.5 minutes",
         "none": "-",
         "percent": "17.1 %",
+        "yes": "%",
+        "of": "GB",
+        "rated": "",
+        "quantiles": ["median", "p95", "p99.9", "p25"],
         "counts": ["999", "9 999", "56.8k", "2.0M", "3.4G"],
         "rates": ["0", "0.3", "1 500"],
         "tiny": "3·10⁻⁷",

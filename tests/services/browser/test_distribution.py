@@ -65,9 +65,9 @@ def test_a_distribution_is_shown_by_its_quantiles(
 
         page = visitor.open(site.url)
         card = page.get_by_role("article", name="latency")
-        card.get_by_role("radio", name="0.99").wait_for()
+        card.get_by_role("radio", name="p99").wait_for()
         named = [each.get_attribute("aria-label") for each in card.get_by_role("radio").all()]
-        assert [str(name).split(":")[0] for name in named] == ["0.5", "0.9", "0.99"]
+        assert [str(name).split(":")[0] for name in named] == ["median", "p90", "p99"]
         card.get_by_role("link", name="latency").click()
         page.get_by_role("heading", name="Quantiles").wait_for()
         page.get_by_text("20", exact=True).first.wait_for()

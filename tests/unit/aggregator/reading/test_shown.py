@@ -271,6 +271,7 @@ def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
         windows={n: search if n == "longest" else window(RARE, OUTSIDE) for n in estimates},
         truths={name: Truth(1, truth, LEVELS) for name, truth in truths.items()},
         estimates=estimates,
+        devices=1,
         counted=1,
         answers=0,
         seconds=1,

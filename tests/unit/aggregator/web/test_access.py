@@ -77,7 +77,9 @@ def test_health_documents_and_pages_are_open(closed: Client, path: str) -> None:
 def test_a_scope_admits_to_what_it_is_for_and_to_nothing_else(closed: Client) -> None:
     for path in READ:
         assert closed.get(path, headers=bearing("reader")).status_code == 200
-        assert closed.get(path, headers=bearing("everything")).status_code == 200
+        everything = closed.get(path, headers=bearing("everything"))
+        assert everything.status_code == 200
+        assert everything.headers["dither-scopes"] == "admin read report"
         for other in ("device", "operator"):
             answer = closed.get(path, headers=bearing(other))
             assert answer.status_code == 403

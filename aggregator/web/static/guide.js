@@ -1,0 +1,75 @@
+// The guide: what the dashboard's words mean. Words on the page open it where they are explained.
+
+import {h} from "./dom.js";
+
+const TOPICS = {
+  estimate: ["The number and its band", [
+    "Devices add noise to each value before they send it. Nobody knows the true value, and the large number is an estimate of it.",
+    "The band beside it is where the true value lies. “95 %” is how sure that is: of many bands, at most 5 in 100 do not contain the truth.",
+    "“At all times” means that this holds at every moment at once. You may look as often as you like, and stop when you like.",
+    "“For this window” means that it holds for each window by itself. Who looks at a hundred windows has to expect some wrong bands among them.",
+  ]],
+  wide: ["Why a band is wide", [
+    "A band is wide because few people reported, because they chose much privacy, or because there are many categories or coordinates.",
+    "Four times as many reports make it half as wide. A longer window has more reports. So has a metric with fewer slices.",
+    "A band that covers the whole range says nothing yet. That is no fault: wait for more reports.",
+  ]],
+  levels: ["Privacy levels (ε)", [
+    "Each person chose a level on their own device. The smaller ε is, the more noise the device adds.",
+    "A report changes the odds between any two values of a person by a factor of at most e to the power of ε: 1.3 for ε = 0.25, 2.8 for ε = 1, 55 for ε = 4.",
+    "The upper bar is each level's share of the reports. The lower bar is its share of the weight: reports with less noise tell more.",
+  ]],
+  status: ["Provisional, final, trusted", [
+    "Times are those of the events, not those of the reports' arrival. A window is provisional as long as late reports may still come into it. It is final once none can.",
+    "A metric marked “Trusted” is different: its devices send true values, and this page shows only releases, which have noise.",
+  ]],
+  worth: ["Reports, and what they are worth", [
+    "“Reports” is how many were counted. “Worth” is how many reports without any noise would tell as much.",
+    "The difference is the price of privacy. It is smaller where people choose a larger ε.",
+  ]],
+  weights: ["Weights", [
+    "Weights say how much the reports of each level count. “Optimal” gives the least noise. It is right if people's values have nothing to do with the level that they chose.",
+    "If they have, the dashboard warns. “Uniform” is right then, too, with a wider band.",
+    "Weights change the estimate for everybody who looks, at once. Nothing is counted again. It takes the right to administer.",
+  ]],
+  alarms: ["Alarms and comparisons", [
+    "An alarm says that a value has moved away from its baseline. How many false alarms to expect is written below it. That no alarm is raised does not say that nothing moved.",
+    "A comparison is decided once its band excludes that both arms are equal. “Not decided” does not say that they are equal.",
+  ]],
+  operations: ["Lag, dead letters, duplicates", [
+    "Lag is how many messages wait in Kafka to be counted. Dead letters are messages that could not be counted, kept with their reason. Duplicates arrived twice and were counted once.",
+  ]],
+};
+
+let opened = null;
+
+function build() {
+  const here = h("p", {class: "guide-here"});
+  const parts = Object.fromEntries(Object.entries(TOPICS).map(([name, [title, texts]]) =>
+    [name, h("section", {tabindex: "-1", "aria-label": title}, h("h3", {}, title), texts.map((text) => h("p", {}, text)))]));
+  const dialog = h("dialog", {class: "dialog guide", id: "guide", "aria-labelledby": "guide-title", onclick: ({target}) => { if (target === dialog) dialog.close(); }},
+    h("header", {}, h("h2", {id: "guide-title"}, "What the words mean"), h("button", {type: "button", class: "button quiet small", onclick: () => dialog.close()}, "Close")),
+    here, Object.values(parts));
+  document.body.append(dialog);
+  return {dialog, here, parts};
+}
+
+/** Open the guide: at a topic, with what is special at this place first. */
+export function openGuide(topic = "estimate", special = "") {
+  opened ??= build();
+  const {dialog, here, parts} = opened;
+  here.textContent = special;
+  here.hidden = !special;
+  for (const [name, part] of Object.entries(parts)) part.classList.toggle("asked", name === topic);
+  dialog.append(...Object.values(parts));
+  here.after(parts[topic]); // what was asked for comes first
+  dialog.showModal();
+  dialog.scrollTop = 0;
+  parts[topic].focus();
+}
+
+/** A word that explains itself: it opens the guide at a topic, with its title as what is special here. */
+export function explained(topic, attributes, ...children) {
+  const open = ({currentTarget}) => openGuide(topic, currentTarget.title);
+  return h("button", {type: "button", ...attributes, class: `explained ${attributes.class ?? ""}`.trim(), "aria-haspopup": "dialog", onclick: open}, children);
+}
