@@ -89,6 +89,8 @@ class SecuredKafka:
     ----------
     folder : Path
     certificates : Certificates
+    host : str
+        Where it listens.
 
     Attributes
     ----------
@@ -98,10 +100,10 @@ class SecuredKafka:
         The same, with a certificate that has expired.
     """
 
-    def __init__(self, folder: Path, certificates: Certificates) -> None:
-        self.certificates = certificates
+    def __init__(self, folder: Path, certificates: Certificates, host: str = HOST) -> None:
+        self.certificates, self.host = certificates, host
         client, self._administration, controller, expired = free_ports(4)
-        self.address, self.expired = f"{HOST}:{client}", f"{HOST}:{expired}"
+        self.address, self.expired = f"{self.host}:{client}", f"{self.host}:{expired}"
         self._broker = Broker(1, folder, client, controller, heap="320m")
         self.folder = folder
         self.passwords: dict[str, str] = {}
@@ -109,7 +111,7 @@ class SecuredKafka:
     def __enter__(self) -> SecuredKafka:
         self._broker.prepare(
             "0" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:],
-            f"1@{HOST}:{self._broker.controller_port}",
+            f"1@{self.host}:{self._broker.controller_port}",
             self._properties(),
         )
         try:
@@ -129,7 +131,7 @@ class SecuredKafka:
         folder.mkdir(parents=True, exist_ok=True)
         stores = {}
         for name, expired in (("broker", False), ("expired", True)):
-            chain, key = self.certificates.issue(name, expired=expired)
+            chain, key = self.certificates.issue(name, self.host, expired=expired)
             store = folder / f"{name}.store.pem"
             store.write_text(key.read_text() + chain.read_text())
             stores[name] = store
@@ -138,10 +140,10 @@ class SecuredKafka:
             "EXPIRED": self.expired.rpartition(":")[2],
             "ADMIN": self._administration,
         }
-        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in ports.items())
+        listeners = ",".join(f"{name}://{self.host}:{port}" for name, port in ports.items())
         found: dict[str, str | int] = {
             **defaults(1),
-            "listeners": f"{listeners},CONTROLLER://{HOST}:{self._broker.controller_port}",
+            "listeners": f"{listeners},CONTROLLER://{self.host}:{self._broker.controller_port}",
             "advertised.listeners": listeners,
             "listener.security.protocol.map": "CLIENT:SASL_SSL,EXPIRED:SASL_SSL,ADMIN:SSL,"
             "CONTROLLER:SSL",
@@ -171,7 +173,7 @@ class SecuredKafka:
     def administration(self) -> dict[str, Any]:
         """librdkafka's properties for one who may do everything."""
         return {
-            "bootstrap.servers": f"{HOST}:{self._administration}",
+            "bootstrap.servers": f"{self.host}:{self._administration}",
             "security.protocol": "SSL",
             "ssl.ca.location": str(self.certificates.ca),
             "ssl.certificate.location": str(self.certificates.folder / "broker.pem"),
@@ -264,12 +266,21 @@ class SecuredRedis:
     ----------
     folder : Path
     certificates : Certificates
+    host : str
+        Where it listens.
     expired : bool
         Whether its certificate has expired.
     """
 
-    def __init__(self, folder: Path, certificates: Certificates, *, expired: bool = False) -> None:
-        self.folder, self.certificates = folder, certificates
+    def __init__(
+        self,
+        folder: Path,
+        certificates: Certificates,
+        host: str = HOST,
+        *,
+        expired: bool = False,
+    ) -> None:
+        self.folder, self.certificates, self.host = folder, certificates, host
         (self.port,) = free_ports(1)
         self.passwords = {ADMINISTRATOR: secrets.token_urlsafe(16)}
         self._expired = expired
@@ -279,14 +290,14 @@ class SecuredRedis:
         binary = program("redis-server", "install Redis (Debian: redis-server)")
         self.folder.mkdir(parents=True, exist_ok=True)
         name = "redis-expired" if self._expired else "redis"
-        certificate, key = self.certificates.issue(name, expired=self._expired)
+        certificate, key = self.certificates.issue(name, self.host, expired=self._expired)
         users = self.folder / "users.acl"
         password = self.passwords[ADMINISTRATOR]
         users.write_text(f"user default off\nuser {ADMINISTRATOR} on >{password} ~* &* +@all\n")
         options = {
             "port": 0,
             "tls-port": self.port,
-            "bind": "127.0.0.1",
+            "bind": "127.0.0.1" if self.host == HOST else self.host,
             "tls-cert-file": certificate,
             "tls-key-file": key,
             "tls-ca-cert-file": self.certificates.ca,
@@ -330,12 +341,12 @@ class SecuredRedis:
         """Return a client of one who may do everything."""
         return redis.Redis.from_url(self.url(ADMINISTRATOR))
 
-    def url(self, user: str, *, host: str = HOST, **parameters: str) -> str:
+    def url(self, user: str, *, host: str | None = None, **parameters: str) -> str:
         """Return where a user connects."""
         query = {"ssl_ca_certs": str(self.certificates.ca), **parameters}
         words = "&".join(f"{name}={value}" for name, value in query.items())
         password = quote(self.passwords[user], safe="")
-        return f"rediss://{user}:{password}@{host}:{self.port}/0?{words}"
+        return f"rediss://{user}:{password}@{host or self.host}:{self.port}/0?{words}"
 
     def user(self, name: str, rules: Sequence[str]) -> str:
         """Add a user, or give it these rights and no others; return where it connects."""
@@ -355,14 +366,14 @@ class Secured:
 
 
 @contextlib.contextmanager
-def start_secured(folder: Path) -> Iterator[Secured]:
-    """Start both, as soon as they are needed."""
+def start_secured(folder: Path, host: str = HOST) -> Iterator[Secured]:
+    """Start both, where everything of this machine, or what reaches `host`, can connect."""
     if lacking := launcher.missing():
         missing("Apache Kafka", lacking)
     if shutil.which("redis-server") is None:
         missing("redis-server", "install Redis (Debian: redis-server)")
     certificates = Certificates(folder / "certificates")
     with contextlib.ExitStack() as stack:
-        store = stack.enter_context(SecuredRedis(folder / "redis", certificates))
-        kafka = stack.enter_context(SecuredKafka(folder / "kafka", certificates))
+        store = stack.enter_context(SecuredRedis(folder / "redis", certificates, host))
+        kafka = stack.enter_context(SecuredKafka(folder / "kafka", certificates, host))
         yield Secured(kafka, store, certificates)

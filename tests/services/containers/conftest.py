@@ -1,0 +1,12 @@
+"""The image, built once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.running.pods import built_image
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    return built_image()

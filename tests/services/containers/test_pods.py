@@ -1,0 +1,216 @@
+"""The manifests' pods, of the real image, against a Kafka and a Redis that trust nobody.
+
+Pods are killed, frozen and lost while devices report: each report is counted once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from aggregator.cli.roles import roles
+from aggregator.clock import SYSTEM
+from aggregator.config.settings import load_settings
+from aggregator.kafka import topic_admin
+from aggregator.web.http.access import hashed, new_token
+from estimators import Metric, load_metrics
+from tests.support.paths import ROOT
+from tests.support.reports.messages import batch
+from tests.support.running.deployment import wait_until
+from tests.support.running.pods import Manifest, Pods, network, podman
+from tests.support.running.secured import Secured, start_secured
+from tests.support.running.servers import program
+
+pytestmark = pytest.mark.slow
+
+FOLDER = ROOT / "deploy" / "kubernetes"
+AUTHORITY = "/etc/dither/authorities/ca.crt"
+ROLES = {
+    "dither-worker": "worker",
+    "dither-coordinator": "coordinator",
+    "dither-gateway": "gateway",
+    "dither-serve": "publisher",
+}
+REPORTS = 50
+START_SECONDS = 120.0
+
+
+class Cluster:
+    """The manifests, and what an operator gives to them."""
+
+    def __init__(self, secured: Secured, network: str, image: str, folder: Path) -> None:
+        self.secured, self.network, self.image, self.folder = secured, network, image, folder
+        self.token = new_token()
+        shutil.copytree(FOLDER, folder / "kubernetes")
+        self._edit("dither.toml", "kafka.example.com:9093", secured.kafka.address)
+        self._edit("kustomization.yaml", "registry.example.com/dither", image)
+        self._edit("kustomization.yaml", "newTag: 0.1.0", "newTag: latest")
+        settings = load_settings(str(folder / "kubernetes" / "dither.toml"), environ={})
+        self.metrics = load_metrics(folder / "kubernetes" / "metrics.toml")
+        administration = copy.deepcopy(settings)
+        administration.kafka = secured.kafka.administration
+        topic_admin.ensure_topics(administration)
+        self._roles = roles(settings)
+        certificate, key = secured.certificates.issue("dither", "dither.example.com")
+        self.maps = {"dither-authorities": {"ca.crt": secured.certificates.ca.read_text()}}
+        self.secrets = {name: self._secret(role) for name, role in ROLES.items()}
+        self.secrets["dither-serve"]["token-grafana"] = f"{hashed(self.token)} read"
+        self.secrets["dither-tls"] = {
+            "tls.crt": certificate.read_text(),
+            "tls.key": key.read_text(),
+        }
+
+    def _edit(self, name: str, before: str, after: str) -> None:
+        file = self.folder / "kubernetes" / name
+        assert file.read_text().count(before) == 1
+        file.write_text(file.read_text().replace(before, after))
+
+    def _secret(self, name: str) -> dict[str, str]:
+        """Create the user of a role, with the role's rights, and return what it logs in with."""
+        role, kafka, store = self._roles[name], self.secured.kafka, self.secured.redis
+        password = str(kafka.user(role.user)["sasl.password"])
+        kafka.allow(role.user, role.kafka)
+        store.user(role.user, role.redis)
+        secret = quote(store.passwords[role.user], safe="")
+        place = f"{store.host}:{store.port}/0?ssl_ca_certs={AUTHORITY}"
+        return {"kafka-password": password, "redis-url": f"rediss://{role.user}:{secret}@{place}"}
+
+    def manifests(self) -> list[Manifest]:
+        """Return what `kubectl apply -k` would apply."""
+        kubectl = program("kubectl", "install kubectl 1.21 or newer")
+        built = subprocess.run(
+            [kubectl, "kustomize", self.folder / "kubernetes"], capture_output=True, check=True
+        )
+        return list(yaml.safe_load_all(built.stdout))
+
+    def verify(self) -> dict[str, Any]:
+        """Return what `dither verify` says, in a container of the image."""
+        found = self._secret("verifier")
+        settings = self.folder / "kubernetes"
+        mounts = [f"{settings}:/etc/dither/settings:ro"]
+        mounts.append(f"{self.secured.certificates.ca}:{AUTHORITY}:ro")
+        variables = {
+            "CONFIG": "/etc/dither/settings/dither.toml",
+            "METRICS": "/etc/dither/settings/metrics.toml",
+            "KAFKA_SASL_USERNAME": self._roles["verifier"].user,
+            "KAFKA_SASL_PASSWORD": found["kafka-password"],
+            "REDIS_URL": found["redis-url"],
+        }
+        words = [
+            word for name, value in variables.items() for word in ("-e", f"DITHER_{name}={value}")
+        ]
+        words += [word for mount in mounts for word in ("-v", mount)]
+        hardened = ["--rm", "--read-only", "--cap-drop", "ALL", "--network", self.network]
+        outcome = podman("run", *hardened, *words, self.image, "verify", "--json", check=False)
+        read: dict[str, Any] = json.loads(outcome)
+        return read
+
+
+@pytest.fixture
+def cluster(image: str, tmp_path: Path) -> Iterator[Cluster]:
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)  # the pods' user reads what is mounted
+    with network() as (name, host), start_secured(tmp_path / "secured", host) as secured:
+        yield Cluster(secured, name, image, tmp_path)
+
+
+class Devices:
+    """They report to a gateway, again until it says that Kafka has the batch."""
+
+    def __init__(self, pods: Pods, metric: Metric) -> None:
+        self._pods, self._metric, self.sent = pods, metric, 0
+
+    def report(self, batches: int) -> None:
+        for _ in range(batches):
+            self.sent += 1
+            answers = [float(self.sent % 2)] * REPORTS
+            payload = batch(self._metric, answers, time_ms=SYSTEM.now_ms(), seed=self.sent)
+            body = payload.SerializeToString()
+            wait_until(lambda body=body: self._post(body), "a gateway takes the batch")  # type: ignore[misc]
+
+    def _post(self, body: bytes) -> bool:
+        pod = next(name for name in self._pods.running if name.startswith("dither-gateway"))
+        headers = {"Content-Type": "application/x-protobuf"}
+        url = f"https://{self._pods.address(pod)}:8080/v1/reports"
+        answer = httpx.post(url, content=body, headers=headers, verify=False, timeout=30)  # noqa: S501
+        assert answer.status_code in (202, 503, 504), answer.text
+        return answer.status_code == 202
+
+
+def counted(cluster: Cluster, pods: Pods) -> int:
+    """Return of how many reports a server estimates."""
+    pod = next(name for name in pods.running if name.startswith("dither-serve"))
+    url = f"https://{pods.address(pod)}:8080/v1/metrics/crashed/estimate"
+    headers = {"Authorization": f"Bearer {cluster.token}"}
+    answer = httpx.get(url, headers=headers, verify=False, timeout=30)  # noqa: S501
+    assert answer.status_code == 200, answer.text
+    return int(answer.json()["reports"])
+
+
+def test_pods_that_are_killed_frozen_and_lost_lose_no_report(cluster: Cluster) -> None:
+    with Pods(
+        cluster.manifests(), cluster.maps, cluster.secrets, cluster.network, cluster.folder
+    ) as pods:
+        assert len(pods.running) == 8
+        for pod in pods.running:
+            wait_until(
+                lambda pod=pod: pods.probe(pod, "startup"),  # type: ignore[misc]
+                f"{pod} has started: {pods.logs(pod)}",
+                START_SECONDS,
+            )
+        devices = Devices(pods, cluster.metrics["crashed"])
+        devices.report(5)
+        wait_until(lambda: counted(cluster, pods) == 5 * REPORTS, "all is counted")
+        for pod in pods.running:
+            assert pods.probe(pod, "liveness"), pod
+            if pod.startswith(("dither-serve", "dither-gateway")):
+                assert pods.probe(pod, "readiness"), pods.logs(pod)
+
+        # A process is killed: its container starts again.
+        before = pods.state("dither-worker-0")["RestartCount"]
+        pods.signal("dither-worker-0", signal.SIGKILL)
+        devices.report(5)
+        wait_until(
+            lambda: pods.state("dither-worker-0")["RestartCount"] > before, "it is started again"
+        )
+        wait_until(lambda: pods.probe("dither-worker-0", "liveness"), "it works again")
+
+        # A process hangs, and its watchdog with it: its probe says so.
+        pods.signal("dither-worker-1", signal.SIGSTOP)
+        devices.report(5)
+        assert not pods.probe("dither-worker-1", "liveness")
+        pods.restart("dither-worker-1")
+        wait_until(lambda: pods.probe("dither-worker-1", "liveness"), "it works again")
+
+        # A machine is lost: pods of each kind, one of which was taking reports.
+        lost = ["dither-worker-0", "dither-gateway-0", "dither-serve-0", "dither-coordinator-0"]
+        for pod in lost:
+            pods.delete(pod)
+        devices.report(5)
+        for pod in lost:
+            pods.start(pod)
+        for pod in lost:
+            wait_until(lambda pod=pod: pods.probe(pod, "startup"), pod, START_SECONDS)  # type: ignore[misc]
+        devices.report(5)
+
+        wait_until(lambda: counted(cluster, pods) == devices.sent * REPORTS, "all is counted")
+        outcome = cluster.verify()
+        assert outcome["verified"], outcome
+        assert (outcome["differences"], outcome["unverifiable"]) == ([], [])
+        for pod in pods.running:
+            state = pods.state(pod)
+            assert not state["State"]["OOMKilled"]
+            assert state["HostConfig"]["ReadonlyRootfs"]
+            assert state["HostConfig"]["Memory"] > 0
