@@ -31,13 +31,13 @@ CONTENT_TYPES = {
 PAGES = {"/": "index.html", "/try": "try.html"}
 RANDOMIZERS = (
     "dither.js",
+    "auto.js",
     "categories.js",
     "count_sketch.js",
     "definition.js",
     "deny.js",
     "distribution.js",
     "geometry.js",
-    "laplace.js",
     "means.js",
     "mechanisms.js",
     "posting.js",

@@ -9,10 +9,13 @@ import {
   atExp, bernoulli, bitLength, blockCount, ceilDiv, fairCoin, isOdd, littleEndian, missThreshold,
   WORD, packed, symbolWidth, uniformBelow, uniformOther,
 } from "./sampling.js";
+import { constantOf, keyOf, mix } from "./string_code.js";
 
 /** @import { Definition } from "./dither.js" */
 /** @import { Mechanism } from "./mechanisms.js" */
 /** @import { Bits } from "./sampling.js" */
+
+const MOST_ROWS = 2 ** 31; // of `projection`
 
 /** @param {Definition} definition @returns {number} */
 export function categoryCount({ name, categories }) {
@@ -110,7 +113,7 @@ export function subsetSelection(definition) {
 }
 
 /** The integer nearest to k / (e^epsilon + 1), at least 1. @param {number} epsilon @param {number} count */
-function bestSize(epsilon, count) {
+export function bestSize(epsilon, count) {
   const k = BigInt(count);
   const nearest = atExp(epsilon, (e, one) => (2n * k * one + e + one) / (2n * (e + one)));
   return Math.max(1, Number(nearest));
@@ -230,6 +233,36 @@ export function hadamardResponse(definition) {
       let column = ((drawn & ~(lowest - 1n)) << 1n) | (drawn & (lowest - 1n));
       if (isOdd(row & column) !== missed) column ^= lowest;
       return littleEndian(block * size + column, width);
+    },
+  };
+}
+
+/** @param {Definition} definition @returns {Mechanism} */
+export function projection(definition) {
+  const { name, levels, options = {}, categories } = definition;
+  const thresholds = levels.map((epsilon) => missThreshold(epsilon));
+  const isOpen = categories === "open";
+  const isHashed = Object.keys(options).length > 0;
+  const { rows = 0, seed = 0, ...others } = /** @type {Record<string, number>} */ (options);
+  const isWhole = [rows, seed].every((one) => Number.isSafeInteger(one) && one >= 0);
+  const fits = isHashed ? rows >= 1 && rows <= MOST_ROWS : !isOpen;
+  if (!isWhole || !fits || Object.keys(others).length > 0) {
+    throw new TypeError(`options of ${name}: expected rows and seed`);
+  }
+  const count = isHashed
+    ? BigInt(rows)
+    : 1n << BigInt(bitLength(BigInt(categoryCount(definition))));
+  const width = symbolWidth(2n * count);
+  return {
+    width,
+    randomize(value, level, bits) {
+      const own = isOpen ? keyOf(name, value) : BigInt(categoryIndex(definition, value));
+      const row = uniformBelow(bits, count);
+      const isNegative = isHashed
+        ? mix(constantOf(BigInt(seed), row) ^ mix(own)) >> 63n === 0n
+        : isOdd(row & (own + 1n));
+      const [flipped] = bernoulli(bits, thresholds[level], 1);
+      return littleEndian(2n * row + (isNegative === flipped ? 1n : 0n), width);
     },
   };
 }

@@ -9,7 +9,7 @@ import {
   WORD, atExp, bernoulli, bitLength, isOdd, littleEndian, missThreshold, symbolWidth, uniformBelow,
   uniformOther,
 } from "./sampling.js";
-import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
+import { constantOf, keyOf, mix } from "./string_code.js";
 
 /** @import { Definition } from "./dither.js" */
 
@@ -59,10 +59,7 @@ export function countSketch(definition) {
   return {
     width,
     randomize(value, level, bits) {
-      if (typeof value !== "string") {
-        throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
-      }
-      const key = stringKey(utf8(value));
+      const key = keyOf(name, value);
       const { blocks, threshold } = used[level];
       const size = buckets / blocks;
       const drawn = uniformBelow(bits, rows * size);

@@ -8,6 +8,8 @@
  * @module definition
  */
 
+import { chosenFor } from "./auto.js";
+
 /** @import { Definition } from "./dither.js" */
 
 const KINDS = ["minimum", "maximum"];
@@ -45,7 +47,7 @@ export function checkLevels({ name, levels }) {
  * spaces, numbers as Python writes them. It is `Metric.canonical` of the Python package.
  *
  * @param {Definition} definition As `GET /v1/metrics/NAME` answers, of a mean, a frequency, a
- *   distribution, a minimum or a maximum; not of the mechanism `auto`, which has more to say.
+ *   distribution, a minimum or a maximum.
  * @returns {string}
  * @throws {TypeError} If something is missing.
  */
@@ -70,6 +72,7 @@ export function canonicalForm(definition) {
   if (definition.scale !== undefined) meaning.scale = quoted(definition.scale);
   if (definition.constants !== undefined) meaning.constants = written(definition.constants);
   if (definition.code !== undefined) meaning.discover = quoted(digestOf(written(definition.code)));
+  if (mechanism === "auto") meaning.chosen = listOf(chosenFor(definition), quoted);
   if (definition.deny !== undefined) meaning.deny = written(definition.deny);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);

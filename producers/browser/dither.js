@@ -27,7 +27,9 @@ export { canonicalForm, fingerprintOf, revisionOf } from "./definition.js";
 export { denyRule } from "./deny.js";
 export { levelOf } from "./mechanisms.js";
 export { DeliveryError, encodeBatch, newBatchId, post } from "./posting.js";
+/** @internal */
 export { answer, randomizeAnswer, takeTurn } from "./rounds.js";
+/** @internal */
 export { blockCount, missThreshold, systemBits } from "./sampling.js";
 
 /**

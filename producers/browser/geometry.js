@@ -147,20 +147,27 @@ function leastBase(total, terms) {
 }
 
 /**
+ * With which chances, in parts of a whole, a report supports its own category, and another one.
+ *
+ * @param {Geometry} geometry
+ */
+export function supportsOf({ order, coordinates, points, size, threshold }) {
+  const [shared, all, s] = [geometricSum(order, coordinates - 2), points, size].map(BigInt);
+  const own = (WORD - threshold) * s * (all - s);
+  const other = (WORD - threshold) * shared * (all - s) + threshold * (s - shared) * s;
+  return { own, other, whole: WORD * s * (all - s) };
+}
+
+/**
  * The variance of a report about a category of frequency 1/k, times k^2, as a fraction.
  *
  * @param {Geometry} geometry
  * @param {bigint} k
  */
-function evenVariance({ order, coordinates, points, size, threshold }, k) {
-  const shared = BigInt(geometricSum(order, coordinates - 2));
-  const [all, s] = [BigInt(points), BigInt(size)];
-  // p and q, in units of 1 / (2^64 s (K - s))
-  const unit = WORD * s * (all - s);
-  const p = (WORD - threshold) * s * (all - s);
-  const q = (WORD - threshold) * shared * (all - s) + threshold * (s - shared) * s;
-  const chance = q * (k - 1n) + p; // times k
-  return { numerator: chance * (unit * k - chance), denominator: (p - q) ** 2n };
+function evenVariance(geometry, k) {
+  const { own, other, whole } = supportsOf(geometry);
+  const chance = other * (k - 1n) + own; // times k
+  return { numerator: chance * (whole * k - chance), denominator: (own - other) ** 2n };
 }
 
 // -- Difference sets ------------------------------------------------------------------------------

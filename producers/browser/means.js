@@ -1,13 +1,24 @@
 /**
- * The randomizers of numbers: one bit, and the answers to rounds.
+ * The randomizers of numbers, as in the Python package: one bit, answers to rounds, and discrete
+ * Laplace noise on a grid, drawn exactly (`estimators.exact.noise`).
+ *
+ * A law on a few integers is drawn by inversion: 16 bits of a uniform number, then 48 more, then 64
+ * at a time, until it is certain between which two cumulative probabilities the number lies. Floors
+ * of these irrational numbers are enclosed until both ends agree, so nothing is rounded.
  *
  * @module means
  */
 
-import { bernoulli, missThreshold, roundUp } from "./sampling.js";
+import {
+  LEVEL_UNITS, bernoulli, bitLength, ceilDiv, expBounds, littleEndian, missThreshold, roundUp,
+  unitsOf,
+} from "./sampling.js";
 
 /** @import { Definition } from "./dither.js" */
 /** @import { Mechanism } from "./mechanisms.js" */
+/** @import { Bits } from "./sampling.js" */
+/** @typedef {(bits: number) => bigint[]} Floors floor(2^bits c) of cumulative probabilities. */
+/** @typedef {[bigint, bigint]} Fraction Numerator and denominator. */
 
 /**
  * Returns what takes a number, clipped to the range, to [-1, 1].
@@ -45,4 +56,198 @@ export function randomizedResponse(definition, parts = 1n) {
 export function roundAnswers(definition, rounds) {
   const parts = definition.split === "budget" ? BigInt(rounds) : 1n;
   return randomizedResponse({ ...definition, range: [-1, 1] }, parts);
+}
+
+// -- Laplace noise --------------------------------------------------------------------------------
+
+const [PREFIX, FIRST] = [16n, 64];
+const DIGITS = 10; // binary digits that are drawn together
+const LONGEST = 40n; // the last cell of a law has a probability of about e^-40
+const LARGEST_RATE = 40n;
+const MOST = 2n ** 31n;
+
+/**
+ * Returns what draws from a law on 0, 1, ..., m.
+ *
+ * @param {Floors} floors
+ * @returns {(bits: Bits) => number}
+ */
+function inversion(floors) {
+  const thresholds = floors(FIRST);
+  const undecided = new Set(thresholds.map((threshold) => threshold >> (64n - PREFIX)));
+  /** How many thresholds are at most a word. @param {bigint} word */
+  const below = (word) => {
+    let [low, high] = [0, thresholds.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (thresholds[middle] <= word) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  };
+  return (bits) => {
+    const prefix = bits.integers(1)[0] & ((1n << PREFIX) - 1n);
+    const start = prefix << (64n - PREFIX);
+    if (!undecided.has(prefix)) return below(start);
+    const word = start | (bits.integers(1)[0] >> PREFIX);
+    const found = below(word);
+    const ties = thresholds[Math.max(found, 1) - 1] === word;
+    return ties && isBelow(bits, floors, found - 1) ? found - 1 : found;
+  };
+}
+
+/**
+ * Draws more bits of a number that ties with 64 bits of a cumulative probability.
+ *
+ * @param {Bits} bits
+ * @param {Floors} floors
+ * @param {number} which
+ */
+function isBelow(bits, floors, which) {
+  for (let known = 2 * FIRST; ; known += FIRST) {
+    const digits = BigInt.asUintN(FIRST, floors(known)[which]);
+    const drawn = bits.integers(1)[0];
+    if (drawn !== digits) return drawn < digits;
+  }
+}
+
+/**
+ * floor(2^bits c) of numbers with enclosures of increasing precision.
+ *
+ * @param {(precision: bigint) => [Fraction, Fraction][]} enclosed
+ * @param {number} bits
+ */
+function floorsOf(enclosed, bits) {
+  for (let precision = 2n * BigInt(bits); ; precision *= 2n) {
+    const ends = enclosed(precision).map((both) =>
+      both.map(([numerator, denominator]) => (numerator << BigInt(bits)) / denominator),
+    );
+    if (ends.every(([low, high]) => low === high)) return ends.map(([low]) => low);
+  }
+}
+
+/**
+ * Bounds of 1, q, ..., q^last in units of 2^-precision, q = exp(-rate).
+ *
+ * @param {Fraction} rate
+ * @param {number} last
+ * @param {bigint} precision
+ */
+function powersOf(rate, last, precision) {
+  const one = 1n << precision;
+  const [low, high] = expBounds(...rate, precision);
+  const [least, most] = [(one * one) / high, ceilDiv(one * one, low)];
+  const powers = [[one, one]];
+  for (let i = 0; i < last; i += 1) {
+    const [down, up] = powers[i];
+    powers.push([(down * least) >> precision, ceilDiv(up * most, one)]);
+  }
+  return powers;
+}
+
+/**
+ * A geometric number, P(k) = (1 - q) q^k with q = exp(-rate), is below 1, 2, ..., `cells` with these
+ * probabilities; if not `whole`, given that it is at most `cells`.
+ *
+ * @param {Fraction} rate
+ * @param {number} cells
+ * @param {boolean} whole
+ * @returns {Floors}
+ */
+function geometric(rate, cells, whole) {
+  /** @param {bigint} precision @returns {[Fraction, Fraction][]} */
+  const enclosed = (precision) => {
+    const one = 1n << precision;
+    const below = powersOf(rate, cells + 1, precision).map(([low, high]) => [one - high, one - low]);
+    const [least, most] = whole ? [one, one] : below[below.length - 1];
+    return below.slice(1, -1).map(([low, high]) => [[low, most], [high, least]]);
+  };
+  return (bits) => floorsOf(enclosed, bits);
+}
+
+/** The probabilities of z < 0 and z < 1. @param {Fraction} rate @returns {Floors} */
+function signs(rate) {
+  /** @param {bigint} precision @returns {[Fraction, Fraction][]} */
+  const enclosed = (precision) => {
+    const one = 1n << precision;
+    const [least, most] = powersOf(rate, 1, precision)[1];
+    return [
+      [[least, one + least], [most, one + most]],
+      [[one, one + most], [one, one + least]],
+    ];
+  };
+  return (bits) => floorsOf(enclosed, bits);
+}
+
+/**
+ * Returns what draws integers z with P(z) proportional to exp(-rate |z|).
+ *
+ * @param {Fraction} rate
+ * @returns {(bits: Bits) => number}
+ */
+function discreteLaplace([numerator, denominator]) {
+  const rest = denominator / numerator;
+  const digits = rest < 1n ? 0 : bitLength(rest) - 1;
+  const groups = Math.ceil(digits / DIGITS);
+  const ends = Array.from({ length: groups + 1 }, (_, i) => Math.floor((digits * i) / (groups || 1)));
+  const scaled = (/** @type {number} */ by) =>
+    /** @type {Fraction} */ ([numerator << BigInt(by), denominator]);
+  const most = (LONGEST * denominator) / (numerator << BigInt(digits));
+  const cells = Math.max(1, Number(most));
+  const drawSign = inversion(signs([numerator, denominator]));
+  const drawRest = inversion(geometric(scaled(digits), cells, true));
+  const lowest = ends.slice(1).map((end, i) => {
+    const draw = inversion(geometric(scaled(ends[i]), 2 ** (end - ends[i]) - 1, false));
+    return { draw, unit: 2 ** ends[i] };
+  });
+  return (bits) => {
+    let magnitude = 0;
+    for (let further = cells; further === cells; ) {
+      further = drawRest(bits);
+      magnitude += further;
+    }
+    magnitude *= 2 ** digits;
+    for (const { draw, unit } of lowest) magnitude += draw(bits) * unit;
+    return (magnitude + 1) * (drawSign(bits) - 1);
+  };
+}
+
+/**
+ * @param {Definition} definition
+ * @returns {Mechanism}
+ * @throws {TypeError} If the definition's range or grid is none.
+ */
+export function laplace(definition) {
+  const { name, levels, options = {} } = definition;
+  const { grid = 1024, ...others } = /** @type {{grid?: unknown}} */ (options);
+  const isPower = Number.isSafeInteger(grid) && Number(grid) >= 1 && Number.isInteger(Math.log2(Number(grid)));
+  if (!isPower || Object.keys(others).length > 0) {
+    throw new TypeError(`options of ${name}: expected a grid, a power of two`);
+  }
+  const [size, steps] = [BigInt(Number(grid)), Number(grid)];
+  const unit = unitOf(definition);
+  const used = levels.map((epsilon) => {
+    const units = unitsOf(epsilon);
+    const limit = size + ceilDiv(92n * size * LEVEL_UNITS, units);
+    const isUsable = limit < MOST && units <= LARGEST_RATE * 2n * size * LEVEL_UNITS;
+    if (!isUsable) throw new TypeError(`options of ${name}: expected another grid at ${epsilon}`);
+    /** @type {((bits: Bits) => number) | undefined} Computed when it is first needed. */
+    let noise;
+    const draw = (/** @type {Bits} */ bits) => {
+      noise ??= discreteLaplace([units, 2n * size * LEVEL_UNITS]);
+      return noise(bits);
+    };
+    return { limit: Number(limit), draw };
+  });
+  return {
+    width: 4,
+    randomize(value, level, bits) {
+      const scaled = Math.min(Math.max(unit(value), -1), 1) * steps;
+      const floor = Math.floor(scaled);
+      const rounded = floor + (roundUp(bits, scaled - floor) ? 1 : 0);
+      const { limit, draw } = used[level];
+      const report = Math.min(Math.max(rounded + draw(bits), -limit), limit);
+      return littleEndian(BigInt.asUintN(32, BigInt(report)), 4);
+    },
+  };
 }

@@ -4,15 +4,15 @@
  * @module mechanisms
  */
 
+import { chosenFor } from "./auto.js";
 import {
-  grr, hadamardResponse, oue, projectiveGeometryResponse, rappor, recursiveHadamard,
+  grr, hadamardResponse, oue, projection, projectiveGeometryResponse, rappor, recursiveHadamard,
   subsetSelection,
 } from "./categories.js";
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
 import { dyadicHadamard } from "./distribution.js";
-import { laplace } from "./laplace.js";
-import { randomizedResponse, roundAnswers } from "./means.js";
+import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
 
@@ -39,10 +39,33 @@ const MECHANISMS = {
   hadamard_response: hadamardResponse,
   recursive_hadamard: recursiveHadamard,
   projective_geometry_response: projectiveGeometryResponse,
+  projection,
   count_sketch: countSketch,
   projective_sketch: projectiveSketch,
   prefix_tree: prefixTree,
+  auto,
 };
+
+/** The mechanism of each level; reports are padded to the widest. @param {Definition} definition @returns {Mechanism} */
+function auto(definition) {
+  const { grid } = /** @type {{grid?: unknown}} */ (definition.options ?? {});
+  const children = chosenFor(definition).map((name, level) =>
+    MECHANISMS[name]({
+      ...definition,
+      levels: [definition.levels[level]],
+      options: name === "laplace" && grid !== undefined ? { grid } : {},
+    }),
+  );
+  const width = Math.max(...children.map((child) => child.width));
+  return {
+    width,
+    randomize(value, level, bits) {
+      const report = new Uint8Array(width);
+      report.set(children[level].randomize(value, 0, bits));
+      return report;
+    },
+  };
+}
 
 /** @type {WeakMap<Definition, Mechanism>} Thresholds are computed once a definition. */
 const built = new WeakMap();

@@ -10,7 +10,7 @@
 
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
-import { constantOf, mix, stringKey, utf8 } from "./string_code.js";
+import { constantOf, keyOf, mix } from "./string_code.js";
 
 /** @import { Definition } from "./dither.js" */
 
@@ -53,10 +53,7 @@ export function projectiveSketch(definition) {
   return {
     width,
     randomize(value, level, bits) {
-      if (typeof value !== "string") {
-        throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
-      }
-      const key = stringKey(utf8(value));
+      const key = keyOf(name, value);
       const row = Number(uniformBelow(bits, BigInt(counts[level])));
       const geometry = geometries[level];
       const own = pointOf(mix(key ^ constantOf(seed, firsts[level] + row)), geometry.points);

@@ -19,7 +19,7 @@ const LOW_56 = (1n << 56n) - 1n;
 export const LEVEL_UNITS = 10_000n; // levels have at most 4 decimal digits
 const RANDOM_WORDS = 8192; // getRandomValues hands out at most 65,536 bytes a call
 
-/** @type {Bits} The browser's cryptographic generator. */
+/** @type {Bits} The browser's cryptographic generator. @internal */
 export const systemBits = {
   integers(count) {
     const words = new BigUint64Array(count);
@@ -119,6 +119,7 @@ export function unitsOf(epsilon) {
  * @param {bigint} [outside]
  * @param {bigint} [parts] The threshold is that of epsilon / parts.
  * @returns {bigint}
+ * @internal
  */
 export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
   return atExp(
@@ -132,6 +133,7 @@ export function missThreshold(epsilon, inside = 1n, outside = 1n, parts = 1n) {
  * @param {number} epsilon
  * @param {number} categories k.
  * @returns {bigint}
+ * @internal
  */
 export function blockCount(epsilon, categories) {
   const most = 2n * BigInt(categories);

@@ -13,8 +13,6 @@
  *   start, -1 for all others) the number of bits of each symbol, a byte each, in hexadecimal digits.
  */
 
-/** @typedef {{bits: bigint[], lengths: number[]}} Table @internal */
-
 const WIDTH = 128; // bits of a string that are kept
 const END = 256;
 const START = 256;
@@ -62,7 +60,7 @@ export function normalUtf8(text) {
  * The bits of the symbols of one context: Huffman's code in canonical form.
  *
  * @param {Uint8Array} given The number of bits of each symbol.
- * @returns {Table}
+ * @returns {{bits: bigint[], lengths: number[]}}
  */
 function tableOf(given) {
   const lengths = Array.from(given);
@@ -102,7 +100,7 @@ export function encoder(code) {
   if (!fits || tokens.length > MOST_TOKENS || symbols.size < tokens.length) {
     throw new TypeError(`code: expected at most ${MOST_TOKENS} tokens of 2 to 32 bytes, each once`);
   }
-  /** @type {Map<number, Table>} */
+  /** @type {Map<number, ReturnType<typeof tableOf>>} */
   const tables = new Map();
   for (const [context, text] of Object.entries(code.lengths)) {
     const [place, lengths] = [Number(context), bytesOf(text)];
@@ -148,6 +146,22 @@ export function mix(word) {
 /** The constant of a hash: a word of SplitMix64. @param {bigint} seed @param {number | bigint} index @internal */
 export function constantOf(seed, index) {
   return mix((seed + (BigInt(index) + 1n) * GOLDEN) & MASK);
+}
+
+/**
+ * The key of a value of an open vocabulary.
+ *
+ * @param {string} name The metric's.
+ * @param {unknown} value
+ * @returns {bigint}
+ * @throws {TypeError | RangeError} If it is no string, or has half a surrogate pair.
+ * @internal
+ */
+export function keyOf(name, value) {
+  if (typeof value !== "string") {
+    throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
+  }
+  return stringKey(utf8(value));
 }
 
 const IV = [

@@ -1,0 +1,108 @@
+/**
+ * The choice of `auto`, as in the Python package: at each level the mechanism of least variance among
+ * those whose reports fit. Exact arithmetic, because devices and aggregators have to agree.
+ *
+ * @module auto
+ */
+
+import { bestSize, categoryCount } from "./categories.js";
+import { categoryGeometry, supportsOf } from "./geometry.js";
+import { WORD, atExp, bitLength, missThreshold, symbolWidth } from "./sampling.js";
+
+/** @import { Definition } from "./dither.js" */
+
+/**
+ * A mechanism's name, the bytes of a report, and with which chances, in parts of a whole, it supports
+ * its own category and another one.
+ *
+ * @typedef {[name: string, width: number, own: bigint, other: bigint, whole: bigint]} Candidate
+ */
+
+const MOST_BYTES = 16;
+const NARROWEST_NOISE = 4; // bytes of a report of `laplace`
+
+/**
+ * The mechanism of each level.
+ *
+ * @param {Definition} definition
+ * @returns {string[]}
+ * @throws {TypeError} If its options are none, or no report fits.
+ */
+export function chosenFor(definition) {
+  const { name, kind, levels, options = {} } = definition;
+  const isMean = kind === "mean";
+  const known = { report_bytes: MOST_BYTES, ...(isMean ? { grid: 1024 } : {}), ...options };
+  const { report_bytes: most, grid = 1 } = /** @type {Record<string, number>} */ (known);
+  const isWhole = [most, grid].every((one) => Number.isSafeInteger(one) && one >= 1);
+  if (!isWhole || Object.keys(known).length > (isMean ? 2 : 1)) {
+    throw new TypeError(`options of ${name}: expected report_bytes${isMean ? " and grid" : ""}`);
+  }
+  if (isMean) return levels.map((epsilon) => meanAt(epsilon, BigInt(grid), most));
+  const count = categoryCount(definition);
+  return levels.map((epsilon) => {
+    const fitting = candidates(epsilon, count).filter(([, width]) => width <= most);
+    if (fitting.length === 0) throw new TypeError(`options of ${name}: no report fits in ${most}`);
+    return fitting.reduce((best, each) => (isBetter(each, best, BigInt(count)) ? each : best))[0];
+  });
+}
+
+/**
+ * Noise, or a sign where its variance in the worst case is not larger.
+ *
+ * @param {number} epsilon
+ * @param {bigint} grid
+ * @param {number} most
+ */
+function meanAt(epsilon, grid, most) {
+  const contrast = (WORD - 2n * missThreshold(epsilon)) ** 2n;
+  const scale = 4n * (WORD * grid) ** 2n;
+  const isSign = atExp(
+    epsilon,
+    (e, one) => {
+      const square = (e - one) ** 2n;
+      return scale * square <= (8n * e * one + square) * contrast ? 1n : 0n;
+    },
+    2n * grid,
+  );
+  return isSign === 1n || most < NARROWEST_NOISE ? "randomized_response" : "laplace";
+}
+
+/** @param {number} epsilon @param {number} count k. @returns {Candidate[]} */
+function candidates(epsilon, count) {
+  const k = BigInt(count);
+  const bytes = Math.ceil(count / 8);
+  const geometry = categoryGeometry(epsilon, count);
+  const members = BigInt(bestSize(epsilon, count));
+  const missed = (inside = 1n, outside = 1n, parts = 1n) =>
+    missThreshold(epsilon, inside, outside, parts);
+  const [one, flipped] = [missed(1n, k - 1n), missed(1n, 1n, 2n)];
+  const [out, coin] = [missed(members, k - members), missed()];
+  const { own, other, whole } = supportsOf(geometry);
+  return [
+    ["grr", symbolWidth(k), (WORD - one) * (k - 1n), one, WORD * (k - 1n)],
+    ["projective_geometry_response", symbolWidth(BigInt(geometry.points)), own, other, whole],
+    [
+      "subset_selection", bytes, (WORD - out) * (k - 1n), WORD * members - (WORD - out),
+      WORD * (k - 1n),
+    ],
+    ["oue", bytes, WORD / 2n, coin, WORD],
+    ["rappor", bytes, WORD - flipped, flipped, WORD],
+    ["projection", symbolWidth(2n << BigInt(bitLength(k))), WORD - coin, WORD / 2n, WORD],
+  ];
+}
+
+/**
+ * Whether a mechanism has less variance than another at frequencies of 1/k, or the same and smaller
+ * reports.
+ *
+ * @param {Candidate} one
+ * @param {Candidate} best
+ * @param {bigint} k
+ */
+function isBetter(one, best, k) {
+  const [[a, b], [c, d]] = [one, best].map(([, , own, other, whole]) => {
+    const chance = other * (k - 1n) + own; // times k
+    return [chance * (whole * k - chance), (own - other) ** 2n];
+  });
+  return a * d < c * b || (a * d === c * b && one[1] < best[1]);
+}
