@@ -28,30 +28,29 @@ class NotReleasableError(Exception):
     """The folder is not fit for a release; the message says what to do."""
 
 
-def committed() -> set[str]:
-    """Return the files that git has, as paths from the root."""
-    return set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
-
-
-def build_sdist(folder: Path) -> Path:
-    """Build the source distribution into a folder.
+def refuse_strangers(sdist: Path) -> None:
+    """Check that git has all files of a source distribution; outside a clone there is no telling.
 
     Raises
     ------
     NotReleasableError
-        If it would contain a file that the repository does not have.
+        If it contains a file that the repository does not have.
     """
-    made = hatchling("sdist", ROOT, folder)
-    with tarfile.open(made) as archive:
+    if not (ROOT / ".git").exists():
+        return
+    with tarfile.open(sdist) as archive:
         files = {name.partition("/")[2] for name in archive.getnames()}
-    known = committed() if (ROOT / ".git").exists() else files
-    if unknown := sorted(files - GENERATED - known):
-        made.unlink()
+    known = set(_run(["git", "ls-files", "-z"], ROOT).split("\0"))
+    if strangers := sorted(files - GENERATED - known):
         raise NotReleasableError(
-            f"the source distribution would contain what git does not have: {', '.join(unknown)}. "
+            f"the source distribution contains what git does not have: {', '.join(strangers)}. "
             "Delete or commit it"
         )
-    return made
+
+
+def build_sdist(folder: Path) -> Path:
+    """Build the source distribution of this folder into another one."""
+    return hatchling("sdist", ROOT, folder)
 
 
 def build_wheel(sdist: Path, folder: Path) -> Path:
@@ -93,6 +92,7 @@ def main() -> None:
     folder.mkdir(parents=True)
     try:
         sdist = build_sdist(folder)
+        refuse_strangers(sdist)
         made = [sdist, build_wheel(sdist, folder), pack_browser(folder)]
         files = [each for each in made if each is not None]
         sums = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in files]
