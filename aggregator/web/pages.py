@@ -36,7 +36,7 @@ RANDOMIZERS = (
     "count_sketch.js",
     "definition.js",
     "deny.js",
-    "distribution.js",
+    "dyadic_hadamard.js",
     "geometry.js",
     "means.js",
     "mechanisms.js",

@@ -11,7 +11,7 @@ import {
 } from "./categories.js";
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
-import { dyadicHadamard } from "./distribution.js";
+import { dyadicHadamard } from "./dyadic_hadamard.js";
 import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";

@@ -1,7 +1,7 @@
 /**
  * The randomizer of `dyadic_hadamard`: a number's bin, at one depth of a tree of bins.
  *
- * @module distribution
+ * @module dyadic_hadamard
  */
 
 import {
