@@ -1,13 +1,14 @@
 // Randomizes a value in this browser, shows what is sent of it, and how the estimate changes.
 
 import {authorization, get, metricPath, Problem, withToken} from "./api.js";
-import {encodeBatch, post, randomize} from "./dither.js";
+import {encodeBatch, post, randomize, randomizeAnswer, takeTurn} from "./dither.js";
 import {announce, h, setText} from "./dom.js";
 import {bound, certainty, moment, number, Scale, seconds, stretch, trimmed, whole} from "./format.js";
 import {problemNotice} from "./parts.js";
 import {place} from "./place.js";
 
 const REPLAY = 86_400; // a metric whose newest event is older than this, beyond its lateness, is a replay
+const NO_TURN = "Nothing was sent: this browser has answered this round, or it answers another one, which it drew at random for itself.";
 const ATTEMPTS = 2; // a person waits: more are for devices
 const SENDING = 20_000; // milliseconds until a server that says nothing is given up
 const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
@@ -19,8 +20,9 @@ const FINER = 3; // digits beyond the band's, so that one report shows
 const root = document.getElementById("try");
 const spent = new Map(); // metric: epsilons of the reports that were sent from this page
 
-/** Whether the module has the metric's mechanism; nothing is sent. */
+/** Whether the module has the metric's mechanism; nothing is sent. Answers to rounds are bits, which it has. */
 function isSupported(definition) {
+  if (definition.rounds) return true;
   try {
     randomize(definition, anyValue(definition), definition.levels.at(-1));
     return true;
@@ -38,7 +40,7 @@ const anyValue = (definition) => isOpen(definition) ? "" : endsOf(definition)?.[
 class Question {
   constructor(definitions, supported) {
     this.select = h("select", {id: "metric", onchange: () => this.#choose()},
-      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.rounds ? "asked in rounds" : `${one.mechanism}: not in the browser`})`)));
+      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.mechanism}: not in the browser)`)));
     const wanted = place().metric;
     this.select.value = supported.has(wanted) ? wanted : definitions.find((one) => supported.has(one.name)).name;
     this.definitions = new Map(definitions.map((one) => [one.name, one]));
@@ -59,7 +61,8 @@ class Question {
 
   #choose() {
     const {definition} = this;
-    setText(this.about, definition.description || definition.kind);
+    const isAsked = definition.rounds ? `It is asked in ${definition.rounds} rounds, each about a limit.` : "";
+    setText(this.about, [definition.description || definition.kind, isAsked].filter(Boolean).join(". "));
     this.value.replaceChildren(...(isOpen(definition) ? this.#string(definition) : endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
     const middle = definition.levels[Math.floor((definition.levels.length - 1) / 2)];
     this.levels.replaceChildren(h("legend", {class: "hidden"}, "Epsilon"), ...definition.levels.flatMap((epsilon, index) => {
@@ -108,10 +111,12 @@ class Question {
     this.button.disabled = true;
     try {
       const value = this.read();
-      const {level, report, denied} = randomize(definition, value, epsilon);
-      const sent = {definition, epsilon, report, denied, own: endsOf(definition) ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
-      const [before, time] = await Promise.all([estimateOf(definition), eventTime(definition)]);
-      const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now()});
+      const round = definition.rounds && await openRound(definition);
+      const {level, report, denied} = round ? randomizeAnswer(definition, round, value, epsilon) : randomize(definition, value, epsilon);
+      if (round && !(await isTurn(definition, round))) return this.#tell(NO_TURN);
+      const sent = {round, definition, epsilon, report, denied, own: endsOf(definition) ? `${number(value, value % 1 ? 2 : 0)}${definition.unit ? ` ${definition.unit}` : ""}` : this.nameOf(value), index: value};
+      const [before, time] = round ? [null, null] : await Promise.all([estimateOf(definition), eventTime(definition)]);
+      const body = encodeBatch(definition, [level], [report], {time: time ?? Date.now(), round: round?.number});
       const outcome = new Outcome(sent, time, before);
       this.result.replaceChildren(...outcome.elements);
       this.result.hidden = false;
@@ -123,6 +128,13 @@ class Question {
     } finally {
       this.button.disabled = false;
     }
+  }
+
+  /** Say why nothing was sent. */
+  #tell(text) {
+    this.result.replaceChildren(h("p", {class: "delivery"}, text));
+    this.result.hidden = false;
+    announce(text);
   }
 }
 
@@ -160,7 +172,11 @@ class Outcome {
     const total = all.reduce((sum, one) => sum + one, 0);
     setText(this.state, `Kafka has the report.${all.length > 1 ? ` It was report ${all.length} of ${definition.name} from this page; their epsilons add up to ${trimmed(number(total, 4))}.` : ""}`);
     announce("Kafka has the report.");
-    await this.#watch();
+    if (!this.sent.round) return this.#watch();
+    this.move.hidden = false;
+    this.move.replaceChildren(
+      h("p", {class: "note"}, "The round is decided when enough devices have answered it. This browser does not answer it again."),
+      h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its rounds on the dashboard"));
   }
 
   /** Post, and turn a refusal into a problem that a token can answer. */
@@ -225,8 +241,26 @@ function step(count, title, ...children) {
   return h("section", {class: "step"}, h("h2", {}, h("span", {class: "count", "aria-hidden": "true"}, String(count)), title), ...children);
 }
 
-/** A report for the eye: one bit, one bit a category, or a symbol. */
-function picture({definition, report, index}) {
+/** The round that is open; a problem if there is none. */
+async function openRound(definition) {
+  const round = await withToken(() => get(`${metricPath(definition.name)}/round`));
+  if (round.threshold === null) throw new Problem(409, "All rounds are decided: nobody is asked any more.");
+  return round;
+}
+
+/** Whether this browser answers a round, which it then has; two of its pages take turns. */
+function isTurn(definition, round) {
+  const turn = () => takeTurn(definition, round);
+  return navigator.locks ? navigator.locks.request(`dither:${definition.name}`, turn) : turn();
+}
+
+/** A report for the eye: yes or no, one bit, one bit a category, or a symbol. */
+function picture({definition, report, index, round}) {
+  if (round) {
+    const unit = definition.unit ? ` ${definition.unit}` : "";
+    const asked = `Round ${round.number} of ${round.rounds}: is it ${definition.kind === "minimum" ? "at most" : "at least"} ${number(round.threshold, round.threshold % 1 ? 2 : 0)}${unit}?`;
+    return h("p", {class: "own"}, report[0] === 1 ? "yes" : "no", h("span", {class: "note"}, ` ${asked} The answer is turned round at random.`));
+  }
   if (definition.mechanism === "randomized_response") {
     const [low, high] = definition.range;
     const up = report[0] === 1;

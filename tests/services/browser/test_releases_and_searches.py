@@ -128,6 +128,33 @@ def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor)
     assert about["Trust"].startswith("devices send true values; only releases are shown")
 
 
+OWN = """
+async (own) => {
+  const { fingerprintOf } = await import("/static/dither.js");
+  const definition = await (await fetch("/v1/metrics/longest")).json();
+  const turn = { fingerprint: fingerprintOf(definition), own, answered: 0 };
+  localStorage.setItem("dither:longest", JSON.stringify(turn));
+}
+"""
+
+
+def answer_in_a_browser(site: Site, visitor: Visitor) -> None:
+    """Answer the second round at `/try`, where it is the browser's own, and only then."""
+    page = visitor.open(f"{site.url}/try#metric=longest")
+    expect(page.locator(".description")).to_contain_text("It is asked in 4 rounds")
+    send, result = page.get_by_role("button", name="Randomize and send"), page.locator(".result")
+    page.evaluate(OWN, 3)
+    send.click()
+    expect(result).to_contain_text("Nothing was sent")
+    page.evaluate(OWN, 2)
+    send.click()
+    expect(result).to_contain_text("Kafka has the report.")
+    expect(result.locator(".sent")).to_contain_text(re.compile(r"(yes|no)\s+Round 2 of 4"))
+    expect(result).to_contain_text("is it at least 48 minutes?")
+    send.click()
+    expect(result).to_contain_text("Nothing was sent")
+
+
 def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -> None:
     deployment = watched.deployment
     page = visitor.open(watched.url)
@@ -152,6 +179,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         )
         expect(search).to_contain_text("Somebody's value is at least 32\N{NO-BREAK SPACE}minutes")
         expect(search).to_contain_text("99.9999\N{NO-BREAK SPACE}%, in all rounds at once")
+        answer_in_a_browser(watched, visitor)
         for number in (2, 3, 4):
             answer(deployment, number)
             expect(search.locator(BARS)).to_have_count(number + 1)

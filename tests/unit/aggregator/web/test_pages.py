@@ -117,3 +117,7 @@ def test_what_a_module_imports_is_here(client: Client, name: str) -> None:
 def test_no_text_becomes_markup(name: str) -> None:
     text = STATIC.joinpath(name).read_text(encoding="utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+
+
+def test_no_module_of_the_randomizers_hides_a_file_of_the_pages() -> None:
+    assert not set(pages.RANDOMIZERS) & set(files(""))
