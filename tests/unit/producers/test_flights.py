@@ -13,39 +13,49 @@ from estimators import Estimate, LocalMetric, Metric, TrustedMetric
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.categories import OPEN
 from producers.populations import flights
+from producers.populations.flights import WEEK_MS
 from producers.populations.population import Population
 from producers.populations.produce import produce
 from tests.support.running.broker import Broker, count
+
+FLIGHTS, AIRCRAFT, WEEKS = 336_776, 4_043, 53
 
 
 def test_the_table_is_the_one_that_the_documentation_describes(
     flight_population: Population, flight_definitions: dict[str, Metric]
 ) -> None:
-    assert len(flight_population) == 336_776
+    assert len(flight_population) == FLIGHTS + WEEKS * AIRCRAFT
     names = ["dep_delay", "arr_delay", "late", "carrier", "dest", "departure", "tail"]
-    names += ["destination", "airline", "delays"]
+    names += ["active_week", "destination", "airline", "delays"]
     assert list(flight_definitions) == names
     assert flight_population.skipped == 0
-    assert flight_population.count_missing("dep_delay") == 8_255  # cancelled
-    assert flight_population.count_missing("late") == 9_430  # cancelled, diverted
-    assert flight_population.count_missing("arr_delay") == 9_430
-    assert (
-        flight_population.count_missing("carrier") == flight_population.count_missing("dest") == 0
-    )
-    assert flight_population.count_missing("tail") == 2_512
-    assert flight_population.count_missing("delays") == 9_430
-    assert np.unique(flight_population.columns["tail"]).size == 4_043 + 1  # and nothing
-    assert np.unique(flight_population.columns["carrier"]).size == 16
-    assert np.unique(flight_population.columns["dest"]).size == 105
+    expected = {"dep_delay": 8_255, "carrier": 0, "dest": 0, "tail": 2_512}  # cancelled
+    expected |= dict.fromkeys(("late", "arr_delay", "delays"), 9_430)  # cancelled, diverted
+    for name, missing in expected.items():
+        assert flight_population.count_missing(name) == missing + WEEKS * AIRCRAFT
+    assert flight_population.count_missing("active_week") == FLIGHTS
+    assert np.unique(flight_population.columns["tail"]).size == AIRCRAFT + 1  # and nothing
+    assert np.unique(flight_population.columns["carrier"]).size == 16 + 1
+    assert np.unique(flight_population.columns["dest"]).size == 105 + 1
     assert len(flight_definitions["carrier"].category_names) == 16
     assert len(flight_definitions["dest"].category_names) == 105
 
 
 def test_event_time_is_the_scheduled_hour_in_utc(flight_population: Population) -> None:
-    first, last = flight_population.time_ms[[0, -1]].view("datetime64[ms]")
+    times = flight_population.time_ms[flight_population.has_value("carrier")]
+    first, last = times[[0, -1]].view("datetime64[ms]")
     assert first == np.datetime64("2013-01-01T10:00")  # 5 o'clock in New York
     assert last == np.datetime64("2014-01-01T04:00")
-    assert not (flight_population.time_ms % 3_600_000).any()
+    assert not (times % 3_600_000).any()
+
+
+def test_an_aircraft_is_active_in_a_week_in_which_it_flies(flight_population: Population) -> None:
+    weeks = flight_population.has_value("active_week")
+    active = flight_population.columns["active_week"][weeks].reshape(WEEKS, AIRCRAFT)
+    for week, end in enumerate(flight_population.time_ms[weeks][::AIRCRAFT].tolist()):
+        flown = (end - WEEK_MS < flight_population.time_ms) & (flight_population.time_ms <= end)
+        aircraft = set(flight_population.columns["tail"][flown].tolist()) - {""}
+        assert active[week].sum() == len(aircraft)
 
 
 def test_a_flight_is_late_when_it_arrives_more_than_15_minutes_late(
@@ -101,7 +111,7 @@ def test_all_flights_report_and_are_counted_to_the_last(
         topic=topic,
         bits=SeededBits(1),
     )
-    assert done.reports == 10 * 336_776 - 2 * 8_255 - 3 * 9_430 - 2_512
+    assert done.reports == 10 * FLIGHTS - 2 * 8_255 - 3 * 9_430 - 2_512 + WEEKS * AIRCRAFT
     batches = broker.batches(topic)
     for name, metric in flight_definitions.items():
         statistic = count(metric, [batch for batch in batches if batch.metric == name])

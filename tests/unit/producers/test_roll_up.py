@@ -6,11 +6,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from estimators import define
 from producers import BudgetSpent, Connection, HttpReporter, Ledger, QueueError, Reporter, RollUp
-from producers.device.roll_up import How
+from producers.device.roll_up import LONGEST_DELAY_MS, How
+from producers.populations.active_devices import report_activity
 from tests.support.running.broker import Broker, count
 
 DAY = 86_400.0
@@ -333,3 +335,28 @@ def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
     for use in (gathered.add, device.reporter.close):
         with pytest.raises(QueueError, match="removed or replaced"):
             use()
+
+
+def test_simulated_activity_is_what_roll_ups_report(tmp_path: Path) -> None:
+    rng, days = np.random.default_rng(20261123), 5
+    at = np.sort(rng.integers(0, int(days * DAY), 12)) + int(BEGIN)
+    at[[0, -1]] = int(BEGIN), int(BEGIN + days * DAY) - 1  # the first and the last window
+    who = np.array(["a", "b", ""], dtype=object)[rng.integers(0, 3, at.size)]
+    who[[0, -1]] = "a", "b"
+    simulated = report_activity("active", 1000 * at, who, int(1000 * DAY))
+    for place, name in enumerate("ab"):
+        (folder := tmp_path / name).mkdir()
+        device = Device(folder, ACTIVE)
+        gathered = RollUp(device.reporter, "active", "1d", 64, clock=device.clock)
+        for day in range(days):
+            begin = BEGIN + day * DAY
+            for moment in at[(who == name) & (at >= begin) & (at < begin + DAY)].tolist():
+                device.clock.now = moment
+                gathered.add()
+            device.clock.now = begin + DAY + LONGEST_DELAY_MS / 1000
+            gathered.report_ended()
+        own = slice(place, None, 2)
+        values, times = simulated.columns["active"][own], simulated.time_ms[own]
+        found = [(value, round(1000 * time)) for value, time in device.reported]
+        assert found == list(zip(values.tolist(), times.tolist(), strict=True))
+        device.reporter.close(0)
