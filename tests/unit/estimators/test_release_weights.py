@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
-from typing import TYPE_CHECKING, Any
 
-import cvxpy
+import clarabel
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from estimators.central.weights import (
     WEIGHTINGS,
@@ -22,9 +21,7 @@ from estimators.central.weights import (
     report_weights,
     square_threshold,
 )
-
-if TYPE_CHECKING:
-    from estimators.estimate import Floats
+from estimators.estimate import Floats
 
 #: (epsilon, reports) of up to 8 levels, many times apart.
 level_mixes = st.dictionaries(
@@ -107,43 +104,81 @@ solvable_mixes = st.dictionaries(
     st.integers(1, 160).map(lambda e: e / 20), st.integers(1, 10_000), min_size=1, max_size=6
 ).map(lambda mix: (np.array(sorted(mix)), np.array([float(mix[e]) for e in sorted(mix)])))
 OBJECTIVES = ("hpm-c", "hpm-ct", "hpm-u", "hpm-ut", "adpm")
-TIGHT = {"tol_gap_abs": 1e-8, "tol_gap_rel": 1e-8, "tol_feas": 1e-9}
 STRICTLY_CONVEX = ("hpm-ct", "adpm")
 
 
-def objectives(policy: str, shares: Floats, users: float, size: Any, scale: Any) -> list[Any]:
+Rows = list[tuple[float, Floats, float]]
+"""The function sum c (a x - b)^2 of x, as (c, a, b)."""
+
+
+def objectives(policy: str, shares: Floats, users: float) -> list[Rows]:
     """Return convex functions, of which the smallest minimum is what a policy looks for.
 
-    Of v = n w, and its largest v / e, both near 1 whatever the number of users.
+    Of v = n w, its largest v / e, both near 1 whatever the number of users, and |v - 1|.
     """
-    log_term = math.log(20)
-    noise = cvxpy.square(scale) / users**2
-    absolute = cvxpy.square(shares @ cvxpy.abs(size - 1))
-    squares = shares @ cvxpy.square(size - 1)
-    variance = shares @ cvxpy.square(size) / users
+    log_term, levels = math.log(20), shares.size
+    unit = np.eye(2 * levels + 1)
+    noise: Rows = [((log_term / users) ** 2, unit[levels], 0.0)]
+    absolute: Rows = [(1.0, np.r_[np.zeros(levels + 1), shares], 0.0)]
+    squares: Rows = [(share, unit[i], 1.0) for i, share in enumerate(shares)]
+    variance: Rows = [(log_term * share / users, unit[i], 0.0) for i, share in enumerate(shares)]
     return {
-        "hpm-c": [absolute + log_term**2 * noise],
-        "hpm-ct": [squares + log_term**2 * noise],
-        "hpm-u": [f + log_term**2 * noise for f in (absolute, log_term * variance)],
-        "hpm-ut": [f + log_term**2 * noise for f in (squares, log_term * variance)],
-        "adpm": [variance / 4 + 2 * noise],
+        "hpm-c": [absolute + noise],
+        "hpm-ct": [squares + noise],
+        "hpm-u": [absolute + noise, variance + noise],
+        "hpm-ut": [squares + noise, variance + noise],
+        "adpm": [
+            [(c / log_term / 4, a, b) for c, a, b in variance]
+            + [(2 * c / log_term**2, a, b) for c, a, b in noise]
+        ],
     }[policy]
 
 
+def value(rows: Rows, x: Floats) -> float:
+    return sum(c * (float(a @ x) - b) ** 2 for c, a, b in rows)
+
+
 def solved(policy: str, epsilons: Floats, counts: Floats, unit: float) -> tuple[float, Floats]:
-    """Return the least objective that cvxpy finds, in a unit near to it, and its weights."""
-    users = float(counts.sum())
-    shares = counts / users
-    size, scale = cvxpy.Variable(epsilons.size), cvxpy.Variable()
-    allowed = [shares @ size == 1, size >= 0, size <= scale * epsilons]
+    """Return the least objective that Clarabel finds, in a unit near to it, and its weights."""
+    users, levels = float(counts.sum()), epsilons.size
+    shares, one, none = counts / users, np.eye(levels), np.zeros((levels, levels))
+    zeros = np.zeros((levels, 1))
+    above = np.block(  # x = (v, its largest v / e, |v - 1|); these are at most `most`
+        [
+            [-one, zeros, none],
+            [one, -epsilons[:, None], none],
+            [one, zeros, -one],
+            [-one, zeros, -one],
+        ]
+    )
+    most = np.r_[np.zeros(2 * levels), np.ones(levels), -np.ones(levels)]
+    sums = np.r_[shares, np.zeros(levels + 1)]
+    tight = clarabel.DefaultSettings()
+    tight.verbose = False
+    tight.tol_gap_abs = tight.tol_gap_rel = 1e-8
+    tight.tol_feas = 1e-9
     found = []
-    for objective in objectives(policy, shares, users, size, scale):
-        problem = cvxpy.Problem(cvxpy.Minimize(objective / unit), allowed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # where it says so itself, it is not believed
-            problem.solve(solver=cvxpy.CLARABEL, **TIGHT)
-        assume(problem.status == cvxpy.OPTIMAL)
-        found.append((float(problem.value), np.asarray(size.value) / users))
+    for rows in objectives(policy, shares, users):
+        roots = [math.sqrt(c / unit) for c, _, _ in rows]  # y = roots (a x - b), and y y is least
+        forms = np.array([root * a for root, (_, a, _) in zip(roots, rows, strict=True)])
+        places = np.array([root * b for root, (_, _, b) in zip(roots, rows, strict=True)])
+        number, x_size = len(rows), sums.size
+        square = np.diag(np.r_[np.zeros(x_size), np.full(number, 2.0)])
+        equal = np.block(
+            [[sums[None, :], np.zeros((1, number))], [forms, -np.eye(number)]],
+        )
+        limits = np.vstack([equal, np.hstack([above, np.zeros((most.size, number))])])
+        solution = clarabel.DefaultSolver(
+            sparse.csc_matrix(square),
+            np.zeros(x_size + number),
+            sparse.csc_matrix(limits),
+            np.r_[1.0, places, most],
+            [clarabel.ZeroConeT(1 + number), clarabel.NonnegativeConeT(most.size)],
+            tight,
+        ).solve()
+        assume(solution.status == clarabel.SolverStatus.Solved)
+        x = np.array(solution.x)[:x_size]
+        found.append((value(rows, x) / unit, x[:levels] / users))
     return min(found, key=lambda one: one[0])
 
 
@@ -154,11 +189,9 @@ def test_a_general_solver_finds_the_same_minimum(policy: str, mix: tuple[Floats,
     epsilons, counts = mix
     weights = report_weights(policy, epsilons, counts, 0.05).per_report
     users = float(counts.sum())
-    ours = users * weights, users * noise_scale(epsilons, weights)
-    reached = min(
-        float(one.value)
-        for one in objectives(policy, counts / users, users, *map(cvxpy.Constant, ours))
-    )
+    size, scale = users * weights, users * noise_scale(epsilons, weights)
+    ours = np.r_[size, scale, np.abs(size - 1)]
+    reached = min(value(rows, ours) for rows in objectives(policy, counts / users, users))
     least, found = solved(policy, epsilons, counts, reached)
     assert counts @ weights == pytest.approx(1)
     assert least == pytest.approx(1, rel=1e-5)
