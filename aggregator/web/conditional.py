@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.reading.frames.frame import Frame
-from aggregator.web.operations import CSV, as_json
+from aggregator.web.operations import as_json, as_table
 
 
 def etag(*facts: Any) -> str:
@@ -48,5 +48,4 @@ def answered_table(table: Frame, tag: str, name: str) -> Response:
     name : str
         That of the file, without its end.
     """
-    found = headers(tag) | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return Response(table.to_csv(), headers=found, media_type=CSV)
+    return as_table(table, name, headers=headers(tag))

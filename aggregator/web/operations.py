@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aggregator.reading.frames.frame import Frame
 from aggregator.web.service_context import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
@@ -99,6 +100,21 @@ class Operation:
         assert self.handler is not None  # noqa: S101
         endpoint = functools.partial(self.handler, service)
         return Route(self.path, endpoint, methods=[self.method])
+
+
+def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a table as a response, in CSV.
+
+    Parameters
+    ----------
+    table : Frame
+    name : str
+        That of the file, without its end.
+    headers : mapping of str to str, optional
+        Besides the content's type, length and name.
+    """
+    named = {"Content-Disposition": f'attachment; filename="{name}.csv"', **(headers or {})}
+    return Response(table.to_csv(), headers=named, media_type=CSV)
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

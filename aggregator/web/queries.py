@@ -184,6 +184,7 @@ Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta
 class CompareParameters(WindowParameters, kw_only=True, frozen=True):
     """What is compared with what."""
 
+    format: Format = "json"
     metric: Annotated[str, Meta(max_length=64)]
     where: Where = []
     against: Annotated[
@@ -207,7 +208,7 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return what :meth:`aggregator.reading.comparisons.arms.CompareQuery.of_options` takes."""
-        found = super().fields()
+        found = without_format(super().fields())
         found.pop("metric")
         found["against_start"] = moment("against-from", self.against_start)
         found["against_end"] = moment("against-to", self.against_end)
@@ -239,6 +240,7 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
 class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
     """In which window strings are searched for: by default, in all panes that are closed."""
 
+    format: Format = "json"
     start: Time | None = msgspec.field(name="from", default=None)
     end: Time | None = msgspec.field(name="to", default=None)
     window: Duration | None = None
@@ -246,7 +248,7 @@ class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
 
     def fields(self) -> dict[str, Any]:
         """Return what :meth:`aggregator.reading.discovery.searches.Searches.ask` takes."""
-        found = msgspec.structs.asdict(self)
+        found = without_format(msgspec.structs.asdict(self))
         return found | {"start": moment("from", self.start), "end": moment("to", self.end)}
 
 

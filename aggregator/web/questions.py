@@ -23,7 +23,7 @@ from aggregator.reading.series import Series
 from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.web import conditional
 from aggregator.web.http.problem_responses import asking, unavailable
-from aggregator.web.operations import JSON, Content, Operation, as_json
+from aggregator.web.operations import JSON, Content, Operation, as_json, as_table
 from aggregator.web.queries import DiscoveryParameters, EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import SearchMetric, weights
@@ -200,7 +200,7 @@ async def series(service: Service, request: Request) -> Response:
     summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
     query=DiscoveryParameters,
     answers={
-        200: Content("The strings, the most frequent first.", DiscoveryAnswer),
+        200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
         202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
     },
     problems=(400, 404, 503),
@@ -209,7 +209,8 @@ async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings that were found, or with how far the search is."""
     name = _name(service, request)
     with asking():
-        fields = parse(request, DiscoveryParameters).fields()
+        asked = parse(request, DiscoveryParameters)
+        fields = asked.fields()
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         with asking():
@@ -221,7 +222,10 @@ async def discover(service: Service, request: Request) -> Response:
         raise unavailable(str(error), "try again later, or run another `dither serve`") from None
     if isinstance(found, DiscoveryProgress):
         return as_json(found, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
-    return as_json(found, headers={"Cache-Control": "no-cache"})
+    uncached = {"Cache-Control": "no-cache"}
+    if asked.format == "csv":
+        return as_table(found.to_frame(), f"{name}-discoveries", uncached)
+    return as_json(found, headers=uncached)
 
 
 @Operation(

@@ -9,10 +9,10 @@ from aggregator.alarms.answers import AlarmsAnswer
 from aggregator.alarms.standing import all_alarms
 from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
-from aggregator.reading.comparisons.compared import CompareQuery
+from aggregator.reading.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.reading.comparisons.living import LivingAnswer, LivingAnswers, living_answer
 from aggregator.web.http.problem_responses import asking
-from aggregator.web.operations import Content, Operation, as_json
+from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import CompareParameters, LivingParameters, parse
 from aggregator.web.service_context import Service
 from producers.gateway.problems import Problem
@@ -23,7 +23,11 @@ from producers.gateway.problems import Problem
     path="/v1/compare",
     summary="Compare two slices, a slice and the rest, two windows, or two metrics.",
     query=CompareParameters,
-    answers={200: Content("The comparison; with `by`, one for each slice.", ComparisonsAnswer)},
+    answers={
+        200: Content(
+            "The comparison; with `by`, one for each slice.", ComparisonsAnswer, is_table=True
+        )
+    },
     problems=(400, 404, 503),
 )
 async def compare(service: Service, request: Request) -> Response:
@@ -34,12 +38,14 @@ async def compare(service: Service, request: Request) -> Response:
         query = CompareQuery.of_options(**parameters.fields())
     reader.metric(parameters.metric)
 
-    def compute() -> ComparisonsAnswer:
+    def compute() -> Response:
         with asking():
             found = reader.compare_all(parameters.metric, query)
-        return ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found])
+        if parameters.format == "csv":
+            return as_table(comparison_frame(found), f"{parameters.metric}-comparison")
+        return as_json(ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found]))
 
-    return as_json(await service.compute(compute))
+    return await service.compute(compute)
 
 
 @Operation(

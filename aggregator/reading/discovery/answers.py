@@ -18,7 +18,7 @@ from aggregator.reading.frames.columns import WINDOW
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
 from aggregator.reading.windows import Window
-from aggregator.timestamps import iso
+from aggregator.timestamps import from_iso, iso
 from estimators import Discovery, LocalMetric
 from estimators.rounding import certainty
 
@@ -56,13 +56,7 @@ class Discovered(Pictured):
 
     def to_frame(self) -> Frame:
         """Return them as a table: a row for each string, the most frequent first."""
-        stated = (self.found.reports, self.status, self.beta, self.covers)
-        metric, window = self.window.metric, (self.window.start_ms, self.window.end_ms)
-        rows = (
-            (metric.name, metric.kind, "", *window, one.string, one.value, one.lower, one.upper)
-            for one in self.found
-        )
-        return Frame.of(COLUMNS, ((*row, *stated) for row in rows))
+        return discovery_answer(self).to_frame()
 
     @property
     def picture(self) -> Picture:
@@ -109,6 +103,15 @@ class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
     found_from: float | None
     longest_code: int
     strings: list[StringAnswer]
+
+    def to_frame(self) -> Frame:
+        """Return it as a table: a row for each string, the most frequent first."""
+        ends = (self.start, self.end)
+        window = (None if end is None else round(1000 * from_iso(end)) for end in ends)
+        named = (self.metric, "frequency", "", *window)
+        stated = (self.reports, self.status, self.beta, self.covers)
+        found = ((one.string, one.value, one.lower, one.upper) for one in self.strings)
+        return Frame.of(COLUMNS, ((*named, *row, *stated) for row in found))
 
 
 class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,6 +106,8 @@ def test_strings_that_nobody_listed_are_found(deployment: Deployment) -> None:
     assert [row["string"] for row in over_http["strings"]] == last.found.strings
     assert over_http["found_from"] < 0.2
     assert client.get("/v1/metrics/tail/discoveries?window=1h").json() == over_http
+    table = client.get("/v1/metrics/tail/discoveries?window=1h&format=csv").text
+    assert table == last.to_frame().to_csv()
     other = "/v1/metrics/tail/discoveries?window=1h&beta=0.01"
     began = client.get(other)
     assert (began.status_code, began.headers["retry-after"]) == (202, "1")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import httpx
 import pytest
 
@@ -38,6 +41,16 @@ def test_a_series_is_a_table_on_request(client: Client, reader: Reader) -> None:
     expected = reader.series("delay", *WINDOW.values(), step="5m").to_frame()
     assert found.text == expected.to_csv()
     assert found.headers["content-disposition"] == 'attachment; filename="delay-series.csv"'
+
+
+def test_a_comparison_is_a_table_on_request(client: Client, reader: Reader) -> None:
+    until = {"from": WINDOW["from"], "to": "2013-01-01T00:05Z"}
+    after = {"against-from": "2013-01-01T00:05Z", "against-to": WINDOW["to"]}
+    found = table(client, "/v1/compare", metric="delay", **until, **after)
+    compared = client.json("/v1/compare", metric="delay", **until, **after)["comparisons"]
+    assert found.headers["content-disposition"] == 'attachment; filename="delay-comparison.csv"'
+    rows = list(csv.DictReader(io.StringIO(found.text)))
+    assert [float(row["value"]) for row in rows] == [one["value"] for one in compared] != []
 
 
 def test_a_strangers_string_is_no_formula_in_a_spreadsheet(client: Client, reader: Reader) -> None:
