@@ -140,6 +140,7 @@ def test_it_reports_from_node(
     assert CARRIER.counts(count(CARRIER, [batches["carrier"]])).tolist() == [1, 1]
 
 
+@pytest.mark.slow
 def test_it_reports_from_a_page(page: Page, gateway: str, broker: Broker, topic: str) -> None:
     page.goto(gateway.removesuffix("v1/reports"))
     found = page.evaluate(
