@@ -1,6 +1,6 @@
 /**
- * The choice of `auto`, as in the Python package: at each level the mechanism of least variance among
- * those whose reports fit. Exact arithmetic, because devices and aggregators have to agree.
+ * The choice of `auto`, as in the Python package: at each level the mechanism of least variance
+ * among those whose reports fit. Exact arithmetic, because devices and aggregators have to agree.
  *
  * @module auto
  */
@@ -12,8 +12,8 @@ import { WORD, atExp, bitLength, missThreshold, symbolWidth } from "./sampling.j
 /** @import { Definition } from "./dither.js" */
 
 /**
- * A mechanism's name, the bytes of a report, and with which chances, in parts of a whole, it supports
- * its own category and another one.
+ * A mechanism's name, the bytes of a report, and with which chances, in parts of a whole, it
+ * supports its own category and another one.
  *
  * @typedef {[name: string, width: number, own: bigint, other: bigint, whole: bigint]} Candidate
  */

@@ -112,7 +112,12 @@ export function subsetSelection(definition) {
   };
 }
 
-/** The integer nearest to k / (e^epsilon + 1), at least 1. @param {number} epsilon @param {number} count */
+/**
+ * The integer nearest to k / (e^epsilon + 1), at least 1.
+ *
+ * @param {number} epsilon
+ * @param {number} count
+ */
 export function bestSize(epsilon, count) {
   const k = BigInt(count);
   const nearest = atExp(epsilon, (e, one) => (2n * k * one + e + one) / (2n * (e + one)));

@@ -32,7 +32,11 @@ function optionsOf({ name, options = {} }) {
   return { rows: BigInt(rows), buckets: BigInt(buckets), seed: BigInt(seed) };
 }
 
-/** The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on. @param {number} epsilon */
+/**
+ * The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on.
+ *
+ * @param {number} epsilon
+ */
 function bestBlocks(epsilon) {
   return atExp(epsilon, (e, one) => {
     const bits = bitLength((e - one) ** 2n / (2n * one * one));

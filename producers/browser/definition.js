@@ -2,8 +2,8 @@
  * What a definition means, and what it allows to be asked: found out here, not believed.
  *
  * Whoever serves a definition may send any, and another one tomorrow. So the page derives by itself
- * what batches call its revision, from the same text as the Python package, byte for byte, and which
- * rounds and thresholds a search for a minimum or maximum can have.
+ * what batches call its revision, from the same text as the Python package, byte for byte, and
+ * which rounds and thresholds a search for a minimum or maximum can have.
  *
  * @module definition
  */
@@ -162,8 +162,8 @@ function float(number) {
 // -- The fingerprint ------------------------------------------------------------------------------
 
 /**
- * Returns the SHA-256 of a definition's canonical form, as 64 hexadecimal digits: nobody can make up
- * another definition that has it. A page that was written for one definition compares it.
+ * Returns the SHA-256 of a definition's canonical form, as 64 hexadecimal digits: nobody can make
+ * up another definition that has it. A page that was written for one definition compares it.
  *
  * @param {Definition} definition
  * @returns {string}
@@ -178,7 +178,11 @@ function digestOf(text) {
   return Array.from(words, (word) => word.toString(16).padStart(8, "0")).join("");
 }
 
-/** The first 32 bits of the fingerprint, which batches carry; never zero. @param {Definition} definition */
+/**
+ * The first 32 bits of the fingerprint, which batches carry; never zero.
+ *
+ * @param {Definition} definition
+ */
 export function revisionOf(definition) {
   return revisionIn(fingerprintOf(definition));
 }
@@ -317,8 +321,8 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
  *
  * @param {Definition} definition
  * @returns {string}
- * @throws {TypeError | RangeError} If it is no definition of a search, or calls itself by a revision
- *   that is not its own.
+ * @throws {TypeError | RangeError} If it is no definition of a search, or calls itself by a
+ *   revision that is not its own.
  * @internal
  */
 export function checkSearch(definition) {
@@ -326,7 +330,8 @@ export function checkSearch(definition) {
   checkLevels(definition);
   const [low, high] = Array.isArray(range) ? range : [NaN, NaN];
   const isSearch = KINDS.includes(String(kind)) && SPLITS.includes(String(split));
-  const isPossible = Number.isInteger(rounds) && Number(rounds) >= 1 && Number(rounds) <= MOST_ROUNDS;
+  const count = Number.isInteger(rounds) ? Number(rounds) : 0;
+  const isPossible = count >= 1 && count <= MOST_ROUNDS;
   if (!isSearch || !isPossible || !(low < high) || !Number.isFinite(high - low)) {
     throw new TypeError(
       `${name}: expected a minimum or maximum with a range, 1 to ${MOST_ROUNDS} rounds, and a ` +

@@ -7,7 +7,9 @@
  */
 
 /** @import { Definition } from "./dither.js" */
-/** @typedef {(text: string) => boolean} Deny Whether a string, in normal form C, is not reported. */
+/**
+ * @typedef {(text: string) => boolean} Deny Whether a string, in normal form C, is not reported.
+ */
 
 /**
  * What a definition says; a string is denied if one of these says so.
@@ -35,7 +37,11 @@ const PRESETS = {
   query: (text) => /\?[^ ]|#[^ #]*=/u.test(text),
 };
 
-/** A string's normal form C, with small letters for the capital ones A to Z. @param {string} text */
+/**
+ * A string's normal form C, with small letters for the capital ones A to Z.
+ *
+ * @param {string} text
+ */
 function folded(text) {
   return text.normalize("NFC").replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 }
@@ -87,7 +93,12 @@ export function denyRule(rule) {
   };
 }
 
-/** Whether a pattern matches a whole text, in time of their product. @param {string[]} glob @param {string[]} text */
+/**
+ * Whether a pattern matches a whole text, in time of their product.
+ *
+ * @param {string[]} glob
+ * @param {string[]} text
+ */
 function matches(glob, text) {
   let [place, at, star, from] = [0, 0, -1, 0];
   while (at < text.length) {
@@ -146,7 +157,8 @@ const known = new WeakMap();
  * @param {unknown} value
  * @param {Deny} [own] Which nothing that a server sends switches off.
  * @returns {{value: unknown, denied: boolean}}
- * @throws {TypeError} If there is a rule for a metric that is not one of strings, or an unknown one.
+ * @throws {TypeError} If there is a rule for a metric that is not one of strings, or an unknown
+ *   one.
  * @internal
  */
 export function withoutDenied(definition, value, own) {

@@ -46,8 +46,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {string} [scale] Of a distribution: "log", or left out.
  * @property {number[]} [edges] Of a distribution, instead of `range`.
  * @property {{block_bits: number[], hash_bits: number[], depths: number[][]}} [constants] Of
- *   `dyadic_hadamard`, by level: how many bits of a node travel as they are, how many as parities, and
- *   the probability of each depth, times 2^16.
+ *   `dyadic_hadamard`, by level: how many bits of a node travel as they are, how many as parities,
+ *   and the probability of each depth, times 2^16.
  * @property {number} [rounds] Of a minimum or maximum: see `answer`.
  * @property {string} [split]
  * @property {number} [beta]
@@ -135,7 +135,9 @@ export async function report(url, definition, values, epsilons, options = {}) {
   }
   coarsen(definition, attributes); // what cannot be sent is not randomized
   const randomized = all.map((value, i) =>
-    randomize(definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons, systemBits, deny),
+    randomize(
+      definition, value, Array.isArray(epsilons) ? epsilons[i] : epsilons, systemBits, deny,
+    ),
   );
   const body = encodeBatch(
     definition,

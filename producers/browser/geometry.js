@@ -1,7 +1,7 @@
 /**
  * Projective geometries for reports, as in the Python package: Singer's difference sets
- * (`estimators.exact.difference_sets`), the geometry of least variance for an epsilon, and a response
- * in it (`estimators.exact.geometries`).
+ * (`estimators.exact.difference_sets`), the geometry of least variance for an epsilon, and a
+ * response in it (`estimators.exact.geometries`).
  *
  * @module geometry
  */
@@ -81,7 +81,8 @@ export function bestGeometry(epsilon, [least, largest], aim) {
       // variance: beyond 2 none is worth a look
       const isNear = (odds + order - 1) ** 2 <= 8 * odds * (order - 1);
       const isLarge = geometricSum(order, coordinates) >= least;
-      if (isNear && isLarge && primePower(order)) found.push(geometryOf(epsilon, order, coordinates));
+      if (!isNear || !isLarge || !primePower(order)) continue;
+      found.push(geometryOf(epsilon, order, coordinates));
     }
   }
   const smallest = Math.min(...found.map(({ variance }) => variance));
@@ -106,9 +107,9 @@ function geometryOf(epsilon, order, coordinates) {
 }
 
 /**
- * Returns the geometry of the least variance at a frequency of 1/k, among those with k to 4k points:
- * for each number of coordinates from 3 on, those of the prime powers next to e^epsilon + 1 that fit,
- * and randomized response over k symbols. All arithmetic is exact.
+ * Returns the geometry of the least variance at a frequency of 1/k, among those with k to 4k
+ * points: for each number of coordinates from 3 on, those of the prime powers next to e^epsilon + 1
+ * that fit, and randomized response over k symbols. All arithmetic is exact.
  *
  * @param {number} epsilon
  * @param {number} count k.
@@ -134,7 +135,12 @@ export function categoryGeometry(epsilon, count) {
   ).geometry;
 }
 
-/** The least base with geometricSum(base, terms) >= total. @param {number} total @param {number} terms */
+/**
+ * The least base with geometricSum(base, terms) >= total.
+ *
+ * @param {number} total
+ * @param {number} terms
+ */
 function leastBase(total, terms) {
   let [low, high] = [0, 1];
   while (geometricSum(high, terms) < total) [low, high] = [high, 2 * high];
@@ -176,8 +182,8 @@ function evenVariance(geometry, k) {
 const kept = new Map();
 
 /**
- * Returns the i below K for which x^i lies in one hyperplane, ascending: those for which the constant
- * coefficient of x^(i + K l) vanishes for l = 0 to m - 1, where d = p^m.
+ * Returns the i below K for which x^i lies in one hyperplane, ascending: those for which the
+ * constant coefficient of x^(i + K l) vanishes for l = 0 to m - 1, where d = p^m.
  *
  * @param {Geometry} geometry
  * @returns {Int32Array}
@@ -189,7 +195,12 @@ export function membersOf({ order, coordinates, points }) {
   return members;
 }
 
-/** @param {number} order @param {number} coordinates @param {number} points @returns {Int32Array} */
+/**
+ * @param {number} order
+ * @param {number} coordinates
+ * @param {number} points
+ * @returns {Int32Array}
+ */
 function hyperplane(order, coordinates, points) {
   if (coordinates === 2) return Int32Array.of(0);
   const [prime, exponent] = primePower(order) ?? [NaN, NaN];
@@ -200,7 +211,9 @@ function hyperplane(order, coordinates, points) {
   for (let power = 0; power < points * exponent; power += 1) {
     if (element[0] !== 0) isZero[power % points] = 0;
     const last = element[degree - 1];
-    for (let i = degree - 1; i > 0; i -= 1) element[i] = (element[i - 1] + last * reduced[i]) % prime;
+    for (let i = degree - 1; i > 0; i -= 1) {
+      element[i] = (element[i - 1] + last * reduced[i]) % prime;
+    }
     element[0] = (last * reduced[0]) % prime;
   }
   return Int32Array.from(isZero.keys()).filter((i) => isZero[i] === 1);
@@ -223,8 +236,8 @@ function outside(members, rank) {
 }
 
 /**
- * Returns an x^n for which x has the order p^n - 1: the first in the order of the coefficients, except
- * for the constant one.
+ * Returns an x^n for which x has the order p^n - 1: the first in the order of the coefficients,
+ * except for the constant one.
  *
  * @param {number} prime
  * @param {number} degree
@@ -241,7 +254,8 @@ function powerOfX(prime, degree) {
     const rest = one.slice(1).map((_, i) => Math.floor(number / prime ** i) % prime);
     const reduced = [constant, ...rest];
     const power = (/** @type {number} */ exponent) => powerOf(exponent, reduced, prime);
-    if (isOne(power(order)) && !exponents.some((exponent) => isOne(power(exponent)))) return reduced;
+    const isLess = exponents.some((exponent) => isOne(power(exponent)));
+    if (isOne(power(order)) && !isLess) return reduced;
   }
 }
 

@@ -52,7 +52,12 @@ export function randomizedResponse(definition, parts = 1n) {
   };
 }
 
-/** Answers to rounds: of -1 for "no" and 1 for "yes". @param {Definition} definition @param {number} rounds */
+/**
+ * Answers to rounds: of -1 for "no" and 1 for "yes".
+ *
+ * @param {Definition} definition
+ * @param {number} rounds
+ */
 export function roundAnswers(definition, rounds) {
   const parts = definition.split === "budget" ? BigInt(rounds) : 1n;
   return randomizedResponse({ ...definition, range: [-1, 1] }, parts);
@@ -146,8 +151,8 @@ function powersOf(rate, last, precision) {
 }
 
 /**
- * A geometric number, P(k) = (1 - q) q^k with q = exp(-rate), is below 1, 2, ..., `cells` with these
- * probabilities; if not `whole`, given that it is at most `cells`.
+ * A geometric number, P(k) = (1 - q) q^k with q = exp(-rate), is below 1, 2, ..., `cells` with
+ * these probabilities; if not `whole`, given that it is at most `cells`.
  *
  * @param {Fraction} rate
  * @param {number} cells
@@ -158,7 +163,8 @@ function geometric(rate, cells, whole) {
   /** @param {bigint} precision @returns {[Fraction, Fraction][]} */
   const enclosed = (precision) => {
     const one = 1n << precision;
-    const below = powersOf(rate, cells + 1, precision).map(([low, high]) => [one - high, one - low]);
+    const powers = powersOf(rate, cells + 1, precision);
+    const below = powers.map(([low, high]) => [one - high, one - low]);
     const [least, most] = whole ? [one, one] : below[below.length - 1];
     return below.slice(1, -1).map(([low, high]) => [[low, most], [high, least]]);
   };
@@ -189,7 +195,8 @@ function discreteLaplace([numerator, denominator]) {
   const rest = denominator / numerator;
   const digits = rest < 1n ? 0 : bitLength(rest) - 1;
   const groups = Math.ceil(digits / DIGITS);
-  const ends = Array.from({ length: groups + 1 }, (_, i) => Math.floor((digits * i) / (groups || 1)));
+  const parts = groups || 1;
+  const ends = Array.from({ length: groups + 1 }, (_, i) => Math.floor((digits * i) / parts));
   const scaled = (/** @type {number} */ by) =>
     /** @type {Fraction} */ ([numerator << BigInt(by), denominator]);
   const most = (LONGEST * denominator) / (numerator << BigInt(digits));
@@ -220,8 +227,8 @@ function discreteLaplace([numerator, denominator]) {
 export function laplace(definition) {
   const { name, levels, options = {} } = definition;
   const { grid = 1024, ...others } = /** @type {{grid?: unknown}} */ (options);
-  const isPower = Number.isSafeInteger(grid) && Number(grid) >= 1 && Number.isInteger(Math.log2(Number(grid)));
-  if (!isPower || Object.keys(others).length > 0) {
+  const isWhole = Number.isSafeInteger(grid) && Number(grid) >= 1;
+  if (!isWhole || !Number.isInteger(Math.log2(Number(grid))) || Object.keys(others).length > 0) {
     throw new TypeError(`options of ${name}: expected a grid, a power of two`);
   }
   const [size, steps] = [BigInt(Number(grid)), Number(grid)];

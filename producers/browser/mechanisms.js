@@ -46,7 +46,12 @@ const MECHANISMS = {
   auto,
 };
 
-/** The mechanism of each level; reports are padded to the widest. @param {Definition} definition @returns {Mechanism} */
+/**
+ * The mechanism of each level; reports are padded to the widest.
+ *
+ * @param {Definition} definition
+ * @returns {Mechanism}
+ */
 function auto(definition) {
   const { grid } = /** @type {{grid?: unknown}} */ (definition.options ?? {});
   const children = chosenFor(definition).map((name, level) =>
@@ -76,8 +81,8 @@ export function mechanismOf(definition) {
   if (mechanism === undefined) {
     if (definition.trust !== undefined && definition.trust !== "local") {
       throw new TypeError(
-        `${definition.name} is collected in trust: expected a metric that is randomized here; this ` +
-          "module never sends true values",
+        `${definition.name} is collected in trust: expected a metric that is randomized here; ` +
+          "this module never sends true values",
       );
     }
     checkLevels(definition);

@@ -30,10 +30,10 @@ export function newBatchId() {
  * @param {number[]} levels
  * @param {Uint8Array[]} reports
  * @param {{time?: number | Date, batchId?: Uint8Array, round?: number,
- *   attributes?: Record<string, string>}} [options] When it happened, in milliseconds since the epoch,
- *   now by default (0: when Kafka receives it); 16 bytes under which the batch is counted once; the
- *   round that is answered; the attributes of the reports' device, of which only those leave that the
- *   metric uses, and a value that it does not declare as "other".
+ *   attributes?: Record<string, string>}} [options] When it happened, in milliseconds since the
+ *   epoch, now by default (0: when Kafka receives it); 16 bytes under which the batch is counted
+ *   once; the round that is answered; the attributes of the reports' device, of which only those
+ *   leave that the metric uses, and a value that it does not declare as "other".
  * @returns {Uint8Array}
  * @throws {TypeError | RangeError} If the definition is not whole, or has another revision than its
  *   own; if something else cannot be encoded.

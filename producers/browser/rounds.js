@@ -59,8 +59,8 @@ function checkRound(definition, round) {
   }
   if (!couldAsk(definition, number, threshold)) {
     throw new RangeError(
-      `round ${number} of ${name}, threshold ${threshold}: expected 1 to ${rounds}, and the middle ` +
-        "of an interval that the search can have come to",
+      `round ${number} of ${name}, threshold ${threshold}: expected 1 to ${rounds}, and the ` +
+        "middle of an interval that the search can have come to",
     );
   }
   return threshold;
@@ -84,8 +84,8 @@ function checkRound(definition, round) {
  * @param {Round} round
  * @param {Pick<Storage, "getItem" | "setItem">} [storage] Of this person's browser.
  * @returns {boolean}
- * @throws {TypeError | RangeError} If the definition does not allow the round, or is another one than
- *   before.
+ * @throws {TypeError | RangeError} If the definition does not allow the round, or is another one
+ *   than before.
  */
 export function takeTurn(definition, round, storage = localStorage) {
   checkRound(definition, round);
@@ -110,8 +110,8 @@ export function takeTurn(definition, round, storage = localStorage) {
 }
 
 /**
- * Answers a round, if it is this browser's turn, and posts the answer. Two pages of one browser take
- * turns one after the other (`navigator.locks`: not where a page came over plain HTTP).
+ * Answers a round, if it is this browser's turn, and posts the answer. Two pages of one browser
+ * take turns one after the other (`navigator.locks`: not where a page came over plain HTTP).
  *
  * @param {string | URL} url Of the gateway: `/v1/reports`.
  * @param {Definition} definition

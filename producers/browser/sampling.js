@@ -144,8 +144,8 @@ export function blockCount(epsilon, categories) {
 }
 
 /**
- * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word is
- * below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
+ * Returns T = floor(2^64 (e^epsilon - 1) / (e^epsilon + symbols - 1)): a symbol is kept if a word
+ * is below T, and replaced by a uniform one if not. T is rounded down, so that the ratio is at most
  * e^epsilon whatever else the definition says.
  *
  * @param {number} epsilon
@@ -238,7 +238,7 @@ export function fairCoin(bits) {
   return uniformBytes(bits, 1)[0] < 128;
 }
 
-// -- Reports as bytes ------------------------------------------------------------------------------
+// -- Reports as bytes -----------------------------------------------------------------------------
 
 /** Whether a number has an odd number of ones. @param {bigint} x @internal */
 export function isOdd(x) {
@@ -247,7 +247,12 @@ export function isOdd(x) {
   return odd;
 }
 
-/** Bytes of the smallest unsigned integer for indices below `symbols`. @param {bigint} symbols @internal */
+/**
+ * Bytes of the smallest unsigned integer for indices below `symbols`.
+ *
+ * @param {bigint} symbols
+ * @internal
+ */
 export function symbolWidth(symbols) {
   const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
   if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
@@ -259,7 +264,13 @@ export function littleEndian(value, width) {
   return Uint8Array.from({ length: width }, (_, i) => Number((value >> BigInt(8 * i)) & 255n));
 }
 
-/** One bit each, the first in the lowest one. @param {boolean[]} ones @returns {Uint8Array} @internal */
+/**
+ * One bit each, the first in the lowest one.
+ *
+ * @param {boolean[]} ones
+ * @returns {Uint8Array}
+ * @internal
+ */
 export function packed(ones) {
   const bytes = new Uint8Array(Math.ceil(ones.length / 8));
   ones.forEach((one, i) => {

@@ -10,7 +10,8 @@
  * @typedef {object} Code
  * @property {string[]} tokens In hexadecimal digits; the token i is the symbol 257 + i.
  * @property {Record<string, string>} lengths For each context (the byte before a symbol, 256 at the
- *   start, -1 for all others) the number of bits of each symbol, a byte each, in hexadecimal digits.
+ *   start, -1 for all others) the number of bits of each symbol, a byte each, in hexadecimal
+ *   digits.
  */
 
 const WIDTH = 128; // bits of a string that are kept
@@ -143,7 +144,13 @@ export function mix(word) {
   return mixed ^ (mixed >> 31n);
 }
 
-/** The constant of a hash: a word of SplitMix64. @param {bigint} seed @param {number | bigint} index @internal */
+/**
+ * The constant of a hash: a word of SplitMix64.
+ *
+ * @param {bigint} seed
+ * @param {number | bigint} index
+ * @internal
+ */
 export function constantOf(seed, index) {
   return mix((seed + (BigInt(index) + 1n) * GOLDEN) & MASK);
 }

@@ -1,8 +1,8 @@
 /**
  * What a device stores: one IndexedDB object store, whose keys are lists, and its transactions.
  *
- * A transaction is done as a whole, or not at all, and is alone: other pages of the same origin wait.
- * So a report is charged, randomized and queued together.
+ * A transaction is done as a whole, or not at all, and is alone: other pages of the same origin
+ * wait. So a report is charged, randomized and queued together.
  *
  * @module database
  */

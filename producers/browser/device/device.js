@@ -1,11 +1,6 @@
 /**
- * A device that remembers: the budget that its owner has spent, answers that it repeats, reports that
- * wait for a network, and values that it gathers for one report.
- *
- *     import { Device } from "@dither/device";
- *
- *     const device = await Device.open("https://reports.example.org", { budget: 2, period: "1d" });
- *     await device.report("late", 1, 0.5);
+ * A device that remembers: the budget that its owner has spent, answers that it repeats, reports
+ * that wait for a network, and values that it gathers for one report.
  *
  * Each report is charged, randomized and queued in one transaction of IndexedDB: nothing is charged
  * or reported twice, and a report that was taken survives the end of the page.
@@ -26,8 +21,8 @@ import { Queue } from "./queue.js";
 import { RollUp } from "./roll_up.js";
 
 export {
-  DeliveryError, canonicalForm, denyRule, encodeBatch, fingerprintOf, levelOf, post, randomize, report,
-  revisionOf,
+  DeliveryError, canonicalForm, denyRule, encodeBatch, fingerprintOf, levelOf, post, randomize,
+  report, revisionOf,
 } from "../dither.js";
 export { StorageError } from "./database.js";
 export { BudgetSpent, Ledger } from "./ledger.js";
@@ -70,7 +65,9 @@ const MOST_BYTES = 4 * 2 ** 20;
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
-/** Raised if the gateway describes another question than the one that this device knows by a name. */
+/**
+ * Raised if the gateway describes another question than the one that this device knows by a name.
+ */
 export class DefinitionChanged extends TypeError {
   /** @param {string} metric */
   constructor(metric) {
@@ -122,8 +119,8 @@ export class Device {
   }
 
   /**
-   * @param {string | URL} gateway The gateway's address, as "https://reports.example.org"; "" for the
-   *   page's own server.
+   * @param {string | URL} gateway The gateway's address, as "https://reports.example.org"; "" for
+   *   the page's own server.
    * @param {DeviceOptions} [options]
    * @returns {Promise<Device>}
    * @throws {TypeError | RangeError} If an option cannot be used.
@@ -142,8 +139,8 @@ export class Device {
   }
 
   /**
-   * Returns a metric's definition: the one that this device knows by its name, or else the gateway's,
-   * which is checked and stored.
+   * Returns a metric's definition: the one that this device knows by its name, or else the
+   * gateway's, which is checked and stored.
    *
    * @param {string | Definition} metric A name; or a definition that the page ships.
    * @returns {Promise<Definition>}
@@ -254,7 +251,7 @@ export class Device {
     return new RollUp(inside, definition, how, window, epsilon, options).begin();
   }
 
-  /** What has become of a metric's reports on this device. @param {string} metric @returns {Promise<Totals>} */
+  /** What has become of a metric's reports. @param {string} metric @returns {Promise<Totals>} */
   totals(metric) {
     return this.#queue.totals(metric);
   }
@@ -348,7 +345,8 @@ export class Device {
     const batchId = newBatchId();
     const body = encodeBatch(definition, levels, reports, { ...options, batchId });
     const id = Array.from(batchId, (byte) => byte.toString(16).padStart(2, "0")).join("");
-    return this.#queue.add(transaction, { id, metric: definition.name, body, reports: levels.length });
+    const { length } = levels;
+    return this.#queue.add(transaction, { id, metric: definition.name, body, reports: length });
   }
 
   // -- Definitions --------------------------------------------------------------------------------
@@ -370,7 +368,7 @@ export class Device {
   async #describe(name) {
     const path = `/v1/metrics/${encodeURIComponent(name)}`;
     const definition = /** @type {Definition} */ (await this.#fetch(path));
-    if (definition?.name !== name) throw new TypeError(`the gateway described another than ${name}`);
+    if (definition?.name !== name) throw new TypeError(`the gateway did not describe ${name}`);
     return definition;
   }
 

@@ -109,7 +109,8 @@ export class Ledger {
    * @internal
    */
   static async open(database, { budget, budgets = {}, period }, clock) {
-    const given = Object.entries({ ...budgets, ...(budget === undefined ? {} : { [ALL]: budget }) });
+    const all = budget === undefined ? {} : { [ALL]: budget };
+    const given = Object.entries({ ...budgets, ...all });
     const parts = given.map(([name, epsilon]) => [name, Number(unitsOf(epsilon))]);
     const wished = period === undefined ? undefined : millisecondsOf("period", period);
     const kept = await database.transact(async (transaction) => {

@@ -28,8 +28,8 @@ export class AlreadyAnswered extends Error {
   constructor(metric, next) {
     super(
       `this device already answered ${metric}, in the pane that ends at ` +
-        `${new Date(next).toISOString()}: a device answers once per pane, in order of time; nothing ` +
-        "was reported",
+        `${new Date(next).toISOString()}: a device answers once per pane, in order of time; ` +
+        "nothing was reported",
     );
     this.name = "AlreadyAnswered";
     this.metric = metric;
@@ -110,8 +110,8 @@ function permanentEpsilon({ name, mechanism }, own, permanent = own) {
   }
   if (permanent > own && !FLIPPED.includes(mechanism)) {
     throw new RangeError(
-      `permanent = ${permanent} for ${mechanism}: expected ${own}, the report's own; only bits can ` +
-        `be flipped again (${FLIPPED.join(", ")})`,
+      `permanent = ${permanent} for ${mechanism}: expected ${own}, the report's own; only bits ` +
+        `can be flipped again (${FLIPPED.join(", ")})`,
     );
   }
   return permanent;

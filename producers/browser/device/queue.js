@@ -1,8 +1,9 @@
 /**
  * Batches that wait for a gateway's acknowledgement, and what posts them.
  *
- * A batch has its id and its bytes from the transaction in which its reports were made. It is posted
- * as it is until it is acknowledged, by whatever page of this origin is open, so it is counted once.
+ * A batch has its id and its bytes from the transaction in which its reports were made. It is
+ * posted as it is until it is acknowledged, by whatever page of this origin is open, so it is
+ * counted once.
  *
  * @module queue
  */
@@ -27,8 +28,8 @@ import { DeliveryError, explanation, postOnce, waitMs } from "../posting.js";
  *
  * @typedef {object} Failure
  * @property {"delivery" | "refused" | "definition" | "roll-up" | "storage"} kind A batch did not
- *   arrive, and is posted again; a batch can never be counted, and is lost; the gateway's definition
- *   cannot be used; a window is not reported yet; the browser stores nothing.
+ *   arrive, and is posted again; a batch can never be counted, and is lost; the gateway's
+ *   definition cannot be used; a window is not reported yet; the browser stores nothing.
  * @property {string} detail
  * @property {number} [status] Of HTTP; 0 if there was no answer.
  * @property {string} [metric]
@@ -153,7 +154,9 @@ export class Queue {
 
   // -- Sending ------------------------------------------------------------------------------------
 
-  /** Posts batches, the oldest first; in one page of this origin at a time, where it can be told. */
+  /**
+   * Posts batches, the oldest first; in one page of this origin at a time, where it can be told.
+   */
   async #run() {
     if (this.#isRunning || this.#isClosed) return;
     this.#isRunning = true;
@@ -229,7 +232,12 @@ export class Queue {
     }
   }
 
-  /** Whether an answer is the gateway's own acknowledgement. @param {Response} answer @param {Batch} batch */
+  /**
+   * Whether an answer is the gateway's own acknowledgement.
+   *
+   * @param {Response} answer
+   * @param {Batch} batch
+   */
   async #isAccepted(answer, { id }) {
     const told = await answer.json().catch(() => null);
     return answer.status === 202 && told?.batch_id === id;
@@ -243,7 +251,12 @@ export class Queue {
     return retryIn;
   }
 
-  /** Whether a batch was refused often enough to be given up. @param {number} number @param {Batch} batch */
+  /**
+   * Whether a batch was refused often enough to be given up.
+   *
+   * @param {number} number
+   * @param {Batch} batch
+   */
   async #refuse(number, batch) {
     const refused = { ...batch, refusals: batch.refusals + 1 };
     if (refused.refusals >= MOST_REFUSALS) {
@@ -287,7 +300,12 @@ export class Queue {
     await transaction.put(["setting", "bytes"], (await this.bytes(transaction)) + more);
   }
 
-  /** @param {Transaction} transaction @param {string} metric @param {string} what @param {number} more */
+  /**
+   * @param {Transaction} transaction
+   * @param {string} metric
+   * @param {string} what
+   * @param {number} more
+   */
   async #count(transaction, metric, what, more) {
     const found = (await transaction.get(["sent", metric])) ?? {};
     await transaction.put(["sent", metric], { ...found, [what]: (found[what] ?? 0) + more });

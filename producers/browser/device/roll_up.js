@@ -62,8 +62,8 @@ export class RollUp {
     this.#lateness = Math.round(Number(definition.lateness_seconds) * 1000);
     if (!(this.#lateness > 0)) {
       throw new RangeError(
-        `metric ${name} has no lateness: expected for how long after a window's end its reports may ` +
-          "still come, as in lateness = '1d'",
+        `metric ${name} has no lateness: expected for how long after a window's end its reports ` +
+          "may still come, as in lateness = '1d'",
       );
     }
     levelOf(definition, epsilon);
@@ -98,7 +98,8 @@ export class RollUp {
       const { open } = await this.#opened(transaction);
       const start = Math.max(now - (now % this.window), open); // time does not go back
       const held = await transaction.get(this.#key(start));
-      await transaction.put(this.#key(start), held === undefined ? given : this.#joined(held, given));
+      const joined = held === undefined ? given : this.#joined(held, given);
+      await transaction.put(this.#key(start), joined);
     });
     if (this.#inside.clock() < this.#due) return;
     try {
@@ -160,7 +161,8 @@ export class RollUp {
     const end = now - (now % this.window);
     const late = now - this.#lateness;
     const counted = late - (late % this.window); // the start of the first that is not late
-    const known = (await transaction.all(["gathered", this.#name])).map(({ key }) => Number(key[2]));
+    const rows = await transaction.all(["gathered", this.#name]);
+    const known = rows.map(({ key }) => Number(key[2]));
     let more = known.filter((start) => start < counted).length;
     if (OF_NOTHING.includes(this.#how)) {
       more =
@@ -197,8 +199,8 @@ export class RollUp {
   #checked(value) {
     const how = this.#how;
     if (how === "count" || how === "active") {
-      if (value !== undefined) throw new TypeError(`value ${value} for how = ${how}: expected none`);
-      return 1;
+      if (value === undefined) return 1;
+      throw new TypeError(`value ${value} for how = ${how}: expected none`);
     }
     const definition = this.#definition;
     const reported = withoutDenied(definition, value, this.#options.deny).value;
