@@ -126,21 +126,21 @@ def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
-    except ModuleNotFoundError as error:
+    except Exception as error:
+        message = _explain(error, sys.argv[1:] if args is None else args)
+        if message is None:
+            raise
+        click.echo(f"Error: {message}", err=True)
+        sys.exit(1)
+
+
+def _explain(error: Exception, args: list[str]) -> str | None:
+    """Return what to tell a person about a failure; None if it is a defect of ours."""
+    if isinstance(error, ModuleNotFoundError):
         from aggregator.extras import NEEDS, explain_missing_module
 
-        given = sys.argv[1:] if args is None else args
-        command = next((word for word in given if word in COMMANDS), "")
-        message = explain_missing_module(error, f"dither {command}", NEEDS.get(command))
-        if message is None:
-            raise
-        click.echo(f"Error: {message}", err=True)
-        sys.exit(1)
-    except Exception as error:
-        from aggregator.cli.failure_messages import explain_failure
+        command = next((word for word in args if word in COMMANDS), "")
+        return explain_missing_module(error, f"dither {command}", NEEDS.get(command))
+    from aggregator.cli.failure_messages import explain_failure
 
-        message = explain_failure(error)
-        if message is None:
-            raise
-        click.echo(f"Error: {message}", err=True)
-        sys.exit(1)
+    return explain_failure(error)
