@@ -62,11 +62,11 @@ def build_wheel(sdist: Path, folder: Path) -> Path:
         return hatchling("wheel", source, folder)
 
 
-def pack_browser(folder: Path) -> Path | None:
-    """Pack the npm package into a folder; None where there is no npm."""
+def pack_npm(source: Path, folder: Path) -> Path | None:
+    """Pack an npm package into a folder; None where there is no npm."""
     if shutil.which("npm") is None:
         return None
-    done = _run(["npm", "pack", "--silent", "--pack-destination", str(folder)], BROWSER)
+    done = _run(["npm", "pack", "--silent", "--pack-destination", str(folder)], source)
     return folder / done.splitlines()[-1]
 
 
@@ -93,13 +93,14 @@ def main() -> None:
     try:
         sdist = build_sdist(folder)
         refuse_strangers(sdist)
-        made = [sdist, build_wheel(sdist, folder), pack_browser(folder)]
+        packages = [pack_npm(source, folder) for source in (BROWSER, BROWSER / "opentelemetry")]
+        made = [sdist, build_wheel(sdist, folder), *packages]
         files = [each for each in made if each is not None]
         sums = [f"{hashlib.sha256(each.read_bytes()).hexdigest()}  {each.name}" for each in files]
         (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n", encoding="utf-8")
         print(*sums, sep="\n")
         if len(files) < len(made):
-            print("the npm package was NOT made: npm is not installed")
+            print("the npm packages were NOT made: npm is not installed")
         missing = "--no-image" if options.no_image else build_image(options.base)
         if missing:
             print(f"the image was NOT made: {missing}")

@@ -151,9 +151,9 @@ def test_a_counter_is_its_increase_since_the_last_export(app: App) -> None:
 
 
 def test_an_observed_counter_is_its_increase_too(app: App) -> None:
-    totals = iter([10, 25])
+    totals = iter([10, 25, 25])
     app.meter().create_observable_counter("it", [lambda _: [Observation(next(totals))]])
-    assert [app.exported(), app.exported()] == [[10], [15]]
+    assert [app.exported(), app.exported(), app.exported()] == [[10], [15], [0]]
 
 
 def test_an_up_down_counter_is_its_level_at_each_export(app: App) -> None:
