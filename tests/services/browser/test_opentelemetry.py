@@ -167,7 +167,7 @@ def test_the_version_is_that_of_the_device() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_an_instrument_means_in_a_browser_what_it_means_in_python(
     page: Page, gateway: tuple[str, str], broker: Broker
 ) -> None:
