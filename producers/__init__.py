@@ -54,7 +54,8 @@ _HOMES = {
     "Round": "producers.device.rounds",
     "Rounds": "producers.device.round_follower",
 }
-__all__ = list(_HOMES)
+__all__ = [name for name, home in _HOMES.items() if not home.startswith("producers.otel.")]
+"""Without what needs the extra ``otel``, so that all of them can be imported without it."""
 
 
 def __getattr__(name: str) -> Any:
