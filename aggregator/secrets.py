@@ -53,6 +53,9 @@ transactional.id
 HARMLESS = frozenset(_HARMLESS.split())
 """Properties of librdkafka whose values are no secrets; those of its other properties may be."""
 
+REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})
+REGISTRY = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
+"""An address without user, password and parameters."""
 HIDDEN = "***"
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """The stored form of an access token, with its scopes."""
@@ -116,6 +119,10 @@ def masked(key: str, value: Any) -> Any:
         return [masked(key, item) for item in value]
     if not isinstance(value, str):
         return value
+    if key in REGISTRY_SECRETS:
+        return HIDDEN if value else value
+    if key == "schemas.url":
+        return value if not value or REGISTRY.fullmatch(value) else HIDDEN
     if key == "redis.url":
         return _address(REDIS.fullmatch(value))
     if key in ("kafka.bootstrap.servers", "kafka.metadata.broker.list"):

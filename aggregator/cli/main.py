@@ -37,6 +37,7 @@ GROUPS = {
         "deadletters": "List, explain, replay or drop messages that could not be counted.",
         "verify": "Replay the log and compare the result with the state in Redis.",
         "recount": "Count partitions again from their log.",
+        "schemas": "Register the schemas of reports and events with a registry.",
         "topics": "Create the Kafka topics that are missing.",
         "roles": "List the rights that each role needs in Kafka and Redis.",
         "tokens": "Create tokens for the HTTP API.",

@@ -38,7 +38,8 @@ SHORTEST_MS = {
 SMALLEST = {"aggregate.memory": 33_554_432, "aggregate.deadletter_consecutive": 0}
 BROKERS_CHOICE = ("topics.replication", -1)
 PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
-CHOICES = {"aggregate.on_gap": ("stop", "skip")}
+NAMINGS = ("topic", "record", "topic_record")
+CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": NAMINGS}
 GROUPINGS = ("publish.slices", "serve.slices")
 
 

@@ -131,7 +131,8 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     """The events on the estimates topic: published by one of the `serve` processes.
 
     Final events have `slices`, as ``METRIC: ATTRIBUTE, ATTRIBUTE``, and the frequent strings of
-    metrics that discover them, but for those in `unsearched`.
+    metrics that discover them, but for those in `unsearched`. With `connect_schemas` each event has
+    a schema for typed sinks of Kafka Connect.
     """
 
     enabled: bool = True
@@ -141,6 +142,25 @@ class Publish(msgspec.Struct, forbid_unknown_fields=True):
     top_categories: int = 1_000
     slices: list[str] = msgspec.field(default_factory=list)
     unsearched: list[str] = msgspec.field(default_factory=list)
+    connect_schemas: bool = False
+
+
+class Schemas(msgspec.Struct, forbid_unknown_fields=True):
+    """The schema registry, for `dither schemas`, and frames for it.
+
+    `url` is that of the registry's Confluent-compatible API. Access is by `user` and `password`,
+    or by `token`; `ca` is a PEM file with the authority of its certificate. `naming` says what
+    subjects are called: after the ``topic``, the ``record``, or both (``topic_record``). With
+    `schema_id` the gateway, `dither produce` and heartbeats frame their batches; 0: they do not.
+    """
+
+    url: str = ""
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    ca: str = ""
+    naming: str = "topic"
+    schema_id: int = 0
 
 
 class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
@@ -181,6 +201,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     access: Access = msgspec.field(default_factory=Access)
     gateway: Gateway = msgspec.field(default_factory=Gateway)
     otlp: Otlp = msgspec.field(default_factory=Otlp)
+    schemas: Schemas = msgspec.field(default_factory=Schemas)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aggregator.secrets import REGISTRY
+
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
 ENDPOINT = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?(?<!/v1/metrics)(?<!/v1/traces)")
@@ -84,6 +86,26 @@ def check_endpoint(endpoint: str) -> None:
         )
 
 
+def check_registry(url: str) -> None:
+    """Refuse what is no address of a schema registry.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    if url and not REGISTRY.fullmatch(url):
+        raise ValueError(
+            "http:// or https://, a host and perhaps a path, as in http://localhost:8081; user and "
+            "password belong in schemas.user and schemas.password"
+        )
+
+
+def _check_schema_id(schema_id: int) -> None:
+    if not 0 <= schema_id < 1 << 31:
+        raise ValueError("the number that `dither schemas` prints for the reports topic, or 0")
+
+
 def _check_rate(rate: str) -> None:
     from producers.gateway.clients import rate_limit  # which other commands need not load
 
@@ -98,6 +120,8 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "serve.hosts": check_hosts,
     "serve.trusted_proxies": networks,
     "otlp.endpoint": check_endpoint,
+    "schemas.url": check_registry,
+    "schemas.schema_id": _check_schema_id,
     "gateway.rate_limit": _check_rate,
     "gateway.rate_limit_bytes": _check_rate,
     "gateway.rate_limit_reports": _check_rate,

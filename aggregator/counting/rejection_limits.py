@@ -20,7 +20,7 @@ FIELD = "refused"
 """Where it is in the owner's hash."""
 AGAINST = frozenset({"unknown_metric", "wrong_revision", "too_many_reports"})
 """Reasons that a wrong metrics.toml can cause: only these are counted here."""
-SILENT = frozenset({"malformed", "too_large"})
+SILENT = frozenset({"malformed", "bad_frame", "too_large"})
 """Reasons that say nothing for or against the definitions: such messages are passed over here."""
 BUCKETS = 20
 """Steps in which the window of the ratio slides."""

@@ -19,6 +19,7 @@ from aggregator.kafka.headers import Header, read
 from aggregator.kafka.log_reader import log_ranges, read_ranges
 from estimators import ReportError
 from producers.wire.batch import parse_batch
+from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
@@ -146,7 +147,10 @@ class DeadLetter:
         """The metric that it claims to be of, printable; empty where it names none."""
         if self.batch is not None:
             return printable(self.batch.metric)
-        head = self.value or b""
+        try:
+            head = unframed(self.value or b"")
+        except ReportError:
+            return ""
         if self.whole_bytes is None or len(head) < 2 or head[0] != NAME_TAG or head[1] > SHORT_NAME:
             return ""
         return printable(head[2 : 2 + head[1]].decode(errors="replace"))

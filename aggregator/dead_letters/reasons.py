@@ -22,6 +22,12 @@ _DEVICE = (
 )
 REMEDIES = {
     "malformed": Remedy("the message is not a ReportBatch", _FOREIGN),
+    "bad_frame": Remedy(
+        "the message begins with the frame of a schema registry, for another message than "
+        "ReportBatch",
+        "Look at the serializer of the program that writes it (docs/schema-registry.md). "
+        "`dither deadletters drop` removes it from this list.",
+    ),
     "unknown_metric": Remedy(
         "the metric is not in the workers' metrics.toml",
         "If it should be counted, define it there; then run `dither deadletters replay "

@@ -40,7 +40,7 @@ class EventProducer:
     """
 
     def __init__(self, settings: Settings, topic: str, identity: str) -> None:
-        self._topic = topic
+        self._topic, self._has_schemas = topic, settings.publish.connect_schemas
         properties = {"transactional.id": identity, "transaction.timeout.ms": TRANSACTION_MS}
         self._producer = clients.producer(settings, **properties)
         self._producer.init_transactions(BEGIN_SECONDS)
@@ -72,7 +72,7 @@ class EventProducer:
         for event in events:
             self._producer.produce(
                 self._topic,
-                event.data,
+                event.enveloped if self._has_schemas else event.data,
                 event.key.encode(),
                 partition=self._partition(event.subject),
                 headers=event.headers,

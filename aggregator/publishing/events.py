@@ -16,11 +16,12 @@ import msgspec
 
 from aggregator.alarms.answers import AlarmRaised
 from aggregator.kafka.headers import read
+from aggregator.publishing.connect_schemas import enveloped, without_envelope
 from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.reading.discovery.answers import DiscoveryAnswer, pane_discovery
 from aggregator.reading.reader import Reader
-from aggregator.reading.serialization import answer
-from aggregator.reading.slices.answers import final_answer
+from aggregator.reading.serialization import Answer, answer
+from aggregator.reading.slices.answers import FinalAnswer, final_answer
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
@@ -34,7 +35,14 @@ FINAL = "dither.estimate.final"
 PROVISIONAL = "dither.estimate.provisional"
 ALARM = "dither.alarm"
 DECIDED = "dither.comparison.decided"
-TYPES = (FINAL, PROVISIONAL, ALARM, DECIDED)
+DATA: dict[str, type[msgspec.Struct]] = {
+    FINAL: FinalAnswer,
+    PROVISIONAL: Answer,
+    ALARM: AlarmRaised,
+    DECIDED: ComparisonDecided,
+}
+"""The struct of an event's data, by its type."""
+TYPES = tuple(DATA)
 CONTENT_TYPE = "application/json"
 MAX_BYTES = 900_000
 """Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
@@ -84,9 +92,14 @@ class Event:
             ("content-type", CONTENT_TYPE.encode()),
         ]
 
+    @property
+    def enveloped(self) -> bytes:
+        """The data with the schema for Kafka Connect: ``{"schema": ..., "payload": ...}``."""
+        return enveloped(self.type, DATA[self.type], self.data)
+
     @classmethod
     def parse(cls, message: Any) -> Self | None:
-        """Return the event that a message is; None if it is none."""
+        """Return the event that a message is, whether in an envelope; None if it is none."""
         try:
             found = {n: v.decode() for n, v in read(message) or [] if isinstance(v, bytes)}
             return cls(
@@ -96,7 +109,7 @@ class Event:
                 found.get("ce_subject", ""),
                 found.get("ce_time", ""),
                 message.key().decode(),
-                message.value() or b"",
+                without_envelope(message.value() or b""),
             )
         except (KeyError, ValueError, AttributeError):
             return None

@@ -17,6 +17,7 @@ from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.progress import TopicProgress
 from producers.kafka.kafka_errors import describe_kafka_error
 from producers.wire.batch import heartbeat
+from producers.wire.framing import frame
 
 DELIVERY_SECONDS = 5.0
 """A broker that comes back later does not get the heartbeat before what devices held back."""
@@ -37,6 +38,7 @@ class Heartbeats:
 
     def __init__(self, settings: Settings, closing: Closing) -> None:
         self._topic, self._closing = settings.topics.reports, closing
+        self._schema_id = settings.schemas.schema_id
         self._log = KafkaLog(settings)
         within = {"message.timeout.ms": int(1000 * DELIVERY_SECONDS)}
         self._producer: Producer = clients.producer(settings, **within)
@@ -53,9 +55,10 @@ class Heartbeats:
         with contextlib.suppress(BufferError):  # its queue is full: the rest is due again later
             for beat in beats:
                 for _ in range(CONFIRMING_BATCHES):
+                    batch = heartbeat(beat.metric, beat.time_ms)
                     self._producer.produce(
                         self._topic,
-                        heartbeat(beat.metric, beat.time_ms),
+                        frame(self._schema_id, batch) if self._schema_id else batch,
                         partition=beat.partition,
                         on_delivery=self._delivered(beat),
                     )

@@ -3,11 +3,12 @@
 Devices that run the same code write the same fields at the same positions. So messages of one
 length usually have one layout, and are read as a matrix of bytes, whose columns are the ids, times,
 levels and values. A message of another layout is parsed by itself, with protobuf. Both ways give
-the same rows and the same rejections.
+the same rows and the same rejections. Frames of a schema registry are cut off first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from aggregator.state.layout import LARGEST_TIME, LEAST_TIME, Layout
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
 from producers.wire.batch import attributes_of, check_batch, parse_batch
+from producers.wire.framing import ID_BYTES, INDEXES, LONGEST_FRAME, MAGIC, frame_size
 from producers.wire.reports_pb2 import ReportBatch
 
 MATRIX_MESSAGES = 16
@@ -133,11 +135,16 @@ class Decoder:
                 rest += members.tolist()
                 continue
             every = members.size == len(payloads)
-            alike = payloads if every else [payloads[i] for i in members.tolist()]
-            joined = b"".join(alike)  # type: ignore[arg-type]
+            own = payloads if every else [payloads[i] for i in members.tolist()]
+            joined = b"".join(own)  # type: ignore[arg-type]
             matrix = np.frombuffer(joined, dtype=np.uint8).reshape(members.size, -1)
-            for chosen in _by_metric(matrix):
-                rest += self._read_matrix(matrix[chosen], members[chosen], rows)
+            for alike, size in _by_frame(matrix):
+                bare, index = matrix[alike, size:], members[alike]
+                if bare.shape[1] < SHORTEST_BATCH:
+                    rest += index.tolist()
+                    continue
+                for chosen in _by_metric(bare):
+                    rest += self._read_matrix(bare[chosen], index[chosen], rows)
         return rest
 
     def _read_matrix(
@@ -209,6 +216,22 @@ def _by_length(payloads: Sequence[bytes | None]) -> Iterable[NDArray[np.intp]]:
     lengths = np.array(found)
     order = np.argsort(lengths, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1)
+
+
+def _by_frame(matrix: NDArray[np.uint8]) -> Iterable[tuple[NDArray[np.intp] | slice, int]]:
+    """Yield the rows with frames of one size, and the size: 0 for bare batches and bad frames."""
+    framed = np.flatnonzero(matrix[:, 0] == MAGIC)
+    if not framed.size:
+        yield slice(None), 0
+        return
+    sizes = np.zeros(len(matrix), dtype=np.intp)
+    heads, which = np.unique(matrix[framed, INDEXES:LONGEST_FRAME], axis=0, return_inverse=True)
+    for number, head in enumerate(heads):
+        with contextlib.suppress(ReportError):  # it is told of when the message is parsed by itself
+            frame = bytes([MAGIC]) + bytes(ID_BYTES) + head.tobytes()
+            sizes[framed[which == number]] = frame_size(frame)
+    for size in np.unique(sizes):
+        yield np.flatnonzero(sizes == size), int(size)
 
 
 def _by_metric(matrix: NDArray[np.uint8]) -> Iterable[NDArray[np.intp] | slice]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from aggregator.state.decoded_batches import MatrixRows, Rows
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
-from producers.wire.batch import BATCH_ID_BYTES, attributes_of, parse_batch
+from producers.wire.batch import BATCH_ID_BYTES, attributes_of, parse_bare_batch
 from producers.wire.reports_pb2 import ReportBatch
 
 TIME_BYTES = 6
@@ -133,7 +133,7 @@ class Layout:
         if len(known) > MOST_KNOWN:
             known.clear()
         for each in set(sent).difference(known):
-            batch = parse_batch(each)
+            batch = parse_bare_batch(each)
             found = attributes_of(batch)
             if ReportBatch(attributes=batch.attributes).SerializeToString() != each:
                 raise ReportError("bad_attributes", f"{each!r}")

@@ -68,6 +68,7 @@ def gateway(settings: Settings, metrics: Mapping[str, Metric]) -> Gateway:
                 milliseconds(settings.aggregate.future) / 1000,
                 milliseconds(settings.aggregate.past) / 1000,
             ),
+            schema_id=settings.schemas.schema_id or None,
             prepare=functools.partial(topic_admin.ensure_topics, settings, settings.topics.reports),
         )
     except ValueError as error:

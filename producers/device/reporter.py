@@ -16,6 +16,7 @@ from producers.device.base_reporter import BaseReporter, check_metric
 from producers.device.panes import Columns, PaneBuffer
 from producers.kafka.connection import Connection
 from producers.kafka.delivery import Outbox
+from producers.wire.framing import LONGEST_FRAME
 
 TOPIC = "dither.reports"
 KEPT_BYTES = 64 * 2**20  # of failed batches: above it, report() refuses to take more
@@ -43,6 +44,9 @@ class Reporter(BaseReporter):
         The Kafka key of every batch, for metrics with a limit per key (`max_key_reports`): a random
         pseudonym of the device, or of several. A reader of the log can see which batches share a
         key; by default each batch has a random key, its id.
+    schema_id : int, optional
+        The id of ``ReportBatch`` in a schema registry, as ``dither schemas`` prints it: batches are
+        sent in Confluent's frame, which changes nothing of what they are. By default they are bare.
     attributes : mapping of str to str, optional
         Public properties of the device, by which a metric may sum its reports (`by`). Only those
         leave that the metric uses, and a value that it does not declare leaves as "other". Nothing
@@ -101,6 +105,7 @@ class Reporter(BaseReporter):
         batch_reports: int = 1000,
         batch_age: float = 1.0,
         key: bytes | None = None,
+        schema_id: int | None = None,
         attributes: Mapping[str, str] | None = None,
         deny: Deny | None = None,
         trusted: bool = False,
@@ -113,10 +118,11 @@ class Reporter(BaseReporter):
             raise ValueError(f"batch_age = {batch_age}: expected seconds, 0 or more")
         self.topic, self._owns_connection = topic, not isinstance(config, Connection)
         self._connection = config if isinstance(config, Connection) else Connection(config)
+        room_for_frame = 0 if schema_id is None else LONGEST_FRAME
         try:
             super().__init__(
                 metric,
-                most_bytes=self._connection.message_max_bytes,
+                most_bytes=self._connection.message_max_bytes - room_for_frame,
                 batch_reports=batch_reports,
                 attributes=attributes,
                 deny=deny,
@@ -124,7 +130,7 @@ class Reporter(BaseReporter):
                 bits=bits,
                 clock=clock,
             )
-            self._outbox = Outbox(self._connection, topic, key)
+            self._outbox = Outbox(self._connection, topic, key, schema_id)
             self._waiting = PaneBuffer(
                 metric.pane_ms, metric.lateness_ms, self.batch_reports, batch_age
             )

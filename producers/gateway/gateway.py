@@ -75,6 +75,8 @@ class Gateway:
         The event times that it accepts.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
+    schema_id : int, optional
+        As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
     Attributes
     ----------
@@ -111,6 +113,7 @@ class Gateway:
         trusted_without_tls: bool = False,
         times: Times = ANY_TIME,
         prepare: Callable[[], object] | None = None,
+        schema_id: int | None = None,
     ) -> None:
         if not 0 < max_body <= max_in_flight - POST_OVERHEAD:
             raise ValueError(
@@ -123,7 +126,7 @@ class Gateway:
         self.in_flight, self._times = 0, times
         self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
-        self._sender = Sender(config, topic, acknowledge_timeout, prepare)
+        self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
         self._checking: ThreadPoolExecutor | None = None
 
     @property

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from producers.delivery.batches import PendingBatch
 from producers.gateway.presence import Presence
 from producers.kafka.connection import Connection
+from producers.wire.framing import check_schema_id, frame
 
 logger = logging.getLogger("producers")
 
@@ -68,7 +69,9 @@ class Sender:
         topic: str,
         timeout: float,
         prepare: Callable[[], object] | None = None,
+        schema_id: int | None = None,
     ) -> None:
+        self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.topic, self.timeout = topic, timeout
         self.ready = False
         self.presence = Presence(self._ask, self._left)
@@ -150,7 +153,9 @@ class Sender:
         future: asyncio.Future[Outcome] = self._loop.create_future()
         self._connection.producer.produce(
             self.topic,
-            value=batch.payload,
+            value=(
+                batch.payload if self._schema_id is None else frame(self._schema_id, batch.payload)
+            ),
             key=batch.key,
             on_delivery=functools.partial(self._delivered, future, done),
         )

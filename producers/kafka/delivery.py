@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import threading
 import time
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaException
 from producers.delivery.batches import Delivered, PendingBatch
 from producers.delivery.errors import DeliveryError
 from producers.kafka.kafka_errors import describe_kafka_error
+from producers.wire.framing import check_schema_id, frame
 
 if TYPE_CHECKING:
     from producers.kafka.connection import Connection
@@ -34,10 +36,24 @@ class Outbox:
     topic : str
     key : bytes, optional
         The key of every message, instead of the batch's id.
+    schema_id : int, optional
+        Of the batches' schema in a registry: they are sent in its frame.
+
+    Raises
+    ------
+    ValueError
+        If no registry has given the id.
     """
 
-    def __init__(self, connection: Connection, topic: str, key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        key: bytes | None = None,
+        schema_id: int | None = None,
+    ) -> None:
         self.topic, self.key = topic, key
+        self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.delivered = Delivered()
         self._connection = connection
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -73,6 +89,8 @@ class Outbox:
 
     def put(self, batch: PendingBatch) -> None:
         """Queue a batch for `send`: from now on it is in flight, and `wait` waits for it."""
+        if self._schema_id is not None:
+            batch = dataclasses.replace(batch, payload=frame(self._schema_id, batch.payload))
         with self._lock:
             self._under_way[batch.key] = batch
             self._sealed.append(batch)

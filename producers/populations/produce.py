@@ -50,6 +50,7 @@ def produce(
     seconds: float | None = None,
     seed: int = 0,
     topic: str = TOPIC,
+    schema_id: int | None = None,
     batch_reports: int = 1000,
     batch_age: float = 1.0,
     bits: Bits | None = None,
@@ -68,7 +69,7 @@ def produce(
         librdkafka's properties.
     mix, speed, seconds, seed, stop
         See :class:`producers.populations.replay.Replay`.
-    topic, batch_reports, batch_age, bits
+    topic, schema_id, batch_reports, batch_age, bits
         See :class:`producers.device.reporter.Reporter`.
     progress : callable, optional
         Called with the progress and the truth so far, after every chunk.
@@ -89,6 +90,7 @@ def produce(
                 connection,
                 trusted=metric.sends_true_values,
                 topic=topic,
+                schema_id=schema_id,
                 batch_reports=batch_reports,
                 batch_age=batch_age,
                 bits=bits,

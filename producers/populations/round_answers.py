@@ -30,6 +30,7 @@ def respond(
     *,
     topic: str,
     rounds_topic: str,
+    schema_id: int | None = None,
     round_seconds: float = 0.0,
     seed: int = 0,
     stop: threading.Event | None = None,
@@ -50,6 +51,8 @@ def respond(
     mix, seed
         See :class:`producers.populations.replay.Replay`.
     topic, rounds_topic : str
+    schema_id : int, optional
+        See :class:`producers.device.reporter.Reporter`.
     round_seconds : float
         The time over which the devices of a round answer.
     stop : threading.Event, optional
@@ -70,7 +73,10 @@ def respond(
     epsilons = mix.assign(len(values), np.random.default_rng([seed, 1]))
     own = 1 + metric.search.own_round(len(values))
     truth, started = RunningTruth(metric), clocks.monotonic()
-    with Reporter(metric, config, topic=topic) as reporter, Rounds(config, rounds_topic) as rounds:
+    with (
+        Reporter(metric, config, topic=topic, schema_id=schema_id) as reporter,
+        Rounds(config, rounds_topic) as rounds,
+    ):
         for asked in rounds.follow(metric, stop=over):
             is_asked = own == asked.number if metric.split == "users" else np.full(own.size, True)
             answers = 0

@@ -14,6 +14,7 @@ from estimators import SearchMetric
 from estimators.errors import ReportError
 from estimators.metrics.attributes import Attributes, check_number, check_sent, leaving
 from estimators.metrics.metric import Metric
+from producers.wire.framing import unframed
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 BATCH_ID_BYTES = 16
@@ -125,15 +126,26 @@ def encode_randomized(
 
 
 def parse_batch(message: bytes) -> ReportBatch:
-    """Parse a message's bytes as a batch.
+    """Parse a message of the reports topic as a batch, with or without a registry's frame.
 
     Raises
     ------
     ReportError
-        ``too_large`` or ``malformed``.
+        ``too_large``, ``bad_frame`` or ``malformed``.
     """
     if len(message) > LARGEST_BYTES:
         raise ReportError("too_large", f"{len(message)} bytes: expected {LARGEST_BYTES} at most")
+    return parse_bare_batch(unframed(message))
+
+
+def parse_bare_batch(message: bytes) -> ReportBatch:
+    """Parse bytes without a frame as a batch.
+
+    Raises
+    ------
+    ReportError
+        ``malformed``.
+    """
     try:
         return ReportBatch.FromString(message)
     except DecodeError as error:

@@ -278,6 +278,7 @@ def _run(
                 clients.reporting(settings),
                 mix,
                 topic=settings.topics.reports,
+                schema_id=settings.schemas.schema_id or None,
                 rounds_topic=settings.topics.rounds,
                 round_seconds=(seconds or 0.0) / metric.search.rounds,
                 seed=seed,
@@ -293,6 +294,7 @@ def _run(
             seconds=seconds,
             seed=seed,
             topic=settings.topics.reports,
+            schema_id=settings.schemas.schema_id or None,
             stop=stop,
             progress=progress,
         )

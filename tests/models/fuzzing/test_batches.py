@@ -16,6 +16,7 @@ def test_every_fuzzed_batch_is_counted_or_refused() -> None:
         "duplicate",
         "late",
         "malformed",
+        "bad_frame",
         "unknown_metric",
         "wrong_revision",
         "bad_level",

@@ -10,6 +10,7 @@ import pytest
 from aggregator.counting import worker as worker_module
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.reader import Reader
+from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.traffic import traffic
@@ -141,6 +142,24 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
     for reason, payloads in bad.items():
         assert outcomes[reason] >= len(payloads)
     assert deployment.verify().verified
+
+
+def test_framed_batches_are_counted_beside_bare_ones_and_once(deployment: Deployment) -> None:
+    messages = traffic(deployment, 30)
+    both = [(n, one) for n, payload in messages for one in (payload, frame(7, payload))]
+    deployment.produce(both[:90] + [(n, frame(7, payload)) for n, payload in messages[45:]])
+    with deployment.worker():
+        deployment.wait_until_counted()
+    sizes: dict[str, int] = {}
+    for _, payload in messages:
+        one = ReportBatch.FromString(payload)
+        sizes[one.metric] = sizes.get(one.metric, 0) + len(one.levels)
+    counts = deployment.counts()
+    assert {name: counts[f"accepted:{name}"] for name in sizes} == sizes
+    twice = sum(len(ReportBatch.FromString(payload).levels) for _, payload in messages[:45])
+    assert sum(count for name, count in counts.items() if name.startswith("duplicate")) == twice
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences
 
 
 def reports_total(reader: Reader) -> dict[str, int]:

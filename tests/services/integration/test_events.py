@@ -63,6 +63,22 @@ def wait_for_finals(deployment: Deployment, panes: int) -> None:
     wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events")
 
 
+def test_events_in_the_envelope_of_connect_are_the_same_events(counted: Deployment) -> None:
+    with publishing(counted, connect_schemas=True):
+        wait_for_finals(counted, 24)
+    framed = [event for event in on_topic(counted) if event.is_final]
+    assert {event.answer["schema"]["name"] for event in framed} == {FINAL}
+    for key in counted.store.client.keys("*publisher*"):  # it is known from the topic alone
+        counted.store.client.delete(key)
+    count(counted, range(24, 26))
+    with publishing(counted):
+        wait_for_finals(counted, 26)
+    assert set(final_ids(counted).values()) == {1}
+    bare = [event for event in on_topic(counted) if event.is_final][24:]
+    assert [event.answer["status"] for event in bare] == ["final"] * 2
+    assert framed[0].answer["payload"].keys() == bare[0].answer.keys()
+
+
 def test_each_closed_pane_has_one_event_with_the_readers_answer(counted: Deployment) -> None:
     with publishing(counted):
         wait_for_finals(counted, 24)

@@ -24,6 +24,9 @@ FOREGROUND = {"aggregate", "serve", "up", "demo", "watch", "coordinate", "kafka"
 """They run until Ctrl-C; tests of their own start them."""
 LONG = {"reproduce", "bench"}
 """They take minutes or hours: `make reproduction` and `make bench` run them."""
+REGISTRY = {"schemas"}
+"""They ask a schema registry: test_schema_registry.py has one."""
+NOT_RUN = FOREGROUND | LONG | REGISTRY
 PLACEHOLDERS = {
     "METRIC": "dep_delay",
     "FILE": "flights.csv",
@@ -198,7 +201,7 @@ def test_every_documented_command_that_ends_does_what_it_should(documented: Depl
         given = [known.get(word, word) for word in arguments]
         command, name, rest = resolve(arguments)
         waits = given[:2] == ["produce", "air_time"]  # for its rounds, and a coordinator
-        if not rest or waits or given[0] in FOREGROUND | LONG or "--help" in given:
+        if not rest or waits or given[0] in NOT_RUN or "--help" in given:
             continue
         try:
             command.make_context(name, [*rest])

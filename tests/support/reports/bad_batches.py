@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from estimators import Metric
+from producers.wire.framing import frame
 from tests.support.reports.messages import ARRIVAL, DAY, batch
 
 Payload = bytes | None
@@ -61,6 +62,11 @@ def bad_batches(
         "JSON": (b'{"metric": "delay", "values": [1]}', "malformed"),
         "text that is no UTF-8": (b"\x0a\x02\xff\xfe", "malformed"),
         "nothing": (b"", "unknown_metric"),
+        "a frame of another schema's message": (b"\0\0\0\0\7\2\2" + good, "bad_frame"),
+        "a frame with no message indexes": (b"\0\0\0\0\7", "bad_frame"),
+        "a frame around nothing": (b"\0\0\0\0\7\0", "unknown_metric"),
+        "a frame around a frame": (frame(7, frame(7, good)), "malformed"),
+        "zeros": (bytes(1_000), "malformed"),
         "noise": (b"\xff" + os.urandom(noise_bytes - 1), "malformed"),
     }
     return raw | {kind: (made.SerializeToString(), reason) for kind, (made, reason) in told.items()}

@@ -12,6 +12,7 @@ from estimators import Metric
 from estimators.exact.randomness import SeededBits
 from estimators.metrics.reported import ReportedMetric
 from producers.wire.batch import encode_batch
+from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.cases import CASES, metric_for, values_for
 from tests.support.reports.messages import EPOCH
@@ -91,9 +92,12 @@ class Fuzzer:
             run = min(count, rng.choice((1, 3, 30, 200)))
             template = rng.choice(self.corpus)
             count -= run
+            framed = rng.choice((0.0, 0.0, 0.5, 1.0))  # serializers of a registry, or some of them
             for _ in range(run):
                 self.made += 1
-                yield self._message(template if rng.random() < 0.9 else rng.choice(self.corpus))
+                made = self._message(template if rng.random() < 0.9 else rng.choice(self.corpus))
+                is_framed = made is not None and rng.random() < framed
+                yield frame(rng.choice((7, 7, 2**31 - 1)), made) if is_framed and made else made
 
     def _message(self, template: bytes) -> bytes | None:
         rng = self.random
@@ -147,6 +151,11 @@ class Fuzzer:
         data += bytes([number << 3 & 0x7F | wire_type])
         data += self.random.choice((*EXTREMES, b"\x03abc", b"\x00" * 8))
 
+    def put_in_frame(self, data: bytearray) -> None:
+        """Put something like a frame of a schema registry in front."""
+        data[:0] = self.random.choice((b"\0", b"\0\0\0", b"\0\0\0\0\7"))
+        data[5:5] = self.random.choice((b"\0", b"\2\0", b"\2\2", b"\1\0", b"\0\0", b"\x80\0"))
+
     def splice(self, data: bytearray) -> None:
         other = self.random.choice(self.corpus)
         data[self.place(data) :] = other[self.random.randrange(len(other)) :]
@@ -168,6 +177,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Fuzzer.cut,
     Fuzzer.extreme,
     Fuzzer.append_field,
+    Fuzzer.put_in_frame,
     Fuzzer.splice,
     Fuzzer.join,
     Fuzzer.last_byte,

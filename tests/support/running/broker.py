@@ -11,6 +11,8 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from estimators import Metric, define
+from producers.wire.batch import parse_batch
+from producers.wire.framing import frame_size
 from producers.wire.reports_pb2 import ReportBatch
 
 DAY_MS = 86_400_000
@@ -66,6 +68,7 @@ class Message:
     partition: int
     key: bytes
     batch: ReportBatch
+    frame: bytes = b""
 
 
 class Broker:
@@ -102,7 +105,8 @@ class Broker:
                     assert partition is not None
                     assert isinstance(key, bytes)
                     assert isinstance(value, bytes)
-                    found.append(Message(partition, key, ReportBatch.FromString(value)))
+                    frame = value[: frame_size(value)]
+                    found.append(Message(partition, key, parse_batch(value), frame))
         finally:
             consumer.close()
         return found

@@ -52,6 +52,20 @@ def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(
     assert reporter.delivered.bytes == sum(batch.ByteSize() for batch in batches)
 
 
+def test_a_reporter_frames_its_batches_for_a_schema_registry(broker: Broker, topic: str) -> None:
+    with Reporter(DELAY, broker.config, topic=topic, schema_id=258) as reporter:
+        reporter.report([1.0] * 1500, epsilon=1.0, time=100.0)
+        reporter.flush()
+        sent = reporter.delivered
+    messages = broker.read(topic)
+    assert {message.frame for message in messages} == {b"\0\0\0\1\2\0"}
+    assert sorted(len(message.batch.levels) for message in messages) == [500, 1000]
+    assert {message.key for message in messages} == {m.batch.batch_id for m in messages}
+    assert sent.bytes == sum(message.batch.ByteSize() + 6 for message in messages)
+    with pytest.raises(ValueError, match="schema_id = 0"):
+        Reporter(DELAY, broker.config, topic=topic, schema_id=0)
+
+
 def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
     broker: Broker, topic: str
 ) -> None:

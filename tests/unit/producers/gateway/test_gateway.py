@@ -23,6 +23,7 @@ from estimators import define
 from producers.gateway import Gateway, bodies, gateway
 from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
+from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.running.broker import LATE, METRICS, PLACE, Broker, count
@@ -127,6 +128,20 @@ def test_a_serialized_batch_reaches_kafka_as_it_is_under_its_own_id(
     [message] = broker.read(topic)
     assert message.key == key
     assert message.batch == ReportBatch.FromString(body)
+
+
+def test_a_gateway_frames_what_it_sends_and_takes_both(broker: Broker, topic: str) -> None:
+    bare, framed = one_report(), frame(9, one_report())
+    with (
+        serving(Gateway(ALL, broker.config, topic, schema_id=258)) as url,
+        httpx.Client() as client,
+    ):
+        for body in (bare, framed):
+            assert Post(url, client).batch(body).status_code == 202
+        assert "bad_frame" in problem(Post(url, client).batch(b"\0\0\0\0\1\2\2"))["detail"]
+    messages = broker.read(topic)
+    assert [message.frame for message in messages] == [b"\0\0\0\1\2\0"] * 2
+    assert {message.key for message in messages} == {m.batch.batch_id for m in messages}
 
 
 def test_json_says_the_same_for_every_shape_of_report(

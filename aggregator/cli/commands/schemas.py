@@ -1,0 +1,81 @@
+"""`dither schemas`: the wire format and the events in a schema registry."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from aggregator.cli.commands.options import settings_options
+from aggregator.cli.format import table
+from aggregator.config.settings import Settings
+from aggregator.schemas.registry import Registry
+from aggregator.schemas.subjects import Subject, subjects
+
+REGISTERED, NEW, COMPATIBLE = "registered", "new", "compatible"
+INCOMPATIBLE = "incompatible"
+
+
+@click.command()
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Register nothing: say what is registered, and what would be compatible; 1 if not all is.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@settings_options
+def schemas(settings: Settings, check: bool, as_json: bool) -> None:
+    """Register the schemas of reports and events with the registry of schemas.url.
+
+    Reports are registered in Protobuf, events in JSON Schema. What is registered already stays as
+    it is, so that the command may run at each deployment.
+
+    \b
+    dither schemas --set schemas.url=http://localhost:8081
+    dither schemas --check --set schemas.url=https://registry.example
+    """  # noqa: D301  click reads the backspace: these lines stay as they are
+    registry = Registry.of(settings.schemas)
+    act = _check if check else _register
+    found = [act(registry, one) for one in subjects(settings)]
+    click.echo(json.dumps({"schemas": found}) if as_json else "\n".join(_lines(found)))
+    if any(one["state"] == INCOMPATIBLE for one in found):
+        sys.exit(1)
+
+
+def _register(registry: Registry, subject: Subject) -> dict[str, Any]:
+    return _row(subject, REGISTERED, registry.register(subject))
+
+
+def _check(registry: Registry, subject: Subject) -> dict[str, Any]:
+    has_subject, number = registry.lookup(subject)
+    if number is not None:
+        return _row(subject, REGISTERED, number)
+    if not has_subject:
+        return _row(subject, NEW)
+    conflicts = registry.conflicts(subject)
+    return {**_row(subject, INCOMPATIBLE if conflicts else COMPATIBLE), "conflicts": conflicts}
+
+
+def _row(subject: Subject, state: str, number: int | None = None) -> dict[str, Any]:
+    named = {"subject": subject.name, "topic": subject.topic, "type": subject.kind}
+    return {**named, "state": state, "id": number}
+
+
+def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    rows = [
+        (one["subject"], one["type"], one["state"], "" if one["id"] is None else str(one["id"]))
+        for one in found
+    ]
+    yield table(("subject", "type", "state", "id"), rows)
+    for one in found:
+        for conflict in one.get("conflicts", ()):
+            yield f"{one['subject']}: {_printable(conflict)}"
+    if found[0]["id"] is not None:
+        yield f"Frames of reports: schemas.schema_id = {found[0]['id']}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)

@@ -1,0 +1,1 @@
+"""The schema registry: what is registered there, and its HTTP interface."""

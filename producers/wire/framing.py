@@ -1,0 +1,107 @@
+r"""Frames of a schema registry around a batch: Confluent's wire format for Protobuf.
+
+A frame is a byte 0, the schema's id (4 bytes, big endian), the indexes that say which message of
+the schema follows (``ReportBatch`` is the first, so one byte 0, or its longer form ``\x02\x00``),
+and then the batch.
+
+No bare batch begins with a byte 0. The first byte of a Protobuf message is the tag of a field, or
+there is none because the message is empty. The tag is a varint of 8 times the field's number, plus
+its type; field numbers begin at 1. So a tag of one byte is 8 at least, and a longer one begins with
+a byte of 128 at least: 0 is no tag, and parsers refuse it. What begins with 0 is therefore a frame
+or malformed, and is never tried as a bare batch.
+
+The id is not looked up: a batch is read by this version's own schema, whatever the id, so that the
+same log always gives the same sums. Whoever writes a frame can do nothing that a writer of bare
+batches cannot.
+"""
+
+from __future__ import annotations
+
+from estimators.errors import ReportError
+
+MAGIC = 0
+ID_BYTES = 4
+LARGEST_ID = (1 << 31) - 1
+"""Registries number schemas with Java's `int`."""
+INDEXES = 1 + ID_BYTES
+"""The position of the message indexes."""
+FIRST_MESSAGE = b"\0"
+FIRST_MESSAGE_LONG = b"\2\0"
+"""One index, 0, as zigzag varints: some serializers do not shorten it."""
+LONGEST_FRAME = INDEXES + len(FIRST_MESSAGE_LONG)
+
+
+def check_schema_id(schema_id: int) -> int:
+    """Return a schema's id.
+
+    Raises
+    ------
+    ValueError
+        If no registry has given it.
+    """
+    if type(schema_id) is not int or not 1 <= schema_id <= LARGEST_ID:
+        raise ValueError(
+            f"schema_id = {schema_id!r}: expected the number that the schema registry gave, 1 to "
+            f"{LARGEST_ID}; `dither schemas` prints it"
+        )
+    return schema_id
+
+
+def frame(schema_id: int, batch: bytes) -> bytes:
+    r"""Return a bare batch in its frame.
+
+    Parameters
+    ----------
+    schema_id : int
+        From the registry.
+    batch : bytes
+        A serialized ``ReportBatch``.
+
+    Examples
+    --------
+    >>> frame(258, b"batch")
+    b'\x00\x00\x00\x01\x02\x00batch'
+    """
+    return bytes([MAGIC]) + schema_id.to_bytes(ID_BYTES, "big") + FIRST_MESSAGE + batch
+
+
+def frame_size(head: bytes) -> int:
+    """Return how many bytes of a message are its frame; 0 for a bare batch.
+
+    Parameters
+    ----------
+    head : bytes
+        The message, or its first seven bytes.
+
+    Raises
+    ------
+    ReportError
+        ``bad_frame``: it begins like a frame, and is none around a ``ReportBatch``.
+    """
+    if not head or head[0] != MAGIC:
+        return 0
+    for indexes in (FIRST_MESSAGE, FIRST_MESSAGE_LONG):
+        if head.startswith(indexes, INDEXES):
+            return INDEXES + len(indexes)
+    shown = head[INDEXES : INDEXES + 2].hex(" ") or "nothing"
+    raise ReportError(
+        "bad_frame",
+        f"a frame of a schema registry, with {shown} after the schema's id: expected the message "
+        "indexes of ReportBatch, 00 or 02 00",
+    )
+
+
+def unframed(message: bytes) -> bytes:
+    r"""Return the bare batch of a message, with or without a frame.
+
+    Raises
+    ------
+    ReportError
+        ``bad_frame``.
+
+    Examples
+    --------
+    >>> unframed(b"\0\0\0\1\2\0batch"), unframed(b"\0\0\0\1\2\2\0batch"), unframed(b"batch")
+    (b'batch', b'batch', b'batch')
+    """
+    return message[frame_size(message) :]

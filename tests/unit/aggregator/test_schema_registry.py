@@ -1,0 +1,128 @@
+"""What `dither schemas` says where the registry refuses, and what it sends for access."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from click.testing import CliRunner
+
+from aggregator.cli.main import cli
+from aggregator.config.settings import Schemas
+from aggregator.errors import DitherError
+from aggregator.schemas.registry import Registry
+
+BEARER = {"DITHER_SCHEMAS_TOKEN": "t0ken"}
+A, B = "a", "b"
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, list[str]]]:
+    """Answer every request so; yield the address, and the requests' headers for access."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append(self.headers.get("Authorization", ""))
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def told(url: str, *words: str, **environ: str) -> tuple[int, str]:
+    """Run the command; return its status and what it said."""
+    ran = CliRunner().invoke(cli, ["schemas", "--set", f"schemas.url={url}", *words], env=environ)
+    if not isinstance(ran.exception, DitherError | SystemExit | None):
+        raise ran.exception
+    return ran.exit_code, f"{ran.output}{ran.exception or ''}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        ({}, ""),
+        (BEARER, "Bearer t0ken"),
+        (
+            {"DITHER_SCHEMAS_USER": "app", "DITHER_SCHEMAS_PASSWORD": "pä:ss"},
+            "Basic " + base64.b64encode("app:pä:ss".encode()).decode(),
+        ),
+    ],
+)
+def test_access_is_as_the_settings_say(settings: dict[str, str], sent: str) -> None:
+    with answering(200, b'{"id": 7}') as (url, seen):
+        status, said = told(url, "--json", **settings)
+    assert status == 0, said
+    assert {one["id"] for one in json.loads(said)["schemas"]} == {7}
+    assert seen == [sent] * 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, b'{"error_code": 401, "message": "who"}', "answered 401: who. Check schemas.user"),
+        (404, b"<html>", "schemas.url is that of the Confluent-compatible interface"),
+        (409, b'{"error_code": 409, "message": "no\\u001b[2J"}', "dither schemas --check"),
+        (422, b'{"error_code": 42201, "message": "bad"}', "answered 422: bad"),
+        (200, b"<html>", "expected a JSON object"),
+        (200, b'{"id": "7"}', "expected an id"),
+        (200, b"[7]", "expected a JSON object"),
+    ],
+)
+def test_a_refusal_says_what_to_do(status: int, body: bytes, said: str) -> None:
+    with answering(status, body) as (url, _):
+        code, found = told(url)
+    assert code == 1
+    assert said in found
+    assert "\x1b" not in found
+    assert "Traceback" not in found
+
+
+def test_a_password_is_sent_nowhere_else() -> None:
+    with answering(200, b'{"id": 7}') as (other, seen):
+        with answering(307, b"", Location=other) as (url, _):
+            code, found = told(url, **BEARER)
+        assert code == 1
+        assert "answered 307" in found
+        assert not seen
+    assert "t0ken" not in found
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (Schemas(), "schemas.url is not set"),
+        (Schemas(url="http://x", token=A, user=B), "expected one of them"),
+        (Schemas(url="http://x", password=A), "expected both"),
+        (Schemas(url="https://x", ca="/no/such/file"), "expected a PEM file"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_told(settings: Schemas, said: str) -> None:
+    with pytest.raises(DitherError, match=said):
+        Registry.of(settings)
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown() -> None:
+    code, found = told("http://app:hunter2@localhost")
+    assert code == 1
+    assert "hunter2" not in found
