@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -23,6 +24,7 @@ from estimators.extremes import Decision
 from producers.device.rounds import Round
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
+from tests.support.running.connect import converted
 
 MEAN = define(name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
 SHARES = define(name="s", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1])
@@ -100,6 +102,26 @@ def test_an_event_in_the_envelope_fits_its_schema_and_is_the_same_event(event: E
     several = isinstance(envelope["payload"].get("value"), list)
     assert envelope["schema"]["name"] == event.type + ".several" * several
     assert without_envelope(event.enveloped) == event.data
+
+
+@pytest.mark.slow
+def test_kafka_connects_converter_reads_each_event(tmp_path: Path) -> None:
+    raised = json.loads(next(event for event in EVENTS if event.type == ALARM).data)
+    raised["slice"] = {"country": {"other": True}, "version": None, "origin": "JFK"}
+    undeclared = dataclasses.replace(EVENTS[0], type=ALARM, data=msgspec.json.encode(raised))
+    every = [*EVENTS, undeclared]
+    found = converted([event.enveloped for event in every], tmp_path)
+    assert len(found) == len(every)
+    for event, line in zip(every, found, strict=True):
+        data = json.loads(event.data)
+        name, _, struct = line.partition(" Struct{")
+        several = isinstance(data.get("value"), list)
+        assert name == event.type + ".several" * several
+        assert f"metric={data['metric']}," in struct
+        for field in ("reports", "value", "lower", "upper", "p_value"):
+            if data.get(field) is not None and not several:
+                assert f"{field}={data[field]}" in struct
+    assert "slice={country=null, origin=JFK, version=null}" in found[-1]
 
 
 def test_the_schema_of_a_metric_is_the_same_before_and_after_its_first_report() -> None:
