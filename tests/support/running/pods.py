@@ -53,7 +53,7 @@ def built_image() -> str:
         pytest.skip("containers without an engine need root")
     for name in ("podman", "buildah", "runc"):
         program(name, f"apt install {name}")
-    base = () if _reaches_registry() else ("--base", "debian")
+    base = () if reaches_registry() else ("--base", "debian")
     if base and shutil.which("debootstrap") is None:
         missing("a base image", "a registry, or apt install debootstrap")
     command = [sys.executable, "-m", "deploy.images", "--tag", IMAGE, *base]
@@ -74,7 +74,8 @@ def built_image() -> str:
     return IMAGE
 
 
-def _reaches_registry() -> bool:
+def reaches_registry() -> bool:
+    """Return whether pinned images can be had here."""
     with contextlib.suppress(OSError):
         connection = http.client.HTTPSConnection("registry-1.docker.io", timeout=5)
         with contextlib.closing(connection):
