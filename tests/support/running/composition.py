@@ -108,6 +108,7 @@ class Composition:
         left = podman("ps", "--all", "--quiet", "--filter", project, check=False).split()
         if left:  # one that was just starting again
             podman("rm", "--force", "--time", "0", *left, check=False)
+        podman("network", "rm", "--force", f"{self._project}_default", check=False)
 
     def _run(self, *words: str, check: bool = True) -> None:
         command = [self._compose, "-p", self._project, "-f", str(self._file), *words]
