@@ -26,9 +26,9 @@ LARGEST_ID = (1 << 31) - 1
 INDEXES = 1 + ID_BYTES
 """The position of the message indexes."""
 FIRST_MESSAGE = b"\0"
-FIRST_MESSAGE_LONG = b"\2\0"
-"""One index, 0, as zigzag varints: some serializers do not shorten it."""
-LONGEST_FRAME = INDEXES + len(FIRST_MESSAGE_LONG)
+MESSAGE_INDEXES = (FIRST_MESSAGE, b"\2\0")
+"""Of the first message: one index, 0; the second as zigzag varints, which some do not shorten."""
+LONGEST_FRAME = INDEXES + max(map(len, MESSAGE_INDEXES))
 
 
 def check_schema_id(schema_id: int) -> int:
@@ -80,7 +80,7 @@ def frame_size(head: bytes) -> int:
     """
     if not head or head[0] != MAGIC:
         return 0
-    for indexes in (FIRST_MESSAGE, FIRST_MESSAGE_LONG):
+    for indexes in MESSAGE_INDEXES:
         if head.startswith(indexes, INDEXES):
             return INDEXES + len(indexes)
     shown = head[INDEXES : INDEXES + 2].hex(" ") or "nothing"
