@@ -13,6 +13,7 @@ const STEPS = [1, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY, 
 const SLICES = 20; // that are read at first, those with most reports
 const PROBES = [28 * DAY, DAY, 3600, 60];
 const LENIENT = 0.75; // a round step may give a third more points than are wanted
+const AMPLE = 2; // times the least reports of a number that a step should have on average
 const ENOUGH = 6; // points of a probe that say how long the whole is
 
 /** Runs a task when asked to, one at a time, not more often than it is cheap, and only while somebody can see it. */
@@ -236,7 +237,7 @@ export class Metric {
     this.step = first;
     try {
       const found = await this.#readPoints(first);
-      const step = this.#fittingStep(spanOf(found.points));
+      const step = Math.max(this.#fittingStep(spanOf(found.points)), this.#tellingStep(found));
       const grew = found.points.length > 1 && step > found.step_seconds;
       if (grew) this.step = step;
       this.#putSeries(grew ? await this.#readPoints(step) : found);
@@ -258,6 +259,15 @@ export class Metric {
       if (points.length >= ENOUGH || step > probe || probe === PROBES.at(-1)) return this.#fittingStep(spanOf(points));
     }
     return null;
+  }
+
+  /** The step at which most points have reports enough, where they are mostly too few for a number; else 0. */
+  #tellingStep({points, step_seconds: step}) {
+    const few = points.filter(({status}) => status === "too_few_reports").length;
+    const reports = points.reduce((sum, one) => sum + one.reports, 0);
+    if (isTrusted(this.definition) || 2 * few <= points.length || !reports) return 0;
+    const enough = Math.min(points.length, (AMPLE * this.definition.minimum_reports * points.length) / reports);
+    return this.#fittingStep(enough * step * this.steps);
   }
 
   /** The step in seconds that gives about as many points as are wanted: a round number, in whole panes. */

@@ -358,6 +358,36 @@ def test_where_nothing_was_reported_the_page_leads_to_the_first_report(
     page.wait_for_url("**/try#metric=silent")
 
 
+HISTORY = """
+async () => {
+  const {Metric} = await import("/static/metric.js");
+  const steps = [];
+  window.fetch = async (path) => {
+    const step = Number.parseInt(new URL(path, location.href).searchParams.get("step") ?? "0");
+    if (step) steps.push(step);
+    const points = Array.from({length: Math.floor(DAY / step)}, (_, i) => ({
+      from: new Date(1000 * i * step).toISOString(), to: new Date(1000 * (i + 1) * step).toISOString(),
+      status: step >= 3600 ? "final" : "too_few_reports", reports: step / 40, value: 1,
+    }));
+    return Response.json({points, step_seconds: step, status: "final", reports: DAY / 40, value: 1});
+  };
+  const DAY = 86400;
+  const definition = {name: "m", kind: "mean", shape: "number", pane_seconds: 900, minimum_reports: 90};
+  const metric = new Metric(definition, {metric: "m"}, {top: 1, steps: 96, changed: () => {}});
+  while (!metric.points.length) await new Promise((resolve) => setTimeout(resolve, 20));
+  metric.close();
+  return [steps.at(-1), metric.points.length, metric.points.every(({status}) => status === "final")];
+}
+"""
+
+
+def test_a_history_has_steps_with_enough_reports(filled: Site, visitor: Visitor) -> None:
+    """24 reports in a pane of 15 minutes, and 90 are needed: 90 in an hour, 180 in two."""
+    page = visitor.open(f"{filled.url}/try")
+    step, points, all_tell = page.evaluate(HISTORY)
+    assert (step, points, all_tell) == (10_800, 8, True)
+
+
 def test_the_colours_follow_the_system_until_somebody_chooses(
     filled: Site, visitor: Visitor
 ) -> None:
