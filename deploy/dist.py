@@ -76,7 +76,10 @@ def build_image(base: str | None) -> str | None:
         images.engine()
     except images.CannotBuildError as error:
         return str(error)
-    images.main(["--base", base] if base else [])
+    try:
+        images.main(["--base", base] if base else [])
+    except SystemExit as error:
+        sys.exit(f"make dist: the files above are whole, but the image was NOT made: {error}")
     return None
 
 
