@@ -77,7 +77,6 @@ def test_strings_are_found_when_somebody_asks_and_may_be_watched(
         page = visitor.open(f"{site.url}/try#metric=tail")
         sent: list[bytes] = []
         page.on("request", lambda r: sent.append(r.url.encode() + (r.post_data_buffer or b"")))
-        expect(page.get_by_role("option", name="page (count_sketch: not in the")).to_be_disabled()
         for text, denied in (("secret é", False), ("ann@example.org", True)):
             page.get_by_label("Value").fill(text)
             page.get_by_role("button", name="Randomize and send").click()
