@@ -44,6 +44,11 @@ TEMPORALITY: dict[type, AggregationTemporality] = {
 }
 UNMAPPED = "unmapped"
 SHUT_DOWN = "shut_down"
+SEVERAL_STREAMS = "several_streams"
+ONE_STREAM = (
+    "expected one stream of this name in a meter: two views of one instrument would count its "
+    "measurements twice, and two instruments may have different units"
+)
 
 
 class DitherMetricExporter(MetricExporter):
@@ -125,12 +130,14 @@ class DitherMetricExporter(MetricExporter):
             FAILURE if a mapped instrument's value could not be reported. It is counted in
             `dropped` and not kept; the SDK does not export it again.
         """
-        found = defaultdict[str, list[Data]](list)
+        found, repeated = defaultdict[str, list[Data]](list), set[str]()
         for resource in metrics_data.resource_metrics:
             for scope in resource.scope_metrics:
+                names = Tally(metric.name for metric in scope.metrics)
+                repeated.update(name for name, times in names.items() if times > 1)
                 for metric in scope.metrics:
                     found[metric.name].append(metric.data)
-        results = [self._export(name, data) for name, data in found.items()]
+        results = [self._export(name, data, name in repeated) for name, data in found.items()]
         if not self._is_shut_down:
             results += [self._end_windows(name, one) for name, one in self._mapped.items()]
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
@@ -165,7 +172,7 @@ class DitherMetricExporter(MetricExporter):
             except DeliveryError as error:
                 logger.warning("reports of %r are lost: %s", reporter.metric.name, error)
 
-    def _export(self, name: str, data: list[Data]) -> bool:
+    def _export(self, name: str, data: list[Data], is_repeated: bool) -> bool:
         """Report the value of one instrument, or count its points; return False if it failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
@@ -173,6 +180,9 @@ class DitherMetricExporter(MetricExporter):
             return True
         if self._is_shut_down:
             self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
+            return False
+        if is_repeated:
+            self._drop(name, data, SEVERAL_STREAMS, ONE_STREAM)
             return False
         try:
             mapped.take(data)

@@ -329,6 +329,21 @@ def test_different_kinds_under_one_name_are_dropped(app: App) -> None:
     assert app.exporter.dropped == {("it", "several_kinds"): 2}
 
 
+def test_a_measurement_that_two_views_count_is_not_reported_twice(app: App) -> None:
+    both = [View(instrument_name="it", attribute_keys={"place"}), View(instrument_name="*")]
+    app.meter(views=both).create_counter("it").add(3, {"place": "a"})
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", "several_streams"): 2}
+
+
+def test_values_of_two_units_are_not_added_up(app: App) -> None:
+    meter = app.meter()
+    meter.create_counter("it", "s").add(1)
+    meter.create_counter("it", "ms").add(1000)
+    assert app.exported() == []
+    assert app.exporter.dropped == {("it", "several_streams"): 2}
+
+
 def test_a_histogram_without_its_smallest_and_largest_says_so(app: App) -> None:
     blind = View(
         instrument_name="it",
