@@ -52,7 +52,7 @@ export function encodeBatch(definition, levels, reports, options = {}) {
   if (batchId.length !== BATCH_ID_BYTES) {
     throw new RangeError(`batchId of ${batchId.length} bytes: expected ${BATCH_ID_BYTES}`);
   }
-  const milliseconds = Number(time);
+  const milliseconds = typeof time === "number" || time instanceof Date ? Number(time) : NaN;
   if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
     throw new RangeError(`time = ${String(time)}: expected milliseconds since the epoch`);
   }
@@ -103,12 +103,18 @@ const FIRST_WAIT_MS = 1000;
 const LAST_WAIT_MS = 60_000;
 const PATIENCE_MS = 300_000; // a server that asks for more is not waited for
 
-/** A report says nothing about who sent it: no cookies, no page, nothing that is kept. @internal */
+/**
+ * A report says nothing about who sent it: no cookies, no page, nothing that is kept. It goes to the
+ * address that the page was given, and to no other.
+ *
+ * @internal
+ */
 export const ANONYMOUS = Object.freeze(
   /** @type {RequestInit} */ ({
     credentials: "omit",
     referrerPolicy: "no-referrer",
     cache: "no-store",
+    redirect: "error",
   }),
 );
 

@@ -14,7 +14,7 @@ import { levelOf, mechanismOf } from "../mechanisms.js";
 import { ANONYMOUS, encodeBatch, newBatchId } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
-import { Database, StorageError } from "./database.js";
+import { Database } from "./database.js";
 import { Ledger } from "./ledger.js";
 import { repeatOrDraw } from "./permanent.js";
 import { Queue } from "./queue.js";
@@ -61,7 +61,6 @@ export { RollUp } from "./roll_up.js";
  * @property {number} [changes] How many different answers a period has room for after the first: 1.
  */
 
-const MOST_BYTES = 4 * 2 ** 20;
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
@@ -85,7 +84,6 @@ export class Device {
   #database;
   #gateway;
   #queue;
-  #options;
   #tell;
   #clock;
   /** @type {Map<string, Promise<Definition>>} */
@@ -103,7 +101,6 @@ export class Device {
   constructor(database, ledger, gateway, options) {
     this.#database = database;
     this.#gateway = gateway;
-    this.#options = options;
     this.#clock = options.clock ?? Date.now;
     this.#tell = (/** @type {Failure} */ failure) => {
       try {
@@ -114,7 +111,7 @@ export class Device {
     };
     /** The owner's account. */
     this.ledger = ledger;
-    this.#queue = new Queue(database, gateway, options.token, this.#tell);
+    this.#queue = new Queue(database, gateway, options, this.#tell);
     this.#queue.wake();
   }
 
@@ -292,9 +289,7 @@ export class Device {
       throw new TypeError(`permanent for ${name}: expected a metric that is memoized`);
     }
     coarsen(definition, attributes);
-    const most = this.#options.mostBytes ?? MOST_BYTES;
-    const waiting = await this.#queue.bytes(transaction);
-    if (waiting >= most) throw new StorageError(`${waiting} bytes wait, at most ${most}`);
+    await this.#queue.checkRoom(transaction);
     const levels = epsilons.map((epsilon) => levelOf(definition, epsilon));
     const reported = values.map((value) => withoutDenied(definition, value, deny));
     const mechanism = mechanismOf(definition);
@@ -317,7 +312,8 @@ export class Device {
         ...reported.map(({ value }, i) => mechanism.randomize(value, levels[i], systemBits)),
       );
     }
-    const limit = definition.max_batch_reports ?? MOST_BATCH_REPORTS;
+    const told = definition.max_batch_reports; // it is not in the fingerprint: any may come
+    const limit = Number.isInteger(told) ? Number(told) : MOST_BATCH_REPORTS;
     const fitting = Math.floor(MOST_BATCH_BYTES / (mechanism.width + 1));
     const size = Math.max(1, Math.min(limit, MOST_BATCH_REPORTS, fitting));
     /** @type {(() => void)[]} */

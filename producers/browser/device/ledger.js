@@ -44,7 +44,7 @@ export class BudgetSpent extends Error {
     const whose = ofMetric ? `the budget of ${metric}` : "the budget of all metrics";
     const then =
       freeAt === null
-        ? "the whole budget is smaller than that: use a smaller epsilon, or raise the budget"
+        ? "the whole budget is smaller: use a smaller epsilon, or raise the budget"
         : `enough is free again from ${freeAt.toISOString()}`;
     super(
       `epsilon = ${shown(asked)} for ${metric}: ${shown(left)} is left of ${whose}, ` +

@@ -9,6 +9,7 @@
  */
 
 import { DeliveryError, explanation, postOnce, waitMs } from "../posting.js";
+import { StorageError } from "./database.js";
 
 /** @import { Database } from "./database.js" */
 /** @import { Transaction } from "./database.js" */
@@ -39,9 +40,11 @@ import { DeliveryError, explanation, postOnce, waitMs } from "../posting.js";
 
 /** @import { Batch } from "./inside.js" */
 
+const MOST_BYTES = 4 * 2 ** 20;
 const MOST_REFUSALS = 3; // one refusal may be of a request that was cut
 const LONGEST_PAUSE_MS = 3_600_000;
 const REFUSED = [400, 413, 422];
+const LONGEST_POST_MS = 60_000; // what has no answer by then is posted again
 const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
 
 /** @internal */
@@ -49,6 +52,7 @@ export class Queue {
   #database;
   #url;
   #token;
+  #mostBytes;
   #tell;
   /** @type {Map<number, Batch>} Batches of this page, for its end. */
   #own = new Map();
@@ -64,10 +68,11 @@ export class Queue {
   /**
    * @param {Database} database
    * @param {string} gateway
-   * @param {string | undefined} token
+   * @param {{token?: string, mostBytes?: number}} options
    * @param {(failure: Failure) => void} tell
    */
-  constructor(database, gateway, token, tell) {
+  constructor(database, gateway, { token, mostBytes = MOST_BYTES }, tell) {
+    this.#mostBytes = mostBytes;
     this.#database = database;
     this.#url = `${gateway}/v1/reports`;
     this.#token = token;
@@ -117,8 +122,15 @@ export class Queue {
     };
   }
 
+  /** @param {Transaction} transaction @throws {StorageError} If as much waits as may wait. */
+  async checkRoom(transaction) {
+    const waiting = await this.#bytes(transaction);
+    if (waiting < this.#mostBytes) return; // not so if it is no number
+    throw new StorageError(`${waiting} bytes wait, at most ${this.#mostBytes}`);
+  }
+
   /** The bytes of all that waits. @param {Transaction} transaction @returns {Promise<number>} */
-  async bytes(transaction) {
+  async #bytes(transaction) {
     return (await transaction.get(["setting", "bytes"])) ?? 0;
   }
 
@@ -138,12 +150,12 @@ export class Queue {
    * @throws {DeliveryError} If something still waits. It is kept, and sent later.
    */
   async flush(timeout) {
-    const deadline = Date.now() + timeout;
+    const deadline = performance.now() + timeout; // a clock that is set changes nothing
     this.#schedule(0);
     for (;;) {
       const [next] = await this.#database.transact((transaction) => transaction.all(["batch"], 1));
       if (next === undefined) return;
-      if (Date.now() >= deadline) {
+      if (!(performance.now() < deadline)) {
         throw new DeliveryError(
           `not acknowledged within ${timeout} ms; it is kept, and sent later`, next.value.body, 0,
         );
@@ -182,7 +194,10 @@ export class Queue {
         (await transaction.all(["batch"], 1))[0],
         await transaction.get(["setting", "until"]),
       ]);
-      if (next === undefined) return undefined;
+      if (next === undefined) {
+        this.#own.clear(); // another page may have sent them
+        return undefined;
+      }
       const rest = until - Date.now();
       if (rest > 0 && rest <= 2 * LONGEST_PAUSE_MS) return rest; // a clock was set back otherwise
       const pause = await this.#post(Number(next.key[1]), next.value);
@@ -200,10 +215,14 @@ export class Queue {
     const { metric, reports } = batch;
     const failure = /** @type {const} */ ({ kind: "delivery", metric, reports });
     this.#posting = number;
+    const stop = new AbortController();
+    const end = () => stop.abort(`no answer for ${LONGEST_POST_MS} ms`);
+    const timer = setTimeout(end, LONGEST_POST_MS);
+    this.#stop.signal.onabort = end;
     try {
       const answer = await postOnce(this.#url, batch.body, this.#token, {
         keepalive: batch.body.length < KEPT_ALIVE,
-        signal: this.#stop.signal,
+        signal: stop.signal,
       });
       if (await this.#isAccepted(answer.clone(), batch)) {
         await this.#remove(number, batch, "delivered");
@@ -229,6 +248,7 @@ export class Queue {
       return this.#failed({ ...failure, detail: String(error), status: 0 }, null);
     } finally {
       this.#posting = undefined;
+      clearTimeout(timer);
     }
   }
 
@@ -263,7 +283,10 @@ export class Queue {
       await this.#remove(number, batch, "refused");
       return true;
     }
-    await this.#database.transact((transaction) => transaction.put(["batch", number], refused));
+    await this.#database.transact(async (transaction) => {
+      if ((await transaction.get(["batch", number])) === undefined) return; // another page did
+      await transaction.put(["batch", number], refused);
+    });
     return false;
   }
 
@@ -297,7 +320,7 @@ export class Queue {
 
   /** @param {Transaction} transaction @param {number} more */
   async #grow(transaction, more) {
-    await transaction.put(["setting", "bytes"], (await this.bytes(transaction)) + more);
+    await transaction.put(["setting", "bytes"], (await this.#bytes(transaction)) + more);
   }
 
   /**

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -68,7 +70,7 @@ class Site:
     """A page's server, and its gateway, which may answer something else first."""
 
     url: str = ""
-    answers: deque[Response] = dataclasses.field(default_factory=deque)
+    answers: deque[ASGIApp] = dataclasses.field(default_factory=deque)
     posted: list[ReportBatch] = dataclasses.field(default_factory=list)
     changed: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -287,6 +289,74 @@ def test_a_batch_that_is_refused_three_times_is_given_up_and_counted(
     }  # fmt: skip
 
 
+@dataclasses.dataclass
+class Late:
+    """Answers when it is told to, as if nothing could be decoded."""
+
+    told: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        while not self.told.is_set():
+            await asyncio.sleep(0.05)
+        await Problem(400, "no").response("/")(scope, receive, send)
+
+
+def test_a_redirect_is_not_followed_and_silence_is_not_waited_for(page: Page, site: Site) -> None:
+    silent = Late()
+    site.answers += [RedirectResponse("/posts/v1/reports", 307), silent]
+    page.clock.install()
+    opened(page, site)
+    call(page, 'device.report("late", 1, 1)')
+    page.wait_for_function("failures.length === 1")
+    assert len(site.posted) == 1
+    page.evaluate("() => { dispatchEvent(new Event('online')); }")
+    while len(site.posted) < 2:
+        page.clock.run_for(100)
+    page.clock.run_for(60_000)
+    page.wait_for_function("failures.length === 2")
+    silent.told.set()
+    assert [each["status"] for each in call(page, "failures")] == [0, 0]
+    assert "no answer for 60000 ms" in call(page, "failures")[1]["detail"]
+
+
+def test_a_batch_that_one_page_has_sent_is_not_refused_by_another(
+    chromium: Browser, site: Site
+) -> None:
+    """Over plain HTTP pages have no locks, and send at once."""
+    late = Late()
+    site.answers.append(late)
+    with chromium.new_context() as context:
+        context.add_init_script(
+            "Object.defineProperty(Navigator.prototype, 'locks', { value: undefined });"
+        )
+        one = opened(context.new_page(), site)
+        call(one, 'device.report("late", 1, 1)')
+        while not site.posted:
+            one.wait_for_timeout(50)
+        other = opened(context.new_page(), site)
+        assert call(other, "device.flush()") is None
+        late.told.set()
+        one.wait_for_function("failures.length === 1")
+        assert call(one, "device.flush()") is None
+        assert call(one, 'device.totals("late")') == {
+            "taken": 1, "delivered": 1, "refused": 0, "left": 0
+        }  # fmt: skip
+        posted = len(site.posted)
+        for each in (one, other):
+            each.wait_for_timeout(100)
+            each.evaluate("() => { dispatchEvent(new Event('pagehide')); }")
+            each.wait_for_timeout(300)
+        assert len(site.posted) == posted, "at its end a page posts only what waits"
+
+
+def test_a_batch_size_that_is_none_loses_no_report(page: Page, site: Site) -> None:
+    site.changed["late"] = definition(ALL["late"]) | {"max_batch_reports": "many"}
+    opened(page, site)
+    assert call(page, 'device.report("late", [1, 0, 1], 1)')["reports"] == 3
+    assert call(page, "device.flush()") is None
+    assert [len(batch.levels) for batch in site.posted] == [3]
+
+
 def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
     opened(page, site)
     call(page, 'device.report("late", 1, 1)')
@@ -372,6 +442,8 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
         ('(await device.rollUp("clicks", "sum", "1d", 1)).add(Infinity)', "a finite number"),
         ('(await device.rollUp("clicks", "count", "1d", 1)).add(1)', "expected none"),
         ('device.report("clicks", 1, 1, { permanent: 2 })', "expected a metric that is memoized"),
+        ('device.report("late", 1, 1, { time: "2026-01-01" })', "time = 2026-01-01: expected"),
+        ('device.report("late", 1, 1, { time: null })', "time = null: expected"),
         ('device.report("nothing", 1, 1)', "the gateway answers 500"),
         ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
         ('dither.Device.open("", { period: "soon" })', "period = soon: expected a duration"),
