@@ -31,9 +31,9 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-test: setup kafka ## run the tests, six at a time; ARGS="-k verify"
+test: setup kafka ## run the tests, five at a time; ARGS="-k verify"
 	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction  # once, not by each process
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible

@@ -8,7 +8,7 @@ from tests.models.simulation.mutants import BREAKS
 from tests.models.simulation.runs import Tally, run, story
 from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
-SCHEDULES = 400
+SCHEDULES = 300
 MANY = 20_000
 CAUGHT_WITHIN = 450
 FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")

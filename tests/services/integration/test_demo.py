@@ -26,7 +26,7 @@ from tests.support.running.deployment import wait_until
 from tests.support.running.processes import descendants, living
 
 FLIGHTS = 336_776
-PATIENCE = 120.0
+PATIENCE = 270.0
 LOOK_SECONDS = 0.25
 """Between two looks at all processes of this machine, which take milliseconds."""
 MOST_UNCOVERED = 4
