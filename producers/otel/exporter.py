@@ -45,6 +45,8 @@ TEMPORALITY: dict[type, AggregationTemporality] = {
 UNMAPPED = "unmapped"
 SHUT_DOWN = "shut_down"
 SEVERAL_STREAMS = "several_streams"
+UNSAID = "the error's text is not logged, because it may hold the value"
+"""A handler of the application may send its log to a server."""
 ONE_STREAM = (
     "expected one stream of this name in a meter: two views of one instrument would count its "
     "measurements twice, and two instruments may have different units"
@@ -190,7 +192,7 @@ class DitherMetricExporter(MetricExporter):
             self._drop(name, data, error.reason, str(error))
             return False
         except Exception as error:  # an application's own deny rule may raise anything
-            self._drop(name, data, type(error).__name__, str(error))
+            self._drop(name, data, type(error).__name__, UNSAID)
             return False
         with self._counting:
             self._reported[name] += 1
@@ -200,7 +202,8 @@ class DitherMetricExporter(MetricExporter):
         try:
             mapped.report_ended()
         except Exception as error:  # as above; the window is kept
-            logger.warning("a window of instrument %r is not reported yet: %s", name, error)
+            kind = type(error).__name__
+            logger.warning("a window of %r is not reported yet (%s): %s", name, kind, UNSAID)
             return False
         return True
 

@@ -257,11 +257,13 @@ def test_a_state_is_the_category_of_an_up_down_counter_or_gauge_that_is_above_ze
     ],
 )
 def test_what_is_no_category_is_counted_by_its_reason(
-    app: App, attributes: dict[str, Any], reason: str
+    app: App, attributes: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     app.meter(category="page").create_counter("it").add(1, attributes)
     assert app.exported() == []
     assert app.exporter.dropped == {("it", reason): 1}
+    assert f"({reason})" in caplog.text
+    assert "elsewhere" not in caplog.text, "a log may be exported, too"
 
 
 # -- What is dropped ------------------------------------------------------------------------------
