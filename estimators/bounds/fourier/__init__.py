@@ -1,0 +1,1 @@
+"""Bounds on tails from the modulus of a characteristic function."""
