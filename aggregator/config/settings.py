@@ -176,8 +176,8 @@ class Coordinate(msgspec.Struct, forbid_unknown_fields=True):
 class Otlp(msgspec.Struct, forbid_unknown_fields=True):
     """Where `dither serve` sends its metrics by OTLP over HTTP; nowhere without an `endpoint`.
 
-    The endpoint is a collector's address without the path of a signal. With `traces`, a span of
-    each request goes there, too.
+    The endpoint is a collector's address without the path of a signal. With `traces`, spans go
+    there, too: of each request, commit of a worker, publish, and round of a coordinator.
     """
 
     endpoint: str = ""

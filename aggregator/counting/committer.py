@@ -21,6 +21,8 @@ from aggregator.kafka import worker_clients
 from aggregator.state.definition_history import Definitions, rules
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
+from aggregator.tracing.commit_trace import REFUSED, REPORTS, WRITTEN, CommitTrace
+from aggregator.tracing.spans import Span
 from estimators import Metric
 
 DEAD_LETTER_SECONDS = 10.0
@@ -43,6 +45,7 @@ class Committer:
     isolator : Isolator
     watchdog : Watchdog
     clock : Clock
+    trace : CommitTrace
     """
 
     def __init__(
@@ -54,22 +57,24 @@ class Committer:
         isolator: Isolator,
         watchdog: Watchdog,
         clock: Clock,
+        trace: CommitTrace,
     ) -> None:
         self._settings, self._topic = settings.aggregate, settings.topics.reports
         self._store, self._clients, self._definitions = store, clients, definitions
         self._dead_letters = DeadLetters(clients.producer, settings.topics.deadletters, clock)
         self._eviction = EvictionWatch(store.client, clock.monotonic)
         self._isolator, self._watchdog, self._clock = isolator, watchdog, clock
-        self._keep_at = float("-inf")
+        self._keep_at, self._trace = float("-inf"), trace
 
     def commit_all(self, partitions: Collection[AssignedPartition]) -> None:
         """Check what a commit relies on, then commit everything that a worker owns."""
-        self._check_memory(partitions)
-        self._check_topic(partitions)
-        self._check_eviction(partitions)
-        if total := self._clients.partitions():  # readers must know whether all are there
-            for owned in partitions:
-                owned.facts["partitions"] = total
+        with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
+            self._check_memory(partitions)
+            self._check_topic(partitions)
+            self._check_eviction(partitions)
+            if total := self._clients.partitions():  # readers must know whether all are there
+                for owned in partitions:
+                    owned.facts["partitions"] = total
         for owned in partitions:
             self._commit(owned)
         if partitions:
@@ -137,20 +142,38 @@ class Committer:
         TRANSIENT
             If Redis, or the dead-letter topic, does not answer: nothing is lost, try again.
         """
-        if owned.is_fenced or not self._send_dead_letters(owned):
+        if owned.is_fenced:
             return
+        reports, refused = owned.state.unsaved, len(owned.rejections)
+        with self._trace.step("store", reports > 0 or refused > 0, owned.number) as span:
+            written = self._write(owned, span)
+            if written is not None:
+                self._trace.add(span, {REPORTS: reports, REFUSED: refused, WRITTEN: written})
+        if written is not None:
+            self._commit_to_group(owned)
+
+    def _write(self, owned: AssignedPartition, span: Span) -> int | None:
+        """Write a partition's dead letters and sums; return the bytes, or None after a fence."""
+        has_dead_letters = bool(owned.rejections)
+        if not self._send_dead_letters(owned):
+            span.note("dead letters cannot be sent")
+            return None
+        if has_dead_letters:
+            span.note("dead letters sent")
         self._watchdog.enter("committing", owned.number, owned.state.next_offset)
         started = self._clock.monotonic()
         try:
             written = owned.commit(self._store, self._log_end(owned), self._clock)
         except Fenced as fence:
+            span.note("fenced")
             self._fence(owned, fence)
-            return
+            return None
         except (CommitTooLarge, StateUnreadable) as error:  # halted when it is acquired again
             if isinstance(error, CommitTooLarge):
                 owned.excess = str(error)
+            span.note("halted")
             owned.fence(self._clock.monotonic())
-            return
+            return None
         seconds = self._clock.monotonic() - started
         owned.measured = owned.measured.committed(seconds, written)
         log.debug(
@@ -160,7 +183,7 @@ class Committer:
             bytes=written,
             seconds=round(seconds, 4),
         )
-        self._commit_to_group(owned)
+        return written
 
     def _send_dead_letters(self, owned: AssignedPartition) -> bool:
         """Send what was refused since the last commit, and wait until it is safe.

@@ -23,6 +23,8 @@ from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.storage.store import Store
+from aggregator.tracing.commit_trace import CommitTrace
+from aggregator.tracing.spans import Span, Tracer
 from estimators import Metric
 from estimators.durations import milliseconds
 from producers.kafka.kafka_errors import describe_kafka_error
@@ -64,6 +66,8 @@ class Worker:
     clock : Clock
     end : callable
         Ends the process if the worker is stuck for good.
+    tracer : Tracer, optional
+        Of the spans of commits; none are recorded if it is left out.
 
     Attributes
     ----------
@@ -79,6 +83,7 @@ class Worker:
         clients: worker_clients.Clients | None = None,
         clock: Clock = SYSTEM,
         end: Callable[[int], object] = os._exit,
+        tracer: Tracer | None = None,
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
@@ -98,8 +103,16 @@ class Worker:
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
         self._watchdog = Watchdog(after, end_after, self._report_stuck, end)
+        self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(
-            settings, store, clients, self._definitions, self._isolator, self._watchdog, clock
+            settings,
+            store,
+            clients,
+            self._definitions,
+            self._isolator,
+            self._watchdog,
+            clock,
+            self._trace,
         )
         self._assignment = Assignment(
             settings,
@@ -148,7 +161,8 @@ class Worker:
         self._watchdog.enter("consuming")
         next_look = self._backoff.retry_at if self._backoff.is_waiting else self._next_commit
         patience = max(0.0, next_look - self._clock.monotonic())
-        self._count(worker_clients.gather(self._consumer, min(patience, 1.0)))
+        fetch = self._trace.begin("fetch")
+        self._count(worker_clients.gather(self._consumer, min(patience, 1.0)), fetch)
         self._assignment.seek_again()
         if self._backoff.is_due:
             self._sync()
@@ -173,7 +187,8 @@ class Worker:
                 self._assignment.resume()
 
     def _commit_all(self) -> None:
-        self._committer.commit_all(list(self.owned.values()))
+        with self._trace.committing():
+            self._committer.commit_all(list(self.owned.values()))
         self._next_commit = _next_beat(self._next_commit, self._clock.monotonic(), self._interval)
 
     def _is_full(self) -> bool:
@@ -211,18 +226,21 @@ class Worker:
         with contextlib.suppress(redis.RedisError):
             self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
-    def _count(self, events: Sequence[Any]) -> None:
+    def _count(self, events: Sequence[Any], fetch: Span) -> None:
         errors = [event for event in events if event.error() is not None]
         for event in errors:
             self._handle_error(event)
         ends = worker_clients.ends(events) if errors else {}
         messages = [event for event in events if event.error() is None] if errors else events
-        for number, batch in worker_clients.by_partition(messages).items():
-            if not self._follows(number, batch[0].offset(), batch[-1].offset()):
-                ends.pop(number, None)
-                continue
-            if not self._count_batch(self.owned[number], batch):
-                ends.pop(number, None)
+        if messages:
+            self._trace.fetched(fetch, len(messages))
+        with self._trace.step("count", bool(messages)):
+            for number, batch in worker_clients.by_partition(messages).items():
+                if not self._follows(number, batch[0].offset(), batch[-1].offset()):
+                    ends.pop(number, None)
+                    continue
+                if not self._count_batch(self.owned[number], batch):
+                    ends.pop(number, None)
         for number, end in ends.items():
             if self._follows(number, end, end):
                 self.owned[number].state.advance_to(end)

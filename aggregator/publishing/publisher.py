@@ -35,6 +35,7 @@ from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
+from aggregator.tracing.spans import Attributes, Tracer
 from estimators import Metric
 from estimators.durations import milliseconds
 
@@ -48,12 +49,14 @@ class Publisher(Leader):
     ----------
     settings : Settings
     reader : Reader
+    tracer : Tracer, optional
+        Of the spans of publishes; none are recorded if it is left out.
     """
 
     work, log = "publish", log
 
-    def __init__(self, settings: Settings, reader: Reader) -> None:
-        self.settings, self.reader = settings, reader
+    def __init__(self, settings: Settings, reader: Reader, tracer: Tracer | None = None) -> None:
+        self.settings, self.reader, self._tracer = settings, reader, tracer or Tracer()
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
         self.published = PublishedLog(client, self.lease, key, settings)
@@ -144,8 +147,14 @@ class Publisher(Leader):
         if not batch:
             return
         self._check()
-        positions = self._producer.publish(batch)
-        self.published.note_committed(batch, positions)
+        about: Attributes = {
+            "messaging.destination.name": self.settings.topics.estimates,
+            "messaging.batch.message_count": len(batch),
+        }
+        with self._tracer.span("publish", about) as span:
+            positions = self._producer.publish(batch)
+            span.note("committed")
+            self.published.note_committed(batch, positions)
         log.debug("published", events=len(batch))
 
 

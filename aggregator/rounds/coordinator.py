@@ -29,6 +29,7 @@ from aggregator.storage import parsing
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import coordinator_key, rounds_key
 from aggregator.timestamps import iso
+from aggregator.tracing.spans import Attributes, Span, Tracer, ending
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.estimate import Counts
@@ -57,12 +58,21 @@ class Coordinator(Leader):
     reader : Reader
         Of all metrics; those that are asked in rounds are coordinated.
     clock : Clock
+    tracer : Tracer, optional
+        Of the spans of rounds; none are recorded if it is left out.
     """
 
     work, log = "coordinate", log
 
-    def __init__(self, settings: Settings, reader: Reader, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        reader: Reader,
+        clock: Clock = SYSTEM,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.settings, self.reader, self._clock = settings, reader, clock
+        self._tracer = tracer or Tracer()
         self._topic, self._client = settings.topics.rounds, reader.store.client
         self._key = coordinator_key(settings.topics.reports)
         super().__init__(self._client, self._key, milliseconds(settings.coordinate.lease) / 1000)
@@ -163,16 +173,27 @@ class Coordinator(Leader):
         statistic = self._answers(overview, metric, opened)
         if not self._is_due(overview, metric, opened, statistic):
             return
+        about: Attributes = {"dither.metric": metric.name, "dither.round": opened.number}
+        span = self._tracer.begin("round", about, start_ns=opened.opened_ms * 1_000_000)
+        with ending(span):
+            self._decide(metric, opened, statistic, span)
+
+    def _decide(self, metric: SearchMetric, opened: Round, statistic: Counts, span: Span) -> None:
+        """Decide a round, and open the next one."""
         self._at("deciding", metric=metric.name, round=opened.number)
+        span.note("closed")
         progress = metric.search.decide(opened.progress, statistic)
         following = Round.of(metric, progress, self._clock.now_ms())
         self._store(metric, encode(opened), following)
         self._at("stored", metric=metric.name, round=opened.number)
+        span.note("stored")
         self._tell(metric, following)
         self._at("told", metric=metric.name, round=opened.number)
+        span.note("published")
         self._note(metric, following)
         self._at("noted", metric=metric.name, round=opened.number)
         made = progress.decisions[-1]
+        span.put({"dither.answers": sum(made.answers)})
         log.info(
             "decided",
             metric=metric.name,

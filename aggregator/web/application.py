@@ -54,6 +54,7 @@ def application(
     gateway: Gateway | None = None,
     publisher: Publisher | None = None,
     ends: Ends | None = None,
+    tracing: Tracing | None = None,
 ) -> Starlette:
     """Return the application that serves a reader's estimates.
 
@@ -67,6 +68,8 @@ def application(
         Likewise.
     ends : Ends, optional
         What to ask where the log ends; the settings' Kafka if left out.
+    tracing : Tracing, optional
+        Sends spans of requests; stopped with the application.
     """
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
     posts = None if gateway is None else gateway.check_kafka
@@ -78,7 +81,6 @@ def application(
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
     sender = _sender(service)
-    tracing = _tracing(settings)
     most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         *_proxies(settings.serve),
@@ -111,15 +113,6 @@ def _sender(service: Service) -> OtlpSender | None:
     sender = OtlpSender(service.settings, service.exported.collect)
     service.exported.register(sender)
     return sender
-
-
-def _tracing(settings: Settings) -> Tracing | None:
-    """Return what sends spans to a collector, if that is configured."""
-    if not (settings.otlp.endpoint and settings.otlp.traces):
-        return None
-    from aggregator.monitoring.otlp.tracing import Tracing
-
-    return Tracing(settings)
 
 
 def _traced(tracing: Tracing | None) -> list[Middleware]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
 import sys
 from typing import Any
 
@@ -25,6 +23,8 @@ from aggregator.counting.worker import Worker
 from aggregator.health_port import answer_health
 from aggregator.kafka import topic_admin, worker_clients
 from aggregator.kafka.compaction import refuse_compaction
+from aggregator.monitoring.instances import process_instance
+from aggregator.monitoring.tracing import configured_tracing
 from aggregator.storage.eviction import refuse_eviction
 
 
@@ -47,6 +47,7 @@ def aggregate(settings: Settings, workers: int | None) -> None:
     refuse_eviction(store.client)
     count = workers or settings.aggregate.workers
     runner: Any
+    tracing = None
     if count > 1:
 
         def died() -> None:
@@ -58,9 +59,12 @@ def aggregate(settings: Settings, workers: int | None) -> None:
         on_hangup(runner.hang_up)
     else:
         worker_clients.collect_seldom()
-        runner = Worker(settings, metrics, store, f"{socket.gethostname()}:{os.getpid()}")
+        tracing = configured_tracing(settings, name := process_instance())
+        runner = Worker(settings, metrics, store, name, tracer=tracing)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: runner.stop())
     port = settings.aggregate.health_port
     with answer_health(port, runner.trouble) if port else contextlib.nullcontext():
         runner.run()
+    if tracing is not None:
+        tracing.stop()

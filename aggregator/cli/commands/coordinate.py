@@ -28,11 +28,14 @@ def coordinate(settings: Settings) -> None:
     a time, and another takes over if it stops. Without such a metric it waits for definitions that
     have one. SIGTERM or Ctrl-C ends it.
     """
+    from aggregator.monitoring.instances import process_instance
+    from aggregator.monitoring.tracing import configured_tracing
     from aggregator.reading.reader import Reader
     from aggregator.rounds.coordinator import Coordinator
 
     metrics = live_metrics(settings)
-    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics))
+    tracing = configured_tracing(settings, process_instance())
+    coordinator = Coordinator(settings, Reader(opened_store(settings), metrics), tracer=tracing)
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     metrics.watch()
@@ -41,3 +44,5 @@ def coordinate(settings: Settings) -> None:
     with answer_health(port, coordinator.trouble) if port else contextlib.nullcontext():
         signal.sigwait(ends)
     coordinator.stop()
+    if tracing is not None:
+        tracing.stop()

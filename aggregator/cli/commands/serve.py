@@ -41,6 +41,8 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     import uvicorn
 
     from aggregator.local.ports import refuse_taken
+    from aggregator.monitoring.instances import server_instance
+    from aggregator.monitoring.tracing import configured_tracing
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
     from aggregator.reading.reader import Reader
@@ -55,13 +57,14 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     store = opened_store(settings)
     reader = Reader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
-    publisher = Publisher(settings, reader) if settings.publish.enabled else None
     certificate = tls.files(settings)
     settings.serve.host = host or settings.serve.host
     settings.serve.port = settings.serve.port if port is None else port
     refuse_taken(settings.serve.host, settings.serve.port)
+    tracing = configured_tracing(settings, server_instance(settings))
+    publisher = Publisher(settings, reader, tracing) if settings.publish.enabled else None
     config = uvicorn.Config(
-        application(reader, settings, gateway=gateway, publisher=publisher),
+        application(reader, settings, gateway=gateway, publisher=publisher, tracing=tracing),
         host=settings.serve.host,
         port=settings.serve.port,
         log_level="error" if log_level == "error" else "warning",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Families
+from aggregator.monitoring.instances import server_instance
 from aggregator.monitoring.otlp.translation import Translation
 from aggregator.storage.failures import explain_redis_error
 from estimators.durations import milliseconds
@@ -58,12 +58,12 @@ def log_exporter_errors() -> None:
         exporters.addHandler(ThrottledExporterLog())
 
 
-def resource_of(settings: Settings) -> Resource:
+def resource_of(instance: str) -> Resource:
     """Return which service this is: OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME override it."""
     own = {
         "service.name": "dither",
         "service.version": version("dither"),
-        "service.instance.id": f"{socket.gethostname()}:{settings.serve.port}",
+        "service.instance.id": instance,
     }
     return Resource(own).merge(OTELResourceDetector().detect())
 
@@ -84,7 +84,7 @@ class OtlpSender(Collector):
     def __init__(self, settings: Settings, collect: Callable[[], Iterable[Family]]) -> None:
         self._collect = collect
         self._interval = milliseconds(settings.otlp.interval) / 1000
-        self._translation = Translation(resource_of(settings))
+        self._translation = Translation(resource_of(server_instance(settings)))
         self._exporter = OTLPMetricExporter(f"{settings.otlp.endpoint.rstrip('/')}/v1/metrics")
         self._results = Counter[str]()
         self._reason = ""

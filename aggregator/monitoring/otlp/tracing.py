@@ -1,23 +1,54 @@
-"""Spans of requests, sent by OTLP."""
+"""Spans of the service's work and of requests, sent by OTLP."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace import Span as OpenTelemetrySpan
+from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aggregator.config.settings import Settings
 from aggregator.monitoring.otlp.sender import log_exporter_errors, resource_of
+from aggregator.tracing.spans import Attributes, Span, Tracer
 
 FAILED = 500
 CONTEXT = ("traceparent", "tracestate")
 
 
-class Tracing:
+class RecordedSpan(Span):
+    """A span that is sent when it ends.
+
+    Parameters
+    ----------
+    span : OpenTelemetrySpan
+    """
+
+    def __init__(self, span: OpenTelemetrySpan) -> None:
+        self._span = span
+        self.context = set_span_in_context(span, Context())
+
+    def put(self, attributes: Attributes) -> None:
+        """Add attributes."""
+        self._span.set_attributes(attributes)
+
+    def note(self, event: str) -> None:
+        """Add an event, at this moment."""
+        self._span.add_event(event)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it, with the class of an error: its text may say what must not be sent."""
+        if error is not None:
+            self._span.set_attribute("error.type", type(error).__qualname__)
+            self._span.set_status(StatusCode.ERROR)
+        self._span.end()
+
+
+class Tracing(Tracer):
     """Sends spans in a thread.
 
     OTEL_TRACES_SAMPLER and the other environment variables of OpenTelemetry's SDK and exporter
@@ -26,17 +57,32 @@ class Tracing:
     Parameters
     ----------
     settings : Settings
+    instance : str
+        What tells this process from others of the service.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, instance: str) -> None:
         log_exporter_errors()
-        self._provider = TracerProvider(resource=resource_of(settings), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=resource_of(instance), shutdown_on_exit=False)
         exporter = OTLPSpanExporter(f"{settings.otlp.endpoint.rstrip('/')}/v1/traces")
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("dither")
         self._propagator = TraceContextTextMapPropagator()
 
-    def begin(self, method: str, headers: Mapping[str, str]) -> Span:
+    def begin(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        parent: Span | None = None,
+        start_ns: int | None = None,
+    ) -> RecordedSpan:
+        """Begin a span of the service's own work, as a child of another or as a trace's first."""
+        context = parent.context if isinstance(parent, RecordedSpan) else Context()
+        return RecordedSpan(
+            self._tracer.start_span(name, context, attributes=attributes, start_time=start_ns)
+        )
+
+    def begin_request(self, method: str, headers: Mapping[str, str]) -> OpenTelemetrySpan:
         """Begin the span of a request, as a child of the client's if it names one.
 
         Parameters
@@ -51,7 +97,9 @@ class Tracing:
         attributes = {"http.request.method": method}
         return self._tracer.start_span(method, context, SpanKind.SERVER, attributes)
 
-    def end(self, span: Span, method: str, route: str, status: int | None) -> None:
+    def end_request(
+        self, span: OpenTelemetrySpan, method: str, route: str, status: int | None
+    ) -> None:
         """End the span of a request.
 
         Parameters

@@ -36,14 +36,14 @@ class TraceRequests:
             await self.app(scope, receive, send)
             return
         method = scope["method"] if scope["method"] in METHODS else "_OTHER"
-        span, has_ended = self._tracing.begin(method, Headers(scope=scope)), False
+        span, has_ended = self._tracing.begin_request(method, Headers(scope=scope)), False
 
         def end(status: int | None) -> None:
             nonlocal has_ended
             if not has_ended:
                 has_ended = True
                 route = getattr(scope.get("route"), "path", "")
-                self._tracing.end(span, method, route, status)
+                self._tracing.end_request(span, method, route, status)
 
         async def ending(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -27,6 +27,7 @@ from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from aggregator.tracing.spans import Tracer
 from estimators import Metric
 from tests.support.running.servers import Kafka
 
@@ -138,9 +139,11 @@ class Deployment:
             )
 
     @contextlib.contextmanager
-    def worker(self, name: str = "worker", clock: Clock = SYSTEM) -> Iterator[Worker]:
+    def worker(
+        self, name: str = "worker", clock: Clock = SYSTEM, tracer: Tracer | None = None
+    ) -> Iterator[Worker]:
         """Run a worker in a thread; afterwards it has drained, committed and left."""
-        worker = Worker(self.settings, self.metrics, self.store, name, clock=clock)
+        worker = Worker(self.settings, self.metrics, self.store, name, clock=clock, tracer=tracer)
         failures: list[BaseException] = []
 
         def run() -> None:

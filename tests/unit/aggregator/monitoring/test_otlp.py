@@ -22,6 +22,7 @@ from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
+from aggregator.monitoring.tracing import configured_tracing
 from aggregator.reading.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
@@ -228,7 +229,8 @@ def test_a_request_is_a_span_without_its_values_and_a_post_of_a_device_is_none(
     settings.otlp.traces, settings.serve.hosts = True, ["*"]
     broker = Broker()
     gateway = Gateway({"late": LATE}, broker.config, broker.topic())
-    app = application(Reader(store, {"late": LATE}), settings, gateway=gateway)
+    tracing = configured_tracing(settings, "server")
+    app = application(Reader(store, {"late": LATE}), settings, gateway=gateway, tracing=tracing)
 
     async def ask() -> list[int]:
         transport = httpx.ASGITransport(app)

@@ -1,0 +1,97 @@
+"""The spans of a worker: one a commit, with what led to it as its children."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from aggregator.tracing.spans import NO_SPAN, Span, Tracer, ending
+
+MOST_STEPS = 128
+"""Children of a span; the rest of a long interval is in the sums of the commit's attributes."""
+MESSAGES = "messaging.batch.message_count"
+PARTITION = "messaging.destination.partition.id"
+REPORTS, REFUSED, WRITTEN = "dither.reports", "dither.refused_messages", "dither.bytes_written"
+
+
+class CommitTrace:
+    """Makes the span `commit` of each commit, from the first fetch before it to its end.
+
+    Its children are `fetch` and `count` for each poll that brought messages, `check`, and `store`
+    for each partition with reports. A worker without messages has no spans, unless a commit fails.
+
+    Parameters
+    ----------
+    tracer : Tracer
+    topic : str
+        The reports topic.
+    """
+
+    def __init__(self, tracer: Tracer, topic: str) -> None:
+        self._tracer, self._about = tracer, {"messaging.destination.name": topic}
+        self._reset()
+
+    def _reset(self) -> None:
+        self._root: Span | None = None
+        self._steps = 0
+        self._sums = dict.fromkeys((MESSAGES, REPORTS, REFUSED, WRITTEN), 0)
+
+    def begin(self, step: str) -> Span:
+        """Begin a step; one that is not ended is dropped."""
+        if self._root is None:
+            self._root = self._tracer.begin("commit", self._about)
+        if self._steps >= MOST_STEPS:
+            return NO_SPAN
+        return self._tracer.begin(step, None, self._root)
+
+    def add(self, step: Span, sums: Mapping[str, int]) -> None:
+        """Add what a step did to its attributes, and to the commit's."""
+        for key, value in sums.items():
+            self._sums[key] += value
+        step.put(sums)
+
+    def fetched(self, fetch: Span, messages: int) -> None:
+        """End a fetch that brought messages."""
+        self._steps += 1
+        self.add(fetch, {MESSAGES: messages})
+        fetch.end()
+
+    @contextlib.contextmanager
+    def step(self, name: str, has_work: bool, partition: int | None = None) -> Iterator[Span]:
+        """Have a span of a step of the commit.
+
+        Parameters
+        ----------
+        name : str
+        has_work : bool
+            Without it there is no span.
+        partition : int, optional
+            The one that the step is about.
+        """
+        if not has_work:
+            yield NO_SPAN
+            return
+        span = self.begin(name)
+        self._steps += 1
+        if partition is not None:
+            span.put({PARTITION: str(partition)})
+        with ending(span):
+            yield span
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """End the commit's span afterwards, if it has steps or failed."""
+        try:
+            yield
+        except BaseException as error:
+            self._finish(error)
+            raise
+        if self._steps:
+            self._finish(None)
+        self._reset()
+
+    def _finish(self, error: BaseException | None) -> None:
+        root = self._root or self._tracer.begin("commit", self._about)
+        root.put(self._sums)
+        root.end(error)
+        self._reset()

@@ -1,0 +1,82 @@
+"""Where spans of the service's work begin and end; recorded by `monitoring.otlp`, if configured.
+
+A span has names of topics and metrics, counts and times: no value, no string of a report, no
+device, no text of an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+Attributes = Mapping[str, str | int | float]
+
+
+class Span:
+    """A span that nobody records."""
+
+    def put(self, attributes: Attributes) -> None:
+        """Add attributes."""
+
+    def note(self, event: str) -> None:
+        """Add an event, at this moment."""
+
+    def end(self, error: BaseException | None = None) -> None:
+        """End it, with the class of an error if one occurred; without an end it is dropped."""
+
+
+NO_SPAN = Span()
+
+
+class Tracer:
+    """Begins spans; this one records none."""
+
+    def begin(
+        self,
+        name: str,
+        attributes: Attributes | None = None,
+        parent: Span | None = None,
+        start_ns: int | None = None,
+    ) -> Span:
+        """Begin a span.
+
+        Parameters
+        ----------
+        name : str
+            One of few.
+        attributes : mapping, optional
+        parent : Span, optional
+            Of this tracer; without it a trace begins.
+        start_ns : int, optional
+            Nanoseconds since the epoch; now if left out.
+        """
+        return NO_SPAN
+
+    @contextlib.contextmanager
+    def span(
+        self, name: str, attributes: Attributes | None = None, parent: Span | None = None
+    ) -> Iterator[Span]:
+        """Have a span of what is done meanwhile; the parameters are those of :meth:`begin`.
+
+        Parameters
+        ----------
+        name : str
+        attributes : mapping, optional
+        parent : Span, optional
+        """
+        with ending(self.begin(name, attributes, parent)) as found:
+            yield found
+
+    def stop(self) -> None:
+        """Send the spans that ended, and stop."""
+
+
+@contextlib.contextmanager
+def ending(span: Span) -> Iterator[Span]:
+    """End a span afterwards, with the error that was raised."""
+    try:
+        yield span
+    except BaseException as error:
+        span.end(error)
+        raise
+    span.end()
