@@ -1,18 +1,23 @@
 """Bounds on the noise alone, for the users' own values; they are independent of the mean.
 
-Both are the smaller of Chernoff's bound, for flips with the tilted law's remainder, and of
-Berry-Esseen's. Which one is smaller depends on the counts and on public constants only. Chernoff's
-bound holds for every tilt, so the best of several tilts is used.
+All are Chernoff's bound times a remainder of the tilted law: Graham and Vaaler's where the noise is
+dense, Berry and Esseen's for flips, or Berry and Esseen's bound itself if it is smaller. Which one
+is smaller depends on the counts and on public constants only. Chernoff's bound holds for every
+tilt, so the best of several tilts is used.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from estimators.bounds.fourier.laplace import log_laplace_remainder
+from estimators.bounds.fourier.remainder import BELOW
 from estimators.bounds.laws.law import STEEPEST, tilted_sign_extremes
 from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
@@ -99,14 +104,6 @@ class LaplaceNoise:
         return np.where(np.isinf(self.rate), 2.0, self.unit) * self.coefficient
 
     @functools.cached_property
-    def _least(self) -> float:
-        kept = discrete_laplace.variance(self.rate) * self._step**2
-        if self.contrast is not None:
-            flips = (1 - self.contrast) * (1 + self.contrast)
-            kept = kept + np.isinf(self.rate) * flips * self.coefficient**2
-        return float(self.counts @ kept)
-
-    @functools.cached_property
     def variance(self) -> float:
         """The variance of the noise, plus the largest of the rounding."""
         return float(self.counts @ (self._step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
@@ -124,19 +121,14 @@ class LaplaceNoise:
 
     def deviation(self, log_p: float) -> float:
         """Bound |noise| with probability 1 - 2 p."""
-        tilt = np.minimum(TILTS[:, 0] * np.sqrt(-2 * log_p / self.variance), self.steepest)
-        chernoff = (self.cumulant(tilt) - log_p) / tilt
-        first, second = (
-            f(self.rate) for f in (discrete_laplace.absolute_moment, discrete_laplace.variance)
-        )
-        cube = (
-            discrete_laplace.third_absolute_moment(self.rate)
-            + 3 * np.minimum(first, second)
-            + 1 / 8
-        )
-        third = float(self.counts @ (self._step**3 * cube))
-        return min(
-            float(chernoff.min()), normal_deviation(self._least, self.variance, third, log_p)
+        return sharpened_deviation(
+            self.cumulant,
+            lambda tilt: log_laplace_remainder(
+                self.counts, self.rate, self._step, tilt, self.contrast
+            ),
+            math.sqrt(-2 * log_p / self.variance),
+            self.steepest,
+            log_p,
         )
 
 
@@ -181,6 +173,32 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
     falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
     return np.maximum(grows, falls) @ counts
+
+
+def sharpened_deviation(
+    cumulant: Callable[[Floats], Floats],
+    log_remainder: Callable[[Floats], Floats],
+    scale: float,
+    steepest: float,
+    log_p: float,
+) -> float:
+    """Bound a sum by Chernoff's bound times a remainder.
+
+    Parameters
+    ----------
+    cumulant, log_remainder : callable
+        ln E exp(tilt S) and ln R from above, for tilts of shape (k,). The remainder is the dearer
+        one: it is computed for a few tilts a little below the best one without it.
+    scale : float
+        A tilt near the best one.
+    steepest : float
+        The largest tilt.
+    log_p : float
+        ln p, the failure probability.
+    """
+    tilt = np.minimum(TILTS[:, 0] * scale, steepest)
+    best = tilt[np.argmin((cumulant(tilt) - log_p) / tilt)] * BELOW
+    return float(((cumulant(best) + log_remainder(best) - log_p) / best).min())
 
 
 def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from estimators.bounds.fourier.laplace import log_laplace_remainder
+from estimators.bounds.fourier.remainder import BELOW
 from estimators.bounds.laws.law import Law
 from estimators.bounds.tails import log_tail
 from estimators.estimate import Floats
@@ -23,6 +25,7 @@ ROUNDING = 1e-12
 STEPS = 40
 WHOLE = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 CLOSE = 4e-3  # in ln p: below 0.1% of the half-width
+TANGENTS = 4
 SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
 
@@ -42,7 +45,12 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     ndarray of float64, shape (k,)
         At least -1.
     """
-    found = _exact(law, observed, log_p) if law.binomial else _limits(law, observed, log_p)[0]
+    if law.binomial:
+        found = _exact(law, observed, log_p)
+    else:
+        found, tilts = _limits(law, observed, log_p)
+        if law.rate is not None:
+            found = np.maximum(found, _noisy_limits(law, law.rate, observed, log_p, found, tilts))
     return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
 
 
@@ -74,6 +82,28 @@ def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     theta, tilt = _limits(law, some, log_p)
     near = np.interp(observed, some, theta), np.interp(observed, some, tilt)
     return _search(law, observed, log_p, near)
+
+
+def _noisy_limits(
+    law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats, tilts: Floats
+) -> Floats:
+    """Return limits of Chernoff's bound times the remainder of the noise, from nearby thetas.
+
+    The data's transform has its largest modulus at tau = 0. So the noise alone determines the
+    remainder, and theta is needed in the cumulant only. There it is concave; where a tangent is
+    below the goal, the cumulant is, too.
+    """
+    step = np.where(np.isinf(rate), 2.0, law.unit) * law.coefficient
+    best = np.full_like(theta, -1.0)
+    for below in BELOW:
+        tilt = below * tilts
+        spare = log_laplace_remainder(law.counts, rate, step, tilt, law.contrast)
+        goal, limit = tilt * observed + log_p - SAFETY - spare, theta
+        for _ in range(TANGENTS):
+            value, slope = law.tangent(limit, tilt)
+            limit = np.clip(limit + (goal - value) / slope, -1.0, 1.0)
+        best = np.maximum(best, limit)
+    return best
 
 
 def _search(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,7 @@ def test_the_noise_of_flips_stays_below_kearns_and_saul(epsilon: float, n: int) 
             assert chance[sums < -bound].sum() <= np.exp(log_p)
 
 
-@pytest.mark.parametrize(("n", "excess"), [(10**3, 1.4), (10**5, 1.06), (10**7, 1.01)])
+@pytest.mark.parametrize(("n", "excess"), [(10, 1.04), (10**3, 1.004), (10**7, 1.003)])
 def test_the_laplace_noise_bound_nears_the_normal_one(n: int, excess: float) -> None:
     rate, unit = np.array([0.5, 2]) / 2048, 1 / 1024
     counts = np.array([n / 2, n / 2])
@@ -218,6 +219,26 @@ def laplace_tail(data: dict[int, float], rate: float, n: int, observed: int) -> 
     one = sum(chance * np.roll(noise / noise.sum(), x) for x, chance in data.items())
     law = np.fft.irfft(np.fft.rfft(np.fft.ifftshift(one)) ** n, size)
     return float(np.fft.fftshift(law)[z >= observed].sum())
+
+
+@pytest.mark.parametrize("n", [1, 40, 20_000])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+@pytest.mark.parametrize("p", [0.025, 1e-4])
+def test_laplace_noise_exceeds_its_bound_as_often_as_it_may(
+    n: int, epsilon: float, p: float
+) -> None:
+    """The exact law of noise and rounding; values half-way between two points are the worst."""
+    grid = 8
+    noise = LaplaceNoise(
+        np.array([float(n)]), np.array([1 / n]), np.array([epsilon / (2 * grid)]), 1 / grid
+    )
+    bound = noise.deviation(np.log(p)) * n * grid
+    for data in ({0: 1.0}, {0: 0.5, 1: 0.5}):
+        mean = n * sum(x * chance for x, chance in data.items())
+        rate = epsilon / (2 * grid)
+        assert laplace_tail(data, rate, n, math.floor(mean + bound) + 1) <= p
+        if n >= 40 and epsilon < 1:
+            assert laplace_tail(data, rate, n, math.floor(mean + 0.99 * bound)) > 0.99 * p
 
 
 @pytest.mark.parametrize("n", [1, 40, 1000, 20_000])
