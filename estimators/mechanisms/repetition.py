@@ -107,11 +107,11 @@ class Repetition(Mechanism):
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one row of independent reports for each value."""
-        times = self._repeats[level]
         reports: Reports = np.zeros((len(level), *self.shape), dtype=self.dtype)
-        reports[self._used(level)] = self.one.randomize(
-            np.repeat(values, times), np.repeat(level, times), bits
-        )
+        for slot in range(self.shape[0]):  # one after the other, as a device draws them
+            rows = np.flatnonzero(self._repeats[level] > slot)
+            if rows.size:
+                reports[rows, slot] = self.one.randomize(values[rows], level[rows], bits)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:
@@ -196,7 +196,7 @@ class RepeatedFrequency(Repetition, SupportCounts):
     ([1, 3], ['1 x grr', '3 x grr'])
     >>> mechanism.randomize(np.array([3, 3]), np.array([0, 1]), SeededBits(1))
     array([[3, 0, 0],
-           [5, 8, 2]], dtype=uint8)
+           [5, 6, 6]], dtype=uint8)
     """
 
     one: SupportCounts

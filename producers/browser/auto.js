@@ -6,6 +6,7 @@
  */
 
 import { bestSize, categoryCount } from "./categories.js";
+import { wholeOptions, wrongOptions } from "./checks.js";
 import { categoryGeometry, supportsOf } from "./geometry.js";
 import { WORD, atExp, bitLength, missThreshold, symbolWidth } from "./sampling.js";
 
@@ -29,19 +30,17 @@ const NARROWEST_NOISE = 4; // bytes of a report of `laplace`
  * @throws {TypeError} If its options are none, or no report fits.
  */
 export function chosenFor(definition) {
-  const { name, kind, levels, options = {} } = definition;
+  const { kind, levels } = definition;
   const isMean = kind === "mean";
-  const known = { report_bytes: MOST_BYTES, ...(isMean ? { grid: 1024 } : {}), ...options };
-  const { report_bytes: most, grid = 1 } = /** @type {Record<string, number>} */ (known);
-  const isWhole = [most, grid].every((one) => Number.isSafeInteger(one) && one >= 1);
-  if (!isWhole || Object.keys(known).length > (isMean ? 2 : 1)) {
-    throw new TypeError(`options of ${name}: expected report_bytes${isMean ? " and grid" : ""}`);
-  }
+  const known = { report_bytes: MOST_BYTES, ...(isMean ? { grid: 1024 } : {}) };
+  const { report_bytes: most, grid = 1 } = wholeOptions(definition, known, (given) =>
+    Object.values(given).every((one) => one >= 1),
+  );
   if (isMean) return levels.map((epsilon) => meanAt(epsilon, BigInt(grid), most));
   const count = categoryCount(definition);
   return levels.map((epsilon) => {
     const fitting = candidates(epsilon, count).filter(([, width]) => width <= most);
-    if (fitting.length === 0) throw new TypeError(`options of ${name}: no report fits in ${most}`);
+    if (fitting.length === 0) throw wrongOptions(definition, `more than ${most} report_bytes`);
     return fitting.reduce((best, each) => (isBetter(each, best, BigInt(count)) ? each : best))[0];
   });
 }

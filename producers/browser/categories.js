@@ -4,6 +4,7 @@
  * @module categories
  */
 
+import { outside, wholeOptions, wrongOptions } from "./checks.js";
 import { categoryGeometry, respond } from "./geometry.js";
 import {
   atExp, bernoulli, bitLength, blockCount, ceilDiv, fairCoin, isOdd, littleEndian, missThreshold,
@@ -37,8 +38,9 @@ export function categoryIndex(definition, value) {
     return Number(value);
   }
   const shown = Array.isArray(categories) ? categories.slice(0, 10).join(", ") : "";
-  throw new RangeError(
-    `category ${String(value)} of ${name}: expected an index from 0 to ${count - 1}` +
+  throw outside(
+    `category ${String(value)} of ${name}`,
+    `an index from 0 to ${count - 1}` +
       (shown && `, or a name (${shown}${count > 10 ? ", ..." : ""})`),
   );
 }
@@ -89,12 +91,11 @@ export function oue(definition) {
 
 /** @param {Definition} definition @returns {Mechanism} */
 export function subsetSelection(definition) {
-  const { name, options = {} } = definition;
   const count = categoryCount(definition);
-  const { size = null } = /** @type {{size?: unknown}} */ (options);
+  const { size = null } = /** @type {{size?: unknown}} */ (definition.options ?? {});
   const isSize = Number.isInteger(size) && Number(size) >= 1 && Number(size) < count;
   if (size !== null && !isSize) {
-    throw new TypeError(`options of ${name}: expected a size from 1 to ${count - 1}`);
+    throw wrongOptions(definition, `a size from 1 to ${count - 1}`);
   }
   const levels = definition.levels.map((epsilon) => {
     const members = size === null ? bestSize(epsilon, count) : Number(size);
@@ -248,12 +249,9 @@ export function projection(definition) {
   const thresholds = levels.map((epsilon) => missThreshold(epsilon));
   const isOpen = categories === "open";
   const isHashed = Object.keys(options).length > 0;
-  const { rows = 0, seed = 0, ...others } = /** @type {Record<string, number>} */ (options);
-  const isWhole = [rows, seed].every((one) => Number.isSafeInteger(one) && one >= 0);
-  const fits = isHashed ? rows >= 1 && rows <= MOST_ROWS : !isOpen;
-  if (!isWhole || !fits || Object.keys(others).length > 0) {
-    throw new TypeError(`options of ${name}: expected rows and seed`);
-  }
+  const { rows, seed } = wholeOptions(definition, { rows: 0, seed: 0 }, (given) =>
+    isHashed ? given.rows >= 1 && given.rows <= MOST_ROWS : !isOpen,
+  );
   const count = isHashed
     ? BigInt(rows)
     : 1n << BigInt(bitLength(BigInt(categoryCount(definition))));

@@ -5,6 +5,7 @@
  * @module count_sketch
  */
 
+import { checkOpen, wholeOptions } from "./checks.js";
 import {
   WORD, atExp, bernoulli, bitLength, isOdd, littleEndian, missThreshold, symbolWidth, uniformBelow,
   uniformOther,
@@ -14,23 +15,6 @@ import { constantOf, keyOf, mix } from "./string_code.js";
 /** @import { Definition } from "./dither.js" */
 
 const LARGEST_SKETCH = 2 ** 24;
-
-/**
- * The mechanism's options, checked.
- *
- * @param {Definition} definition
- * @returns {{rows: bigint, buckets: bigint, seed: bigint}}
- */
-function optionsOf({ name, options = {} }) {
-  const known = { rows: 512, buckets: 64, seed: 0, ...options };
-  const { rows, buckets, seed } = known;
-  const isWhole = Object.values(known).every((number) => Number.isSafeInteger(number));
-  const fits = rows >= 1 && buckets >= 1 && rows * buckets <= LARGEST_SKETCH && seed >= 0;
-  if (!isWhole || !fits || Object.keys(known).length > 3 || (buckets & (buckets - 1)) !== 0) {
-    throw new TypeError(`options of ${name}: expected rows, buckets (a power of two) and seed`);
-  }
-  return { rows: BigInt(rows), buckets: BigInt(buckets), seed: BigInt(seed) };
-}
 
 /**
  * The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on.
@@ -50,9 +34,14 @@ function bestBlocks(epsilon) {
  * @throws {TypeError} If the definition's options are none.
  */
 export function countSketch(definition) {
-  const { name, categories, levels } = definition;
-  if (categories !== "open") throw new TypeError(`${name}: expected categories "open"`);
-  const { rows, buckets, seed } = optionsOf(definition);
+  const { name, levels } = definition;
+  checkOpen(definition);
+  const known = wholeOptions(definition, { rows: 512, buckets: 64, seed: 0 }, (given) => {
+    const { rows, buckets } = given;
+    const isPower = buckets >= 1 && Number.isInteger(Math.log2(buckets));
+    return isPower && rows >= 1 && rows * buckets <= LARGEST_SKETCH;
+  });
+  const [rows, buckets, seed] = [known.rows, known.buckets, known.seed].map(BigInt);
   const bucketBits = BigInt(bitLength(buckets) - 1);
   const used = levels.map((epsilon) => {
     const best = bestBlocks(epsilon);

@@ -9,6 +9,8 @@
  */
 
 import { chosenFor } from "./auto.js";
+import { outside, wrong } from "./checks.js";
+import { repeatedBy } from "./repetition.js";
 
 /** @import { Definition } from "./dither.js" */
 
@@ -33,9 +35,9 @@ export function checkLevels({ name, levels }) {
   const fits = (/** @type {number} */ level, /** @type {number} */ i) =>
     typeof level === "number" && level > (i > 0 ? levels[i - 1] : 0) && level <= LARGEST_LEVEL;
   if (!isList || !levels.every(fits)) {
-    throw new RangeError(
-      `levels of ${name}: expected 1 to ${MOST_LEVELS} ascending epsilons above 0, at most ` +
-        `${LARGEST_LEVEL}`,
+    throw outside(
+      `levels of ${name}`,
+      `1 to ${MOST_LEVELS} ascending epsilons above 0, at most ${LARGEST_LEVEL}`,
     );
   }
 }
@@ -46,8 +48,7 @@ export function checkLevels({ name, levels }) {
  * Returns all that a report and its pane mean, as one line of JSON in ASCII: keys sorted, no
  * spaces, numbers as Python writes them. It is `Metric.canonical` of the Python package.
  *
- * @param {Definition} definition As `GET /v1/metrics/NAME` answers, of a mean, a frequency, a
- *   distribution, a minimum or a maximum.
+ * @param {Definition} definition As `GET /v1/metrics/NAME` answers.
  * @returns {string}
  * @throws {TypeError} If something is missing.
  */
@@ -55,7 +56,7 @@ export function canonicalForm(definition) {
   const { name, kind, mechanism, levels, range, categories, options = {} } = definition;
   const pane = Math.round(Number(definition.pane_seconds) * 1000);
   if (!(pane > 0) || typeof kind !== "string" || !Array.isArray(levels)) {
-    throw new TypeError(`${name}: expected a whole definition, as GET /v1/metrics/${name} answers`);
+    throw wrong(name, `a whole definition, as GET /v1/metrics/${name} answers`);
   }
   /** @type {Record<string, string>} */
   const meaning = {
@@ -73,6 +74,14 @@ export function canonicalForm(definition) {
   if (definition.constants !== undefined) meaning.constants = written(definition.constants);
   if (definition.code !== undefined) meaning.discover = quoted(digestOf(written(definition.code)));
   if (mechanism === "auto") meaning.chosen = listOf(chosenFor(definition), quoted);
+  if (mechanism === "repetition") {
+    const { of, repeats } = repeatedBy(definition);
+    meaning.chosen = listOf(repeats.map((times) => `${times} x ${of}`), quoted);
+  }
+  if (definition.radius !== undefined) {
+    meaning.coordinates = listOf(definition.coordinates, quoted);
+    meaning.radius = float(definition.radius);
+  }
   if (definition.deny !== undefined) meaning.deny = written(definition.deny);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);
@@ -105,13 +114,13 @@ function object(entries) {
 
 /** @param {unknown} list @param {(element: unknown) => string} write */
 function listOf(list, write) {
-  if (!Array.isArray(list)) throw new TypeError(`${String(list)}: expected a list`);
+  if (!Array.isArray(list)) throw wrong(list, "a list");
   return `[${list.map((element) => write(element)).join(",")}]`;
 }
 
 /** @param {unknown} text */
 function quoted(text) {
-  if (typeof text !== "string") throw new TypeError(`${String(text)}: expected a string`);
+  if (typeof text !== "string") throw wrong(text, "a string");
   return JSON.stringify(text).replace(
     /[^ -~]/g,
     (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
@@ -120,7 +129,7 @@ function quoted(text) {
 
 /** @param {unknown} number */
 function whole(number) {
-  if (!Number.isSafeInteger(number)) throw new TypeError(`${String(number)}: expected an integer`);
+  if (!Number.isSafeInteger(number)) throw wrong(number, "an integer");
   return String(number);
 }
 
@@ -144,7 +153,7 @@ function option(value) {
  */
 function float(number) {
   if (typeof number !== "number" || !Number.isFinite(number)) {
-    throw new TypeError(`${String(number)}: expected a finite number`);
+    throw wrong(number, "a finite number");
   }
   const sign = number < 0 || Object.is(number, -0) ? "-" : "";
   const [mantissa, power] = Math.abs(number).toExponential().split("e");
@@ -205,9 +214,7 @@ export function checkRevision(definition) {
   const fingerprint = fingerprintOf(definition);
   const own = revisionIn(fingerprint);
   if (own !== definition.revision) {
-    throw new TypeError(
-      `revision ${definition.revision} of ${definition.name}: expected ${own}, by what it says`,
-    );
+    throw wrong(`revision ${definition.revision} of ${definition.name}`, `${own}, by what it says`);
   }
   return fingerprint;
 }
@@ -293,16 +300,16 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
   const given = Object.entries(attributes);
   if (given.length > MOST_ATTRIBUTES || by.length > MOST_ATTRIBUTES) {
     const found = Math.max(given.length, by.length);
-    throw new RangeError(`${found} attributes: expected ${MOST_ATTRIBUTES} at most`);
+    throw outside(`${found} attributes`, `${MOST_ATTRIBUTES} at most`);
   }
   const utf8 = new TextEncoder();
   for (const [name, value] of given) {
     const shown = `attribute ${name.slice(0, 80)} = ${String(value).slice(0, 80)}`;
     if (typeof value !== "string") {
-      throw new TypeError(`${shown}: expected a text; leave out what is not known`);
+      throw wrong(shown, "a text; leave out what is not known");
     }
     if ([name, value].some((text) => utf8.encode(text).length > MOST_BYTES)) {
-      throw new RangeError(`${shown}: expected texts of ${MOST_BYTES} bytes at most`);
+      throw outside(shown, `texts of ${MOST_BYTES} bytes at most`);
     }
   }
   return given
@@ -333,9 +340,10 @@ export function checkSearch(definition) {
   const count = Number.isInteger(rounds) ? Number(rounds) : 0;
   const isPossible = count >= 1 && count <= MOST_ROUNDS;
   if (!isSearch || !isPossible || !(low < high) || !Number.isFinite(high - low)) {
-    throw new TypeError(
-      `${name}: expected a minimum or maximum with a range, 1 to ${MOST_ROUNDS} rounds, and a ` +
-        `split of ${SPLITS.join(" or ")}`,
+    throw wrong(
+      name,
+      `a minimum or maximum with a range, 1 to ${MOST_ROUNDS} rounds, and a split of ` +
+        SPLITS.join(" or "),
     );
   }
   return checkRevision(definition);

@@ -6,6 +6,8 @@
  * @module deny
  */
 
+import { wrong } from "./checks.js";
+
 /** @import { Definition } from "./dither.js" */
 /**
  * @typedef {(text: string) => boolean} Deny Whether a string, in normal form C, is not reported.
@@ -58,26 +60,26 @@ export function denyRule(rule) {
   const isRule = typeof rule === "object" && rule !== null && !Array.isArray(rule);
   const keys = isRule ? Object.keys(rule) : [];
   if (!isRule || !keys.every((key) => KEYS.includes(key))) {
-    throw new TypeError(`deny: expected only ${KEYS.join(", ")}`);
+    throw wrong("deny", `only ${KEYS.join(", ")}`);
   }
   const { longer_than: longest = Infinity, presets = [], patterns = [], strings = [] } = rule;
   const isLength = Number.isInteger(longest) && longest >= 0 && longest <= LONGEST_LENGTH;
   if (longest !== Infinity && !isLength) {
-    throw new TypeError(`deny.longer_than: expected 0 to ${LONGEST_LENGTH} characters`);
+    throw wrong("deny.longer_than", `0 to ${LONGEST_LENGTH} characters`);
   }
   for (const [name, list] of Object.entries({ presets, patterns, strings })) {
     const isList = Array.isArray(list) && list.every((text) => typeof text === "string");
     if (!isList || list.length > MOST) {
-      throw new TypeError(`deny.${name}: expected a list of strings, at most ${MOST}`);
+      throw wrong(`deny.${name}`, `a list of strings, at most ${MOST}`);
     }
   }
   const known = presets.every((name) => Object.hasOwn(PRESETS, name));
-  if (!known) throw new TypeError(`deny.presets: expected ${Object.keys(PRESETS).join(", ")}`);
+  if (!known) throw wrong("deny.presets", `${Object.keys(PRESETS).join(", ")}`);
   if (!patterns.every((text) => text !== "" && [...text].length <= LONGEST_PATTERN)) {
-    throw new TypeError(`deny.patterns: expected 1 to ${LONGEST_PATTERN} characters each`);
+    throw wrong("deny.patterns", `1 to ${LONGEST_PATTERN} characters each`);
   }
   if (longest === Infinity && [...presets, ...patterns, ...strings].length === 0) {
-    throw new TypeError(`deny: expected one or more of ${KEYS.join(", ")}`);
+    throw wrong("deny", `one or more of ${KEYS.join(", ")}`);
   }
   const globs = patterns.map((pattern) => [...folded(pattern)]);
   const listed = new Set(strings.map(folded));
@@ -165,10 +167,10 @@ export function withoutDenied(definition, value, own) {
   const { name, categories, deny } = definition;
   if (own === undefined && deny === undefined) return { value, denied: false };
   if (categories !== "open") {
-    throw new TypeError(`deny for ${name}: expected a metric of strings, with categories "open"`);
+    throw wrong(`deny for ${name}`, 'a metric of strings, with categories "open"');
   }
   if (own !== undefined && typeof own !== "function") {
-    throw new TypeError(`deny for ${name}: expected a function of a string`);
+    throw wrong(`deny for ${name}`, "a function of a string");
   }
   let rules = known.get(definition);
   if (rules === undefined) {

@@ -48,6 +48,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {{block_bits: number[], hash_bits: number[], depths: number[][]}} [constants] Of
  *   `dyadic_hadamard`, by level: how many bits of a node travel as they are, how many as parities,
  *   and the probability of each depth, times 2^16.
+ * @property {string[]} [coordinates] Of a vector mean, with `radius`: their names.
+ * @property {number} [radius] The largest length of a vector.
  * @property {number} [rounds] Of a minimum or maximum: see `answer`.
  * @property {string} [split]
  * @property {number} [beta]
@@ -79,6 +81,10 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
 
 /** @typedef {import("./posting.js").PostOptions} PostOptions */
 /** @typedef {import("./sampling.js").Bits} Bits */
+/**
+ * @typedef {number | string | number[]} Value A number; a category's name or index; a string; or a
+ *   vector, as a list.
+ */
 
 /**
  * @typedef {object} Randomized
@@ -92,8 +98,9 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * Randomizes a value. Each call spends its epsilon.
  *
  * @param {Definition} definition
- * @param {number | string} value A number for a mean (clipped to the range); a category's name or
- *   index for a frequency; a string for open categories.
+ * @param {Value} value A number for a mean (clipped to the range); a category's name or index for a
+ *   frequency; a string for open categories; a list of numbers for a vector mean (shortened to the
+ *   radius).
  * @param {number} epsilon The privacy that its owner demands, rounded down to a level.
  * @param {Bits} [bits] The browser's cryptographic generator; another one for tests only.
  * @param {import("./deny.js").Deny} [deny] For strings, the page's own rule, beside that of the
@@ -112,11 +119,22 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
 }
 
 /**
+ * @param {Definition} definition
+ * @param {Value | Value[]} values
+ * @returns {Value[]}
+ * @internal
+ */
+export function listOfValues({ coordinates }, values) {
+  const isOne = !Array.isArray(values) || (coordinates && !Array.isArray(values[0]));
+  return /** @type {Value[]} */ (isOne ? [values] : values);
+}
+
+/**
  * Randomizes values and posts the reports as one batch, until Kafka has it.
  *
  * @param {string | URL} url Of the gateway: `/v1/reports`.
  * @param {Definition} definition From `GET /v1/metrics/NAME`.
- * @param {number | string | (number | string)[]} values
+ * @param {Value | Value[]} values Several, as a list: of a vector mean, of lists.
  * @param {number | number[]} epsilons One for all values, or one for each.
  * @param {PostOptions & {time?: number | Date, attributes?: Record<string, string>,
  *   deny?: import("./deny.js").Deny}} [options] When it happened, now by default; public properties
@@ -128,7 +146,7 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
  */
 export async function report(url, definition, values, epsilons, options = {}) {
   const { time, attributes = {}, deny, ...posting } = options;
-  const all = Array.isArray(values) ? values : [values];
+  const all = listOfValues(definition, values);
   if (all.length === 0) throw new RangeError(`no values of ${definition.name}: nothing to report`);
   if (Array.isArray(epsilons) && epsilons.length !== all.length) {
     throw new RangeError(`${epsilons.length} epsilons for ${all.length} values`);

@@ -4,6 +4,7 @@
  * @module dyadic_hadamard
  */
 
+import { numberOf } from "./checks.js";
 import {
   bernoulli, bitLength, isOdd, keepThreshold, littleEndian, uniformBelow,
 } from "./sampling.js";
@@ -27,10 +28,8 @@ export function dyadicHadamard(definition) {
   return {
     width: 5,
     randomize(value, level, bits) {
-      if (typeof value !== "number" || Number.isNaN(value)) {
-        throw new TypeError(`value ${String(value)} of ${definition.name}: expected a number`);
-      }
-      const bin = BigInt(edges.slice(1, -1).filter((edge) => edge <= value).length);
+      const given = numberOf(value, definition.name);
+      const bin = BigInt(edges.slice(1, -1).filter((edge) => edge <= given).length);
       const { blockBits, hashBits, depths, symbols, threshold } = levels[level];
       let drawn = Number(uniformBelow(bits, BigInt(GRAIN)));
       const depth = depths.findIndex((chance) => (drawn -= chance) < 0);

@@ -9,6 +9,7 @@
  * @module means
  */
 
+import { numberOf, wholeOptions, wrongOptions } from "./checks.js";
 import {
   LEVEL_UNITS, bernoulli, bitLength, ceilDiv, expBounds, littleEndian, missThreshold, roundUp,
   unitsOf,
@@ -31,16 +32,14 @@ export function unitOf({ name, range }) {
   const [low, high] = range ?? [NaN, NaN];
   if (!(low < high)) throw new TypeError(`${name}: a definition without a range`);
   return (value) => {
-    if (typeof value !== "number" || Number.isNaN(value)) {
-      throw new TypeError(`value ${String(value)} of ${name}: expected a number`);
-    }
-    return (Math.min(Math.max(value, low), high) - low) * (2 / (high - low)) - 1;
+    const given = numberOf(value, name);
+    return (Math.min(Math.max(given, low), high) - low) * (2 / (high - low)) - 1;
   };
 }
 
-/** @param {Definition} definition @param {bigint} [parts] @returns {Mechanism} */
-export function randomizedResponse(definition, parts = 1n) {
-  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon, 1n, 1n, parts));
+/** @param {Definition} definition @returns {Mechanism} */
+export function randomizedResponse(definition) {
+  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon));
   const unit = unitOf(definition);
   return {
     width: 1,
@@ -59,8 +58,13 @@ export function randomizedResponse(definition, parts = 1n) {
  * @param {number} rounds
  */
 export function roundAnswers(definition, rounds) {
-  const parts = definition.split === "budget" ? BigInt(rounds) : 1n;
-  return randomizedResponse({ ...definition, range: [-1, 1] }, parts);
+  const parts = LEVEL_UNITS * (definition.split === "budget" ? BigInt(rounds) : 1n);
+  const levels = definition.levels.map((epsilon) => [unitsOf(epsilon), parts]);
+  return randomizedResponse({
+    ...definition,
+    levels: /** @type {any} */ (levels),
+    range: [-1, 1],
+  });
 }
 
 // -- Laplace noise --------------------------------------------------------------------------------
@@ -225,19 +229,15 @@ function discreteLaplace([numerator, denominator]) {
  * @throws {TypeError} If the definition's range or grid is none.
  */
 export function laplace(definition) {
-  const { name, levels, options = {} } = definition;
-  const { grid = 1024, ...others } = /** @type {{grid?: unknown}} */ (options);
-  const isWhole = Number.isSafeInteger(grid) && Number(grid) >= 1;
-  if (!isWhole || !Number.isInteger(Math.log2(Number(grid))) || Object.keys(others).length > 0) {
-    throw new TypeError(`options of ${name}: expected a grid, a power of two`);
-  }
-  const [size, steps] = [BigInt(Number(grid)), Number(grid)];
+  const { grid } = wholeOptions(definition, { grid: 1024 });
+  if (!Number.isInteger(Math.log2(grid))) throw wrongOptions(definition, "a grid, a power of two");
+  const size = BigInt(grid);
   const unit = unitOf(definition);
-  const used = levels.map((epsilon) => {
+  const used = definition.levels.map((epsilon) => {
     const units = unitsOf(epsilon);
     const limit = size + ceilDiv(92n * size * LEVEL_UNITS, units);
     const isUsable = limit < MOST && units <= LARGEST_RATE * 2n * size * LEVEL_UNITS;
-    if (!isUsable) throw new TypeError(`options of ${name}: expected another grid at ${epsilon}`);
+    if (!isUsable) throw wrongOptions(definition, `another grid at ${epsilon}`);
     /** @type {((bits: Bits) => number) | undefined} Computed when it is first needed. */
     let noise;
     const draw = (/** @type {Bits} */ bits) => {
@@ -249,7 +249,7 @@ export function laplace(definition) {
   return {
     width: 4,
     randomize(value, level, bits) {
-      const scaled = Math.min(Math.max(unit(value), -1), 1) * steps;
+      const scaled = Math.min(Math.max(unit(value), -1), 1) * grid;
       const floor = Math.floor(scaled);
       const rounded = floor + (roundUp(bits, scaled - floor) ? 1 : 0);
       const { limit, draw } = used[level];

@@ -12,9 +12,12 @@ import {
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
 import { dyadicHadamard } from "./dyadic_hadamard.js";
+import { wrong } from "./checks.js";
 import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
+import { repetition } from "./repetition.js";
+import { hemisphere } from "./vectors.js";
 
 /** @import { Definition } from "./dither.js" */
 /** @import { Bits } from "./sampling.js" */
@@ -43,6 +46,8 @@ const MECHANISMS = {
   count_sketch: countSketch,
   projective_sketch: projectiveSketch,
   prefix_tree: prefixTree,
+  hemisphere,
+  repetition: (definition) => repetition(definition, MECHANISMS),
   auto,
 };
 
@@ -80,9 +85,9 @@ export function mechanismOf(definition) {
   let mechanism = built.get(definition);
   if (mechanism === undefined) {
     if (definition.trust !== undefined && definition.trust !== "local") {
-      throw new TypeError(
-        `${definition.name} is collected in trust: expected a metric that is randomized here; ` +
-          "this module never sends true values",
+      throw wrong(
+        `${definition.name} is collected in trust`,
+        "a metric that is randomized here; this module never sends true values",
       );
     }
     checkLevels(definition);

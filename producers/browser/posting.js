@@ -5,6 +5,7 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
+import { outside } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -44,17 +45,17 @@ export function encodeBatch(definition, levels, reports, options = {}) {
   if (!checked.has(definition)) checkRevision(definition);
   checked.add(definition);
   if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
-    throw new RangeError(
-      `${levels.length} levels and ${reports.length} reports of ${definition.name}: ` +
-        `expected as many of both, and ${width} bytes a report`,
+    throw outside(
+      `${levels.length} levels and ${reports.length} reports of ${definition.name}`,
+      `as many of both, and ${width} bytes a report`,
     );
   }
   if (batchId.length !== BATCH_ID_BYTES) {
-    throw new RangeError(`batchId of ${batchId.length} bytes: expected ${BATCH_ID_BYTES}`);
+    throw outside(`batchId of ${batchId.length} bytes`, `${BATCH_ID_BYTES}`);
   }
   const milliseconds = typeof time === "number" || time instanceof Date ? Number(time) : NaN;
   if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
-    throw new RangeError(`time = ${String(time)}: expected milliseconds since the epoch`);
+    throw outside(`time = ${String(time)}`, "milliseconds since the epoch");
   }
   const sent = coarsen(definition, attributes);
   const values = new Uint8Array(width * reports.length);

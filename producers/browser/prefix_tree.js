@@ -8,6 +8,7 @@
  * @module prefix_tree
  */
 
+import { checkOpen, textOf, wholeOptions, wrongOptions } from "./checks.js";
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { GOLDEN, MASK, constantOf, encoder, mix, normalUtf8, stringKey } from "./string_code.js";
@@ -24,15 +25,13 @@ const LARGEST_TABLE = 2 ** 24;
  * @param {Definition} definition
  * @returns {{depths: number[], rows: number, seed: bigint}}
  */
-function optionsOf({ name, options = {} }) {
-  const known = { first: 16, last: 64, step: 4, rows: 256, seed: 0, ...options };
-  const { first, last, step, rows, seed } = known;
-  const isTree = first >= 8 && first <= 16 && step >= 1 && step <= 8 && last >= first;
-  const isWhole = Object.values(known).every((number) => Number.isSafeInteger(number));
-  const fits = last <= WIDTH && (last - first) % step === 0 && rows >= 1 && seed >= 0;
-  if (!isTree || !isWhole || !fits) {
-    throw new TypeError(`options of ${name}: expected first, last, step, rows and seed`);
-  }
+function optionsOf(definition) {
+  const known = { first: 16, last: 64, step: 4, rows: 256, seed: 0 };
+  const { first, last, step, rows, seed } = wholeOptions(definition, known, (given) => {
+    const isTree = given.first >= 8 && given.first <= 16 && given.last >= given.first;
+    const isStep = given.step >= 1 && given.step <= 8 && given.last <= WIDTH;
+    return isTree && isStep && (given.last - given.first) % given.step === 0 && given.rows >= 1;
+  });
   const depths = Array.from({ length: (last - first) / step + 1 }, (_, i) => first + step * i);
   return { depths, rows, seed: BigInt(seed) };
 }
@@ -60,8 +59,8 @@ function prefixHash(bits, depths, group) {
  * @throws {TypeError} If the definition's code or options are none.
  */
 export function prefixTree(definition) {
-  const { name, categories, code, levels } = definition;
-  if (categories !== "open") throw new TypeError(`${name}: expected categories "open"`);
+  const { name, code, levels } = definition;
+  checkOpen(definition);
   const { depths, rows, seed } = optionsOf(definition);
   const encode = encoder(code);
   const groups = depths.length;
@@ -70,15 +69,12 @@ export function prefixTree(definition) {
   const sketches = used.map((epsilon) => bestGeometry(epsilon, [128, 2048], 1536));
   const symbols = levels.map((_, i) => groups * trees[i].points + rows * sketches[i].points);
   const most = Math.max(...symbols);
-  if (most >= LARGEST_TABLE) throw new TypeError(`options of ${name}: expected fewer rows`);
+  if (most >= LARGEST_TABLE) throw wrongOptions(definition, "fewer rows");
   const width = symbolWidth(BigInt(most));
   return {
     width,
     randomize(value, level, bits) {
-      if (typeof value !== "string") {
-        throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
-      }
-      const data = normalUtf8(value);
+      const data = normalUtf8(textOf(value, name));
       const drawn = Number(uniformBelow(bits, BigInt(3 * groups)));
       const isWhole = drawn < groups;
       const group = isWhole

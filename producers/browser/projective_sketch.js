@@ -8,6 +8,7 @@
  * @module projective_sketch
  */
 
+import { checkOpen, wholeOptions } from "./checks.js";
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { constantOf, keyOf, mix } from "./string_code.js";
@@ -18,31 +19,18 @@ const [LEAST_POINTS, MOST_POINTS] = [64, 2048];
 const LARGEST_TABLE = 2 ** 24;
 
 /**
- * The mechanism's options, checked.
- *
- * @param {Definition} definition
- * @returns {{rows: number, points: number, seed: bigint}}
- */
-function optionsOf({ name, options = {} }) {
-  const known = { rows: 1024, points: 364, seed: 0, ...options };
-  const { rows, points, seed } = known;
-  const isWhole = Object.values(known).every((number) => Number.isSafeInteger(number));
-  const fits = points >= LEAST_POINTS && points <= MOST_POINTS && rows * points <= LARGEST_TABLE;
-  if (!isWhole || !fits || rows < 1 || seed < 0 || Object.keys(known).length > 3) {
-    throw new TypeError(`options of ${name}: expected rows, points and seed`);
-  }
-  return { rows, points, seed: BigInt(seed) };
-}
-
-/**
  * @param {Definition} definition
  * @returns {import("./mechanisms.js").Mechanism}
  * @throws {TypeError} If the definition's options are none.
  */
 export function projectiveSketch(definition) {
-  const { name, categories, levels } = definition;
-  if (categories !== "open") throw new TypeError(`${name}: expected categories "open"`);
-  const { rows, points, seed } = optionsOf(definition);
+  const { name, levels } = definition;
+  checkOpen(definition);
+  const known = { rows: 1024, points: 364, seed: 0 };
+  const { rows, points, seed } = wholeOptions(definition, known, (given) => {
+    const isPlane = given.points >= LEAST_POINTS && given.points <= MOST_POINTS;
+    return isPlane && given.rows >= 1 && given.rows * given.points <= LARGEST_TABLE;
+  });
   /** @type {[number, number]} */
   const limits = [LEAST_POINTS, MOST_POINTS];
   const geometries = levels.map((level) => bestGeometry(Math.min(level, LARGEST), limits, points));
@@ -56,7 +44,8 @@ export function projectiveSketch(definition) {
       const key = keyOf(name, value);
       const row = Number(uniformBelow(bits, BigInt(counts[level])));
       const geometry = geometries[level];
-      const own = pointOf(mix(key ^ constantOf(seed, firsts[level] + row)), geometry.points);
+      const word = mix(key ^ constantOf(BigInt(seed), firsts[level] + row));
+      const own = pointOf(word, geometry.points);
       const report = row * geometry.points + respond(geometry, own, bits);
       return littleEndian(BigInt(report), width);
     },

@@ -5,6 +5,7 @@
  */
 
 import { checkSearch, couldAsk } from "./definition.js";
+import { numberOf, outside, wrong } from "./checks.js";
 import { levelOf, mechanismOf } from "./mechanisms.js";
 import { encodeBatch, post } from "./posting.js";
 import { systemBits, uniformBelow } from "./sampling.js";
@@ -31,10 +32,7 @@ export function randomizeAnswer(definition, round, value, epsilon, bits = system
   const { name, kind, range } = definition;
   const threshold = checkRound(definition, round);
   if (range === undefined) throw new TypeError(`${name}: a definition without a range`);
-  if (typeof value !== "number" || Number.isNaN(value)) {
-    throw new TypeError(`value ${String(value)} of ${name}: expected a number`);
-  }
-  const inside = Math.min(Math.max(value, range[0]), range[1]);
+  const inside = Math.min(Math.max(numberOf(value, name), range[0]), range[1]);
   const isBeyond = kind === "minimum" ? inside <= threshold : inside >= threshold;
   const level = levelOf(definition, epsilon);
   const report = mechanismOf(definition).randomize(isBeyond ? 1 : -1, level, bits);
@@ -55,12 +53,12 @@ function checkRound(definition, round) {
   const { metric, number, threshold } = round;
   const isOfMetric = metric === name && round.revision === revision && round.rounds === rounds;
   if (!isOfMetric || threshold === null) {
-    throw new TypeError(`round ${number} of ${metric}: expected an open one of ${name}`);
+    throw wrong(`round ${number} of ${metric}`, `an open one of ${name}`);
   }
   if (!couldAsk(definition, number, threshold)) {
-    throw new RangeError(
-      `round ${number} of ${name}, threshold ${threshold}: expected 1 to ${rounds}, and the ` +
-        "middle of an interval that the search can have come to",
+    throw outside(
+      `round ${number} of ${name}, threshold ${threshold}`,
+      `1 to ${rounds}, and the middle of an interval that the search can have come to`,
     );
   }
   return threshold;

@@ -4,6 +4,8 @@
  * @module sampling
  */
 
+import { outside } from "./checks.js";
+
 /**
  * A source of independent uniform 64-bit words.
  *
@@ -74,18 +76,22 @@ export function expBounds(numerator, denominator, precision) {
   return [lower, upper];
 }
 
+/** @typedef {number | [bigint, bigint]} Epsilon At most 4 decimal digits; or a fraction. */
+
 /**
  * Returns f(e^(epsilon / parts)) exactly, for a monotone f to integers, which takes e^x as a
  * fraction: on an interval around e^x that is narrowed until both of its ends agree.
  *
- * @param {number} epsilon
+ * @param {Epsilon} epsilon
  * @param {(numerator: bigint, denominator: bigint) => bigint} f
  * @param {bigint} [parts]
  * @returns {bigint}
  * @internal
  */
 export function atExp(epsilon, f, parts = 1n) {
-  const [numerator, denominator] = [unitsOf(epsilon), LEVEL_UNITS * parts];
+  const [numerator, whole] =
+    typeof epsilon === "number" ? [unitsOf(epsilon), LEVEL_UNITS] : epsilon;
+  const denominator = whole * parts;
   for (let precision = 128n; ; precision *= 2n) {
     const one = 1n << precision;
     const [low, high] = expBounds(numerator, denominator, precision).map((end) => f(end, one));
@@ -103,7 +109,7 @@ export function atExp(epsilon, f, parts = 1n) {
 export function unitsOf(epsilon) {
   const units = Math.round(epsilon * Number(LEVEL_UNITS));
   if (!(units > 0) || units / Number(LEVEL_UNITS) !== epsilon) {
-    throw new RangeError(`epsilon = ${epsilon}: expected above 0, at most 4 decimal digits`);
+    throw outside(`epsilon = ${epsilon}`, "above 0, at most 4 decimal digits");
   }
   return BigInt(units);
 }
@@ -114,7 +120,7 @@ export function unitsOf(epsilon) {
  * An output of the value's own set of `inside` has probability (2^64 - T) / (2^64 inside), one of
  * the `outside` others T / (2^64 outside). T is rounded up, so that the ratio is at most e^epsilon.
  *
- * @param {number} epsilon Above 0, with at most 4 decimal digits.
+ * @param {Epsilon} epsilon Above 0.
  * @param {bigint} [inside]
  * @param {bigint} [outside]
  * @param {bigint} [parts] The threshold is that of epsilon / parts.
@@ -190,19 +196,28 @@ export function bernoulli(bits, threshold, count) {
 }
 
 /**
- * Draws a coin that is true with a probability given as a number, within 2^-61; its first byte
- * decides, unless it ties.
+ * Draws coins that are true with probabilities given as numbers, within 2^-61; the first byte of
+ * each decides, unless it ties.
  *
  * @param {Bits} bits
- * @param {number} fraction
+ * @param {number[]} fractions
+ * @returns {boolean[]}
  * @internal
  */
+export function roundsUp(bits, fractions) {
+  const scaled = fractions.map((fraction) => fraction * 2 ** 8);
+  const drawn = uniformBytes(bits, fractions.length);
+  const tied = scaled.map((each, i) => drawn[i] === Math.trunc(each));
+  const rest = bits.integers(tied.filter(Boolean).length);
+  let used = 0;
+  return scaled.map((each, i) =>
+    tied[i] ? Number(rest[used++] >> 11n) < (each - drawn[i]) * 2 ** 53 : drawn[i] < each,
+  );
+}
+
+/** Draws one such coin. @param {Bits} bits @param {number} fraction @internal */
 export function roundUp(bits, fraction) {
-  const scaled = fraction * 2 ** 8;
-  const first = Math.trunc(scaled);
-  const [drawn] = uniformBytes(bits, 1);
-  if (drawn !== first) return drawn < first;
-  return Number(bits.integers(1)[0] >> 11n) < (scaled - first) * 2 ** 53;
+  return roundsUp(bits, [fraction])[0];
 }
 
 /**
@@ -255,7 +270,7 @@ export function isOdd(x) {
  */
 export function symbolWidth(symbols) {
   const width = [1, 2, 4].find((bytes) => symbols <= 1n << BigInt(8 * bytes));
-  if (width === undefined) throw new RangeError(`${symbols} symbols: expected at most 2^32`);
+  if (width === undefined) throw outside(`${symbols} symbols`, "at most 2^32");
   return width;
 }
 

@@ -4,6 +4,8 @@
  * @module string_code
  */
 
+import { outside, textOf, wrong } from "./checks.js";
+
 /**
  * A public prefix code: a byte, the end, and each token (a byte string) is a symbol.
  *
@@ -27,7 +29,7 @@ export const MASK = (1n << 64n) - 1n;
 /** @param {unknown} text @returns {Uint8Array} */
 function bytesOf(text) {
   if (typeof text !== "string" || !/^([0-9a-f]{2})*$/.test(text)) {
-    throw new TypeError("code: expected hexadecimal digits");
+    throw wrong("code", "hexadecimal digits");
   }
   return Uint8Array.from({ length: text.length / 2 }, (_, i) =>
     Number.parseInt(text.slice(2 * i, 2 * i + 2), 16),
@@ -48,7 +50,7 @@ function latin(bytes) {
  * @internal
  */
 export function utf8(text) {
-  if (/\p{Surrogate}/u.test(text)) throw new RangeError("a value: expected Unicode text");
+  if (/\p{Surrogate}/u.test(text)) throw outside("a value", "Unicode text");
   return new TextEncoder().encode(text);
 }
 
@@ -70,7 +72,7 @@ function tableOf(given) {
   let [next, before, whole] = [0n, 0, 0n];
   for (const symbol of order) {
     const length = lengths[symbol];
-    if (length < 1 || length > LONGEST_CODE) throw new TypeError("code: expected 1 to 64 bits");
+    if (length < 1 || length > LONGEST_CODE) throw wrong("code", "1 to 64 bits");
     next <<= BigInt(length - before);
     bits[symbol] = next;
     next += 1n;
@@ -78,7 +80,7 @@ function tableOf(given) {
     whole += 1n << BigInt(LONGEST_CODE - length);
   }
   if (whole !== 1n << BigInt(LONGEST_CODE)) {
-    throw new TypeError("code: expected the lengths of a complete code");
+    throw wrong("code", "the lengths of a complete code");
   }
   return { bits, lengths };
 }
@@ -93,13 +95,13 @@ function tableOf(given) {
  */
 export function encoder(code) {
   if (typeof code !== "object" || code === null || !Array.isArray(code.tokens)) {
-    throw new TypeError("code: expected tokens and lengths");
+    throw wrong("code", "tokens and lengths");
   }
   const tokens = code.tokens.slice(0, MOST_TOKENS + 1).map((token) => bytesOf(token));
   const symbols = new Map(tokens.map((token, i) => [latin(token), END + 1 + i]));
   const fits = tokens.every(({ length }) => length >= 2 && length <= LONGEST_TOKEN);
   if (!fits || tokens.length > MOST_TOKENS || symbols.size < tokens.length) {
-    throw new TypeError(`code: expected at most ${MOST_TOKENS} tokens of 2 to 32 bytes, each once`);
+    throw wrong("code", `at most ${MOST_TOKENS} tokens of 2 to 32 bytes, each once`);
   }
   /** @type {Map<number, ReturnType<typeof tableOf>>} */
   const tables = new Map();
@@ -107,12 +109,12 @@ export function encoder(code) {
     const [place, lengths] = [Number(context), bytesOf(text)];
     const isContext = Number.isInteger(place) && place >= SHARED && place <= START;
     if (!isContext || String(place) !== context || lengths.length !== END + 1 + tokens.length) {
-      throw new TypeError(`code: expected a length a symbol in context ${context}`);
+      throw wrong("code", `a length a symbol in context ${context}`);
     }
     tables.set(place, tableOf(lengths));
   }
   const shared = tables.get(SHARED);
-  if (shared === undefined) throw new TypeError("code: expected a table for all other contexts");
+  if (shared === undefined) throw wrong("code", "a table for all other contexts");
   const sizes = [...new Set(tokens.map(({ length }) => length))].sort((a, b) => b - a);
   return (data) => {
     // a symbol has at least one bit and at most 32 bytes: no more can matter
@@ -165,10 +167,7 @@ export function constantOf(seed, index) {
  * @internal
  */
 export function keyOf(name, value) {
-  if (typeof value !== "string") {
-    throw new TypeError(`value ${String(value)} of ${name}: expected a string`);
-  }
-  return stringKey(utf8(value));
+  return stringKey(utf8(textOf(value, name)));
 }
 
 const IV = [

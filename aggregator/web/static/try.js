@@ -14,36 +14,37 @@ const SENDING = 20_000; // milliseconds until a server that says nothing is give
 const PATIENCE = 60_000; // milliseconds until a report is looked for no longer
 const SHOWN_BITS = 128;
 const BITS = ["rappor", "oue", "subset_selection"]; // mechanisms whose report has a bit for each category
+const MOST_FIELDS = 12; // coordinates with a field each
 const LONGEST = 10_000; // characters of a string
 const FINER = 3; // digits beyond the band's, so that one report shows
 
 const root = document.getElementById("try");
 const spent = new Map(); // metric: epsilons of the reports that were sent from this page
 
-/** Whether the module has the metric's mechanism; nothing is sent. Answers to rounds are bits, which it has. */
-function isSupported(definition) {
+/** Whether the module randomizes the metric; nothing is sent. Answers to rounds are bits, which it has. */
+function isOffered(definition) {
   if (definition.rounds) return true;
   try {
     randomize(definition, anyValue(definition), definition.levels.at(-1));
     return true;
   } catch {
-    return false;
+    return false; // it is collected in trust, or an extension's
   }
 }
 
 /** The least and the largest value of a metric of numbers. */
 const endsOf = ({range, edges}) => range ?? (edges && [edges[0], edges.at(-1)]);
 const isOpen = ({categories}) => categories === "open";
-const anyValue = (definition) => isOpen(definition) ? "" : endsOf(definition)?.[0] ?? (Array.isArray(definition.categories) ? definition.categories[0] : 0);
+const anyValue = (definition) => isOpen(definition) ? "" : definition.coordinates?.map(() => 0) ?? endsOf(definition)?.[0] ?? 0;
 
 /** The question, the value and the privacy that its owner demands. */
 class Question {
-  constructor(definitions, supported) {
+  constructor(definitions) {
     this.select = h("select", {id: "metric", onchange: () => this.#choose()},
-      definitions.map((one) => h("option", {value: one.name, disabled: !supported.has(one.name)}, supported.has(one.name) ? one.name : `${one.name} (${one.mechanism}: not in the browser)`)));
-    const wanted = place().metric;
-    this.select.value = supported.has(wanted) ? wanted : definitions.find((one) => supported.has(one.name)).name;
+      definitions.map(({name}) => h("option", {value: name}, name)));
     this.definitions = new Map(definitions.map((one) => [one.name, one]));
+    const wanted = place().metric;
+    if (this.definitions.has(wanted)) this.select.value = wanted;
     this.about = h("p", {class: "description"});
     this.value = h("div", {class: "value-field"});
     this.levels = h("fieldset", {class: "segments"});
@@ -63,7 +64,7 @@ class Question {
     const {definition} = this;
     const isAsked = definition.rounds ? `It is asked in ${definition.rounds} rounds, each about a limit.` : "";
     setText(this.about, [definition.description || definition.kind, isAsked].filter(Boolean).join(". "));
-    this.value.replaceChildren(...(isOpen(definition) ? this.#string(definition) : endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
+    this.value.replaceChildren(...(isOpen(definition) ? this.#string(definition) : definition.coordinates ? this.#vector(definition) : endsOf(definition) ? this.#number(definition) : this.#categories(definition)));
     const middle = definition.levels[Math.floor((definition.levels.length - 1) / 2)];
     this.levels.replaceChildren(h("legend", {class: "hidden"}, "Epsilon"), ...definition.levels.flatMap((epsilon, index) => {
       const input = h("input", {type: "radio", name: "epsilon", id: `level-${index}`, value: String(epsilon), checked: epsilon === middle, onchange: () => this.#explain()});
@@ -82,6 +83,20 @@ class Question {
     const slider = h("input", {type: "range", min: low, max: high, step, value: initial, "aria-label": "Value", oninput: () => { box.value = slider.value; }});
     this.read = () => Number(box.value);
     return [h("label", {for: "value", class: "hidden"}, "Value"), slider, h("span", {class: "with-unit"}, box, unit && h("span", {}, unit))];
+  }
+
+  /** A field a coordinate, or one for all of many. */
+  #vector({coordinates, radius, unit}) {
+    const isLong = coordinates.length > MOST_FIELDS;
+    const first = String(Number((radius / 2).toPrecision(3)));
+    const boxes = (isLong ? ["Value"] : coordinates).map((name, index) => h("input", {type: isLong ? "text" : "number", step: "any", required: true, "aria-label": name, id: index ? undefined : "value",
+      value: isLong ? coordinates.map(() => 0).join(" ") : index ? "0" : first}));
+    const texts = () => isLong ? boxes[0].value.trim().split(/[\s,]+/) : boxes.map((box) => box.value);
+    this.read = () => texts().map(Number);
+    this.nameOf = (vector) => `${vector.slice(0, MOST_FIELDS).map((each, i) => `${coordinates[i]} ${trimmed(number(each, 3))}`).join(", ")}${isLong ? ", …" : ""}${unit ? ` ${unit}` : ""}`;
+    return isLong
+      ? [h("label", {for: "value", class: "note"}, `${coordinates.length} numbers, with spaces between them`), ...boxes]
+      : boxes.map((box, i) => h("label", {class: "with-unit"}, h("span", {}, coordinates[i]), box, unit && h("span", {}, unit)));
   }
 
   #string({watch = []}) {
@@ -217,7 +232,7 @@ class Outcome {
     const {definition, before, sent} = this;
     const scale = new Scale(definition.kind, definition.unit, definition.range);
     const pick = (answer) => {
-      const index = answer?.quantiles ? 0 : answer?.categories?.indexOf(sent.own) ?? -1;
+      const index = answer?.quantiles || answer?.coordinates ? 0 : answer?.categories?.indexOf(sent.own) ?? -1;
       const at = (list) => (Array.isArray(list) ? list[index] : list) ?? null;
       return answer && {value: at(answer.value), lower: at(answer.lower), upper: at(answer.upper), reports: answer.reports, isShown: answer.status !== "too_few_reports"};
     };
@@ -229,7 +244,7 @@ class Outcome {
       h("p", {class: "note"}, one ? `${whole(one.reports)} reports` : "no reports"));
     this.move.hidden = false;
     this.move.replaceChildren(
-      h("h3", {}, `The ${now.quantiles ? `quantile ${now.quantiles[0]}` : "estimate"} of ${endsOf(definition) ? "" : `${sent.own} in `}${definition.name}`),
+      h("h3", {}, `The ${now.quantiles ? `quantile ${now.quantiles[0]}` : "estimate"} of ${endsOf(definition) ? "" : `${definition.coordinates?.[0] ?? sent.own} in `}${definition.name}`),
       h("div", {class: "sides"}, column("Before", was), column("Now", is)),
       h("p", {class: "note"}, now.status === "too_few_reports" ? `Shown from ${whole(definition.minimum_reports)} reports.` : is.lower === null ? "" : `The band is ${scale.interval(is.lower, is.upper)}; it covers the truth with probability ${certainty(now.beta)}, ${stretch(seconds(now.from), seconds(now.to))}.`),
       h("a", {class: "button quiet small", href: `/#metric=${encodeURIComponent(definition.name)}`}, "Its history on the dashboard"));
@@ -255,7 +270,7 @@ function isTurn(definition, round) {
 }
 
 /** A report for the eye: yes or no, one bit, one bit a category, or a symbol. */
-function picture({definition, report, index, round}) {
+function picture({definition, report, index, round, epsilon}) {
   if (round) {
     const unit = definition.unit ? ` ${definition.unit}` : "";
     const asked = `Round ${round.number} of ${round.rounds}: is it ${definition.kind === "minimum" ? "at most" : "at least"} ${number(round.threshold, round.threshold % 1 ? 2 : 0)}${unit}?`;
@@ -277,6 +292,16 @@ function picture({definition, report, index, round}) {
     return h("div", {}, h("div", {class: "bits", role: "img", "aria-label": `${set} of ${definition.categories.length} bits are set; that of your own category is ${bit(index) ? "set" : "not set"}`},
       definition.categories.map((name, i) => h("i", {class: `${bit(i) ? "set" : ""}${i === index ? " yours" : ""}`, title: name}))),
       h("p", {class: "note"}, `${set} of ${definition.categories.length} bits are set, at random; yours is outlined.`));
+  }
+  if (definition.mechanism === "hemisphere") {
+    const grid = definition.options?.grid ?? 2 ** 14;
+    const each = grid < 2 ** 15 ? new Int16Array(report.buffer) : new Int32Array(report.buffer);
+    const shown = [...each.slice(0, MOST_FIELDS)].map((one) => number(one / grid, 3)).join(", ");
+    return h("p", {class: "own"}, `(${shown}${each.length > MOST_FIELDS ? ", …" : ""})`, h("span", {class: "note"}, " a direction, drawn at random; it leans to yours"));
+  }
+  if (definition.mechanism === "repetition") {
+    const times = Math.ceil(epsilon);
+    return h("p", {class: "own"}, `${times} ${times === 1 ? "report" : "reports"}`, h("span", {class: "note"}, ` each at ε = ${trimmed(number(epsilon / times, 4))}; together they have all of it`));
   }
   const symbol = [...report].reduceRight((sum, byte) => sum * 256 + byte, 0);
   return h("p", {class: "own"}, report.length > 4 ? `${report.length} bytes` : `symbol ${symbol}`);
@@ -300,13 +325,12 @@ async function eventTime(definition) {
 async function start() {
   try {
     const definitions = (await withToken(() => get("/v1/metrics"))).metrics;
-    const supported = new Set(definitions.filter(isSupported).map((one) => one.name));
-    if (!supported.size) {
-      root.replaceChildren(h("p", {class: "loading"}, "This page can report to none of the metrics: each is asked in rounds, or has a mechanism that the browser does not have."));
-      return;
-    }
-    const question = new Question(definitions, supported);
-    root.replaceChildren(question.form, question.result);
+    const offered = definitions.filter(isOffered);
+    const others = definitions.filter((one) => !offered.includes(one)).map(({name}) => name);
+    const note = others.length ? [h("p", {class: "note"}, `Not offered: ${others.join(", ")}. They are collected in trust, and this page never sends a true value; or their mechanism is an extension's.`)] : [];
+    if (!offered.length) return root.replaceChildren(...note);
+    const question = new Question(offered);
+    root.replaceChildren(question.form, question.result, ...note);
   } catch (error) {
     root.replaceChildren(problemNotice(error));
   }

@@ -10,6 +10,8 @@
 
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
+import { listOfValues } from "../dither.js";
+import { wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { ANONYMOUS, encodeBatch, newBatchId } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
@@ -38,7 +40,7 @@ export { RollUp } from "./roll_up.js";
 /** @typedef {import("./ledger.js").Account} Account */
 /** @typedef {import("./queue.js").Failure} Failure */
 /** @typedef {import("./queue.js").Totals} Totals */
-/** @typedef {number | string} Value */
+/** @typedef {import("../dither.js").Value} Value */
 
 /**
  * @typedef {object} DeviceOptions
@@ -172,7 +174,7 @@ export class Device {
    */
   async report(metric, values, epsilons, options = {}) {
     const definition = await this.definition(metric);
-    const all = Array.isArray(values) ? values : [values];
+    const all = listOfValues(definition, values);
     const each = Array.isArray(epsilons) ? epsilons : all.map(() => epsilons);
     if (all.length === 0) throw new RangeError(`no values of ${definition.name}`);
     if (each.length !== all.length) {
@@ -286,7 +288,7 @@ export class Device {
     const { time = this.#clock(), attributes = {}, deny, permanent, changes } = options;
     if (rounds !== undefined) throw new TypeError(`${name} is asked in rounds: use answer`);
     if (permanent !== undefined && !memoized) {
-      throw new TypeError(`permanent for ${name}: expected a metric that is memoized`);
+      throw wrong(`permanent for ${name}`, "a metric that is memoized");
     }
     coarsen(definition, attributes);
     await this.#queue.checkRoom(transaction);

@@ -4,6 +4,7 @@
  * @module ledger
  */
 
+import { wrong } from "../checks.js";
 import { LEVEL_UNITS, unitsOf } from "../sampling.js";
 
 /** @import { Database } from "./database.js" */
@@ -73,7 +74,7 @@ export class BudgetSpent extends Error {
 export function millisecondsOf(what, duration) {
   const [, count, unit] = /^([0-9]{1,6})([smhdw])$/.exec(duration) ?? [];
   const found = Number(count) * DURATIONS[/** @type {keyof typeof DURATIONS} */ (unit)];
-  if (!(found > 0)) throw new TypeError(`${what} = ${duration}: expected a duration such as "1d"`);
+  if (!(found > 0)) throw wrong(`${what} = ${duration}`, 'a duration such as "1d"');
   return found;
 }
 

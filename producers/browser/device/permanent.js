@@ -9,6 +9,7 @@
  */
 
 import { categoryCount, categoryIndex } from "../categories.js";
+import { outside, wrong } from "../checks.js";
 import { mechanismOf } from "../mechanisms.js";
 import { unitOf } from "../means.js";
 import { WORD, missThreshold, packed, unitsOf } from "../sampling.js";
@@ -59,10 +60,10 @@ export async function repeatOrDraw(
 ) {
   const { name, mechanism, kind, levels } = definition;
   if (!MECHANISMS.includes(mechanism)) {
-    throw new TypeError(`${name} is memoized: expected one of ${MECHANISMS.join(", ")}`);
+    throw wrong(`${name} is memoized`, `one of ${MECHANISMS.join(", ")}`);
   }
   if (!Number.isInteger(changes) || changes < 0) {
-    throw new RangeError(`changes = ${changes}: expected 0 or more a period`);
+    throw outside(`changes = ${changes}`, "0 or more a period");
   }
   const epsilon = permanentEpsilon(definition, levels[level], permanent);
   const isMean = kind === "mean";
@@ -104,14 +105,14 @@ export async function repeatOrDraw(
 function permanentEpsilon({ name, mechanism }, own, permanent = own) {
   unitsOf(permanent);
   if (!(permanent >= own && permanent <= LARGEST)) {
-    throw new RangeError(
-      `permanent = ${permanent} for ${name}: expected ${own}, the report's own, to ${LARGEST}`,
+    throw outside(
+      `permanent = ${permanent} for ${name}`, `${own}, the report's own, to ${LARGEST}`,
     );
   }
   if (permanent > own && !FLIPPED.includes(mechanism)) {
-    throw new RangeError(
-      `permanent = ${permanent} for ${mechanism}: expected ${own}, the report's own; only bits ` +
-        `can be flipped again (${FLIPPED.join(", ")})`,
+    throw outside(
+      `permanent = ${permanent} for ${mechanism}`,
+      `${own}, the report's own; only bits can be flipped again (${FLIPPED.join(", ")})`,
     );
   }
   return permanent;

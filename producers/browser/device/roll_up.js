@@ -8,6 +8,7 @@
  */
 
 import { withoutDenied } from "../deny.js";
+import { outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
 import { systemBits, uniformBelow } from "../sampling.js";
 import { millisecondsOf } from "./ledger.js";
@@ -46,24 +47,24 @@ export class RollUp {
    */
   constructor(inside, definition, how, window, epsilon, options) {
     const { name, rounds, range, edges } = definition;
-    if (!HOW.includes(how)) throw new TypeError(`how = ${how}: expected one of ${HOW.join(", ")}`);
+    if (!HOW.includes(how)) throw wrong(`how = ${how}`, `one of ${HOW.join(", ")}`);
     if (rounds !== undefined) {
-      throw new TypeError(`metric ${name} is asked in rounds: expected one that is not`);
+      throw wrong(`metric ${name} is asked in rounds`, "one that is not");
     }
     if (!["last", "active"].includes(how) && range === undefined && edges === undefined) {
-      throw new TypeError(`how = ${how} for ${name}: expected a metric of numbers`);
+      throw wrong(`how = ${how} for ${name}`, "a metric of numbers");
     }
     /** The length of a window, in milliseconds. */
     this.window = millisecondsOf("window", window);
     const pane = Math.round(Number(definition.pane_seconds) * 1000);
     if (!(pane > 0) || this.window % pane !== 0) {
-      throw new RangeError(`window = ${window}: expected a multiple of the pane, ${pane} ms`);
+      throw outside(`window = ${window}`, `a multiple of the pane, ${pane} ms`);
     }
     this.#lateness = Math.round(Number(definition.lateness_seconds) * 1000);
     if (!(this.#lateness > 0)) {
-      throw new RangeError(
-        `metric ${name} has no lateness: expected for how long after a window's end its reports ` +
-          "may still come, as in lateness = '1d'",
+      throw outside(
+        `metric ${name} has no lateness`,
+        "for how long after a window's end its reports may still come, as in lateness = '1d'",
       );
     }
     levelOf(definition, epsilon);
@@ -200,13 +201,13 @@ export class RollUp {
     const how = this.#how;
     if (how === "count" || how === "active") {
       if (value === undefined) return 1;
-      throw new TypeError(`value ${value} for how = ${how}: expected none`);
+      throw wrong(`value ${value} for how = ${how}`, "none");
     }
     const definition = this.#definition;
     const reported = withoutDenied(definition, value, this.#options.deny).value;
     mechanismOf(definition).randomize(reported, 0, systemBits); // what cannot be reported fails now
     if (how !== "last" && !Number.isFinite(reported)) {
-      throw new TypeError(`value ${value}: expected a finite number`);
+      throw wrong(`value ${value}`, "a finite number");
     }
     return reported;
   }

@@ -14,6 +14,7 @@ from playwright.sync_api import Page
 
 from estimators import LocalMetric, define
 from estimators.exact.thresholds import miss_threshold
+from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.hadamard_response import block_count
 from producers.wire.batch import encode_batch
 from tests.support.browser_module import RANDOMIZE, assert_vector
@@ -148,6 +149,63 @@ def test_thresholds_are_those_of_python_at_every_level(device: Page) -> None:
         expected.append(miss_threshold(exact / 2, 1, 1))
         expected += [block_count(exact, k) for k in (2, 1000, 2**20)]
         assert row == [str(threshold) for threshold in expected], epsilon
+
+
+DOMAINS: dict[str, dict[str, Any]] = {
+    "mean": {"range": (0, 1)},
+    "frequency": {"categories": ["a", "b", "c"]},
+    "vector_mean": {"coordinates": ["north", "east"], "radius": 2},
+    "distribution": {"range": (0, 1), "bins": 16},
+}
+VALUES = {"mean": 0.5, "frequency": "b", "vector_mean": [1, -1], "distribution": 0.5}
+OPEN = {"categories": "open"}
+
+
+def test_the_browser_has_every_mechanism_and_so_does_the_page_to_try_it(device: Page) -> None:
+    seen = set()
+    for name, kinds in MECHANISMS.usable():
+        for kind in kinds:
+            keys = DOMAINS[kind]
+            if name in ("count_sketch", "projective_sketch", "prefix_tree"):
+                keys = OPEN | (
+                    {"discover": True, "preset": "text"} if name == "prefix_tree" else {}
+                )
+            metric = define(name="asked", kind=kind, mechanism=name, levels=[0.5, 3], **keys)
+            report, fingerprint = device.evaluate(
+                """([definition, value]) => [
+                  Array.from(dither.randomize(definition, value, 3).report),
+                  dither.fingerprintOf(definition),
+                ]""",
+                [served.definition(metric), VALUES[kind]],
+            )
+            local = LocalMetric.require(metric)
+            local.randomizer.check(bytes([1]), bytes(report))
+            assert fingerprint == metric.fingerprint.hex(), name
+            seen.add(name)
+    assert seen == set(MECHANISMS), "a mechanism that no browser runs"
+
+
+def test_a_browsers_vectors_have_the_law_of_python(device: Page) -> None:
+    """The mean of B U / g is the value, in each coordinate, at each of three levels.
+
+    A coordinate of a report is at most B, and has at most that deviation: |z| > 4.9 has a
+    probability of about 1e-6; 3 x 3 numbers: below 1e-4 for a false alarm.
+    """
+    keys: dict[str, Any] = {"dimension": 3, "radius": 2.0}
+    metric = define(name="v", kind="vector_mean", mechanism="hemisphere", levels=LEVELS, **keys)
+    mechanism: Any = LocalMetric.require(metric).randomizer
+    value, devices = [1.2, -0.4, 0.0], 6000
+    for epsilon in (0.5, 2, 4.25):
+        found = device.evaluate(
+            """([definition, value, epsilon, n]) => Array.from({ length: n }, () =>
+              dither.randomize(definition, value, epsilon).report.toHex()).join("")""",
+            [served.definition(metric), value, epsilon, devices],
+        )
+        values, index = bytes.fromhex(found), int(metric.level_of(epsilon))
+        mechanism.check(bytes([index]) * devices, values)
+        reports = mechanism.decode(values) / mechanism.grid * mechanism.scale[index] * 2.0
+        spread = reports.std(axis=0) / math.sqrt(devices)
+        assert np.all(np.abs(reports.mean(axis=0) - value) <= 4.9 * spread), epsilon
 
 
 @pytest.mark.parametrize("time_ms", [0, 1, 1_357_034_400_000, 2**53 - 1])
@@ -285,13 +343,23 @@ def cell_probabilities(metric: LocalMetric, level: int, value: int) -> list[floa
     return [(1 - miss) / inside if held else miss / (len(own) - inside) for held in own]
 
 
+BALL = {"mechanism": "hemisphere", "coordinates": ["north", "east"], "radius": 5}
+
+
 @pytest.mark.parametrize(
     ("changed", "value", "epsilon", "said"),
     [
         ({}, 1, 0.00005, "epsilon = 0.00005: metric late offers 0.0001, 0.1"),
         ({}, 1, None, "epsilon = null"),
         ({}, "yes", 1, "value yes of late: expected a number"),
-        ({"mechanism": "hemisphere"}, 1, 1, "mechanism hemisphere of late: this module has"),
+        ({"mechanism": "hemisphere"}, 1, 1, "late: expected a definition with coordinates and a"),
+        ({**BALL, "options": {"grid": 2**25}}, [1, 2], 1, "options of late: expected a grid of 1"),
+        ({**BALL, "radius": 0}, [1, 2], 1, "late: expected a definition with coordinates and a"),
+        (BALL, 1, 1, "value 1 of late: expected a list of 2 numbers"),
+        (BALL, [1, 2, 3], 1, "value 1,2,3 of late: expected a list of 2 numbers"),
+        (BALL, [1, "2"], 1, "value 2 of late: expected a number"),
+        ({"mechanism": "repetition", "options": {"of": "grr"}}, 1, 1, "of: randomized_response"),
+        ({"mechanism": "repetition", "options": {"off": 1}}, 1, 1, "options of late: expected of"),
         ({"mechanism": "laplace", "options": {"grid": 3}}, 1, 1, "expected a grid, a power of"),
         ({"mechanism": "laplace", "options": {"grid": 2**40}}, 1, 1, "expected another grid"),
         ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "without two or more categories"),

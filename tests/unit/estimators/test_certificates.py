@@ -463,9 +463,13 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
     first, rest = divmod(threshold, 2**56)
 
     def reports(bytes_drawn: list[int], ties: list[int]) -> list[int]:
-        coins = int.from_bytes(bytes(bytes_drawn), "little")
-        words = [coins >> shift & (WORD - 1) for shift in range(0, 8 * times, 64)]
-        script = ScriptedBits([0] * -(-times // 8), words, [tie << 8 for tie in ties])
+        left = iter(ties)  # each report rounds, draws a coin, and breaks its tie
+        words = [
+            word
+            for byte in bytes_drawn
+            for word in (0, byte, *([next(left) << 8] if byte == first and ties else []))
+        ]
+        script = ScriptedBits(words)
         row = mechanism.randomize(np.ones(1), np.array([level]), script)[0]
         assert not script.words
         assert not row[times:].any()
@@ -492,7 +496,8 @@ def test_repeated_reports_of_a_category_are_private_together(level: int, of: str
     one = build([epsilon / times], categories=6)
     for seed in range(5):
         drawn = mechanism.randomize(np.array([2]), np.array([level]), SeededBits(seed))[0]
-        own = one.randomize(np.full(times, 2), np.zeros(times, dtype=int), SeededBits(seed))
+        bits = SeededBits(seed)
+        own = [one.randomize(np.array([2]), np.array([0]), bits)[0] for _ in range(times)]
         assert np.array_equal(drawn[:times], own)
         assert not drawn[times:].any()
     assert mechanism.privacy_ratio(level) == one.privacy_ratio(0) ** times
