@@ -220,7 +220,14 @@ class CompareParameters(WindowParameters, kw_only=True, frozen=True):
 class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
     """Query parameters of a comparison of the definitions."""
 
+    format: Format = "json"
     each: Each = False
+
+
+class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """Query parameters of alarms."""
+
+    format: Format = "json"
 
 
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):

@@ -6,6 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.alarms.answers import AlarmsAnswer
+from aggregator.alarms.frames import alarms_frame
 from aggregator.alarms.standing import all_alarms
 from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
@@ -13,7 +14,7 @@ from aggregator.reading.comparisons.compared import CompareQuery, comparison_fra
 from aggregator.reading.comparisons.living import LivingAnswer, LivingAnswers, living_answer
 from aggregator.web.http.problem_responses import asking
 from aggregator.web.operations import Content, Operation, as_json, as_table
-from aggregator.web.queries import CompareParameters, LivingParameters, parse
+from aggregator.web.queries import AlarmsParameters, CompareParameters, LivingParameters, parse
 from aggregator.web.service_context import Service
 from producers.gateway.problems import Problem
 
@@ -53,19 +54,21 @@ async def compare(service: Service, request: Request) -> Response:
     path="/v1/comparisons",
     summary="How all comparisons of the definitions stand.",
     query=LivingParameters,
-    answers={200: Content("Every comparison of the definitions.", LivingAnswers)},
+    answers={200: Content("Every comparison of the definitions.", LivingAnswers, is_table=True)},
     problems=(400, 503),
 )
 async def comparisons(service: Service, request: Request) -> Response:
     """Answer with all comparisons of the definitions."""
     with asking():
-        each = parse(request, LivingParameters).each
+        parameters = parse(request, LivingParameters)
 
-    def compute() -> LivingAnswers:
-        found = service.reader.comparisons(each=each)
-        return LivingAnswers(comparisons=[living_answer(one) for one in found])
+    def compute() -> Response:
+        found = service.reader.comparisons(each=parameters.each)
+        if parameters.format == "csv":
+            return as_table(comparison_frame(found), "comparisons")
+        return as_json(LivingAnswers(comparisons=[living_answer(one) for one in found]))
 
-    return as_json(await service.compute(compute))
+    return await service.compute(compute)
 
 
 @Operation(
@@ -73,36 +76,48 @@ async def comparisons(service: Service, request: Request) -> Response:
     path="/v1/comparisons/{comparison}",
     summary="How a comparison of the definitions stands, and how it stood before.",
     query=LivingParameters,
-    answers={200: Content("The comparison.", LivingAnswer)},
+    answers={200: Content("The comparison.", LivingAnswer, is_table=True)},
     problems=(400, 404, 503),
 )
 async def comparison(service: Service, request: Request) -> Response:
     """Answer with a comparison of the definitions."""
     with asking():
-        each = parse(request, LivingParameters).each
+        parameters = parse(request, LivingParameters)
     name = request.path_params["comparison"]
 
-    def compute() -> LivingAnswer:
+    def compute() -> Response:
         try:
-            found = service.reader.comparison(name, each=each)
+            found = service.reader.comparison(name, each=parameters.each)
         except UnknownComparison as error:
             remedy = "GET /v1/comparisons lists the comparisons of the definitions"
             raise Problem(404, str(error), remedy) from None
-        return living_answer(found, history=True)
+        if parameters.format == "csv":
+            return as_table(found.to_frame(), f"{name}-comparison")
+        return as_json(living_answer(found, history=True))
 
-    return as_json(await service.compute(compute))
+    return await service.compute(compute)
 
 
 @Operation(
     method="GET",
     path="/v1/alarms",
     summary="How all alarms stand, and what they have raised.",
-    answers={200: Content("Every alarm of the definitions.", AlarmsAnswer)},
-    problems=(503,),
+    query=AlarmsParameters,
+    answers={200: Content("Every alarm of the definitions.", AlarmsAnswer, is_table=True)},
+    problems=(400, 503),
 )
 async def alarms(service: Service, request: Request) -> Response:
     """Answer with all alarms."""
-    return as_json(await service.compute(lambda: all_alarms(service.reader)))
+    with asking():
+        parameters = parse(request, AlarmsParameters)
+
+    def compute() -> Response:
+        found = all_alarms(service.reader)
+        if parameters.format == "csv":
+            return as_table(alarms_frame(found), "alarms")
+        return as_json(found)
+
+    return await service.compute(compute)
 
 
 OPERATIONS = (compare, comparisons, comparison, alarms)

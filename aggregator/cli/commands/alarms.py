@@ -8,10 +8,12 @@ import click
 import msgspec
 
 from aggregator.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
-from aggregator.alarms.run import AlarmRun
+from aggregator.alarms.frames import alarms_frame, steps_frame
+from aggregator.alarms.run import AlarmRun, Taken
 from aggregator.alarms.standing import all_alarms, definition_of
 from aggregator.cli.commands.options import opened_reader, settings_options
 from aggregator.cli.format import table
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.timestamps import iso
 
@@ -19,10 +21,10 @@ NOT_KNOWN = "-"
 
 
 @click.group(invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
 @click.pass_context
-def alarms(ctx: click.Context, settings: Settings, as_json: bool) -> None:
+def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
     """Show how the alarms of the definitions stand, and what they have raised.
 
     That no alarm was raised does not say that nothing moved: "could see" is the smallest move that
@@ -31,39 +33,54 @@ def alarms(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     found = all_alarms(opened_reader(settings))
-    click.echo(msgspec.json.encode(found).decode() if as_json else "\n".join(_lines(found)))
+    if output.is_table:
+        output.write(alarms_frame(found))
+    elif output.as_json:
+        click.echo(msgspec.json.encode(found).decode())
+    else:
+        click.echo("\n".join(_lines(found)))
 
 
 @alarms.command()
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a pane and series.")
+@output_options
 @settings_options
-def replay(settings: Settings, name: str, as_json: bool) -> None:
+def replay(settings: Settings, name: str, output: Output) -> None:
     """Compute alarm NAME again from its start, and show each pane's evidence.
 
-    What it raises is printed byte for byte as the events have it. Nothing is published or stored.
+    What it raises is printed byte for byte as the events have it; a table has the evidence alone.
+    With --json there is an object for each pane and series. Nothing is published or stored.
     """
     reader = opened_reader(settings)
     run = AlarmRun(reader, definition_of(reader, name))
     overview = reader.store.overview()
     closed = reader.finality_watermarks(overview).get(run.metric.name, 0)
-    for pane in run.advance(overview, closed):
-        raised = iter(pane.raised)
-        if not pane.steps:
-            click.echo(f"{iso(pane.start_ms)}  has expired", err=True)
-        for one, step in pane.steps:
-            share = step.evidence / step.needed
-            if as_json:
-                about = {"pane": iso(pane.start_ms), "series": one.name, "evidence": share}
-                known = {"informative": step.informative, "raised": step.raised}
-                click.echo(msgspec.json.encode({**about, **known}).decode())
-            else:
-                mark = "" if step.informative else "  no reports at some level"
-                click.echo(f"{iso(pane.start_ms)}  {one.name or 'all'}  {share:.3f}{mark}")
-            if step.raised:
-                click.echo(msgspec.json.encode(next(raised)).decode())
+    panes = run.advance(overview, closed)
+    if output.is_table:
+        output.write(steps_frame(name, run.metric.name, panes))
+    else:
+        for pane in panes:
+            _show(pane, output.as_json)
     if run.reason or run.is_learning:
         click.echo(run.reason or "the baseline is not final yet", err=True)
+
+
+def _show(pane: Taken, as_json: bool) -> None:
+    """Print what the series say of a pane, and what it raised."""
+    raised = iter(pane.raised)
+    if not pane.steps:
+        click.echo(f"{iso(pane.start_ms)}  has expired", err=True)
+    for one, step in pane.steps:
+        share = step.evidence / step.needed
+        if as_json:
+            about = {"pane": iso(pane.start_ms), "series": one.name, "evidence": share}
+            known = {"informative": step.informative, "raised": step.raised}
+            click.echo(msgspec.json.encode({**about, **known}).decode())
+        else:
+            mark = "" if step.informative else "  no reports at some level"
+            click.echo(f"{iso(pane.start_ms)}  {one.name or 'all'}  {share:.3f}{mark}")
+        if step.raised:
+            click.echo(msgspec.json.encode(next(raised)).decode())
 
 
 def _lines(found: AlarmsAnswer) -> Iterator[str]:

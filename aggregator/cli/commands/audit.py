@@ -13,7 +13,9 @@ import click
 
 from aggregator.cli.commands.options import chosen_metrics, metric_argument, settings_options
 from aggregator.cli.format import table
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
+from aggregator.reading.frames.frame import Frame
 from estimators import Metric, SearchMetric, rounding
 from estimators.rounding import certainty, down, loss
 from estimators.shuffling import shuffled_epsilon
@@ -56,7 +58,7 @@ from estimators.shuffling import shuffled_epsilon
     show_default=True,
     help="With --attack: confidence of each level's bound.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@output_options
 @settings_options
 def audit(
     settings: Settings,
@@ -66,7 +68,7 @@ def audit(
     attacked: bool,
     reports: int,
     confidence: float,
-    as_json: bool,
+    output: Output,
 ) -> None:
     """Check that no report reveals more than its privacy level allows.
 
@@ -93,10 +95,13 @@ def audit(
     if not chosen:
         sys.exit(1)
     rows = [row for each in chosen for row in _rows(each, shuffled, delta)]
-    if not as_json:
+    is_text = not (output.as_json or output.is_table)
+    if is_text:
         click.echo(_as_text(rows, shuffled is not None))
     found = list(_attacks(settings, chosen, reports, confidence)) if attacked else []
-    if as_json:
+    if output.is_table:
+        output.write(_frame(rows, found))
+    elif output.as_json:
         result: dict[str, Any] = {"certificates": rows}
         if attacked:
             result |= {"confidence": confidence, "attacks": found}
@@ -105,6 +110,16 @@ def audit(
         click.echo("\n" + _attacks_as_text(found, confidence))
     holds = all(row["private"] for row in rows) and all(row["holds"] for row in found)
     sys.exit(0 if holds else 1)
+
+
+def _frame(rows: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> Frame:
+    """Return certificates as a table, beside what the attack on the same levels shows."""
+    names = ("metric", "mechanism", "epsilon", "log_ratio", "private", "shuffled_epsilon")
+    shown = [(one["at_least"], one["holds"]) for one in attacks] or [(None, None)] * len(rows)
+    return Frame.of(
+        (*names, "at_least", "attack_holds"),
+        ((*map(row.get, names), *attack) for row, attack in zip(rows, shown, strict=True)),
+    )
 
 
 def _attacks(

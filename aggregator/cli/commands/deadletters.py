@@ -13,6 +13,7 @@ import click
 
 from aggregator.cli.commands.options import Moment, defined_metrics, opened_store, settings_options
 from aggregator.cli.format import table
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
@@ -22,6 +23,7 @@ from aggregator.dead_letters.replay import replay as send_again
 from aggregator.dead_letters.report import facts, lines
 from aggregator.dead_letters.selection import Filters, Selection
 from aggregator.kafka import clients, topic_admin
+from aggregator.reading.frames.frame import Frame
 from aggregator.timestamps import iso
 from estimators.errors import meant
 
@@ -133,15 +135,22 @@ def _reading(settings: Settings, quiet: bool) -> Iterator[_Read]:
     show_default=True,
     help="Number of single dead letters to show, from the start of the topic.",
 )
-@json_option
+@output_options
 @settings_options
-def list_(settings: Settings, filters: Filters, limit: int, as_json: bool) -> None:
-    """Count the dead letters by reason and metric, and show the first ones."""
-    with _reading(settings, as_json) as read:
+def list_(settings: Settings, filters: Filters, limit: int, output: Output) -> None:
+    """Count the dead letters by reason and metric, and show the first ones.
+
+    A table has those that are shown, without the counts.
+    """
+    with _reading(settings, output.as_json or output.is_table) as read:
         selection = Selection(read.letters(), filters, read.marked)
         shown = selection.first(limit)
         others, halted = read.topic.others, read.halted()
-    if as_json:
+    if output.is_table:
+        names = ("place", "reason", "metric", "origin", "arrived", "bytes", "replays")
+        output.write(Frame.of(names, map(_cells, shown)))
+        return
+    if output.as_json:
         found = {
             "topic": settings.topics.deadletters,
             "total": selection.total,
@@ -301,6 +310,11 @@ def _summary(selection: Selection) -> str:
     if more := rows[SHOWN_KINDS:]:
         shown.append((f"{len(more)} more kinds", "", sum(row[2] for row in more), "", ""))
     return table(("reason", "metric", "letters", "oldest", "newest"), shown)
+
+
+def _cells(letter: DeadLetter) -> tuple[Any, ...]:
+    """Return a dead letter as a row of a table."""
+    return tuple((_row(letter) | {"arrived": letter.timestamp}).values())
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

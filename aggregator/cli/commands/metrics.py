@@ -9,14 +9,16 @@ import click
 
 from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.cli.format import table
+from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.errors import StoreUnreachable
+from aggregator.reading.frames.frame import Frame
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
 from aggregator.reading.reader import Reader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
 from aggregator.storage.progress import TopicProgress
-from aggregator.timestamps import iso
+from aggregator.timestamps import from_iso, iso
 from estimators import Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN
@@ -25,10 +27,16 @@ UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event
 """A metric's counts if Redis does not answer."""
 
 
+COLUMNS = (
+    *("metric", "revision", "kind", "mechanism", "unit", "levels", "pane"),
+    *("reports", "refused", "event_time"),
+)
+
+
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@output_options
 @settings_options
-def metrics(settings: Settings, as_json: bool) -> None:
+def metrics(settings: Settings, output: Output) -> None:
     """List the metrics: their definitions, and how many reports are counted.
 
     Below the list are the number of slices of each metric that is summed by attributes of devices,
@@ -37,7 +45,7 @@ def metrics(settings: Settings, as_json: bool) -> None:
     metric, and halted partitions.
 
     Without Redis the command shows only the definitions, with a dash (null with --json) for unknown
-    numbers.
+    numbers. A table (--csv) has the numbers of each metric; --json has its whole definition.
     """
     defined = defined_metrics(settings)
     counted, left_out = dict.fromkeys(defined, UNKNOWN), list[LeftOut]()
@@ -55,8 +63,11 @@ def metrics(settings: Settings, as_json: bool) -> None:
     except StoreUnreachable as error:
         click.echo(f"{error}\n", err=True)
     rows = [_row(metric, counted[name]) for name, metric in defined.items()]
-    if as_json:
-        click.echo(json.dumps(rows))
+    if output.is_table or output.as_json:
+        if output.is_table:
+            output.write(Frame.of(COLUMNS, map(_cells, rows)))
+        else:
+            click.echo(json.dumps(rows))
         for line in [*nameless.lines(), *stopped]:
             click.echo(line, err=True)
         return
@@ -124,6 +135,17 @@ def _row(metric: Metric, counted: dict[str, Any]) -> dict[str, Any]:
         "description": metric.description,
         **counted,
     }
+
+
+def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return a metric as a row of a table."""
+    refused, event_time = row["refused"], row["event_time"]
+    return (
+        *(row["metric"], row["revision"], row["kind"], row["mechanism"], row["unit"]),
+        *(" ".join(f"{e:g}" for e in row["levels"]), row["pane"], row["reports"]),
+        None if refused is None else sum(refused.values()),
+        None if event_time is None else round(1000 * from_iso(event_time)),
+    )
 
 
 def _slices(name: str, slicing: Slicing) -> str:

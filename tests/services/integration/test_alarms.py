@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,27 @@ def ask(deployment: Deployment, path: str) -> Any:
     return client.get(path).json()
 
 
+def check_tables(deployment: Deployment, moved: dict[str, Any], states: dict[str, str]) -> None:
+    """Check that the command line and HTTP have the same table of alarms, and that of a replay."""
+    printed = deployment.dither("alarms", "--csv")
+    client = Client(deployment.store, deployment.metrics, settings_of(deployment))
+    assert client.get("/v1/alarms?format=csv").text == printed.stdout != ""
+    rows = [row for row in csv.DictReader(io.StringIO(printed.stdout)) if row["alarm"] == "moved"]
+    by_slice = {row["slice"]: row for row in rows}
+    assert [row["state"] for row in rows] == [one["state"] for one in moved["series"]]
+    assert by_slice.keys() == {"country=DE", "country=FR", "country=none", "country=other"}
+    assert len(states) == len(rows)
+    assert by_slice["country=FR"]["last_alarm"] == moved["raised"][0]["at"]
+    assert by_slice["country=DE"]["last_alarm"] == ""
+    assert {row["watched_until"] for row in rows} == {moved["until"]}
+    replayed = deployment.dither("alarms", "replay", "moved", "--csv")
+    steps = [*csv.DictReader(io.StringIO(replayed.stdout))]
+    raised = [row for row in steps if row["raised"] == "true"]
+    assert len(raised) == len(moved["raised"])
+    assert {row["slice"] for row in raised} == {"country=FR"}
+    assert min(float(row["evidence"]) for row in raised) >= 1
+
+
 def test_an_alarm_is_raised_once_whoever_publishes(deployment: Deployment) -> None:
     before = ask(deployment, "/v1/alarms")
     assert {one["until"] for one in before["alarms"]} == {None}
@@ -145,6 +168,7 @@ def test_an_alarm_is_raised_once_whoever_publishes(deployment: Deployment) -> No
         "{'other': True}": "unwatchable",
     }
 
+    check_tables(deployment, moved, states)
     replayed = deployment.dither("alarms", "replay", "moved")
     assert replayed.returncode == 0, replayed.stderr
     again = [line for line in replayed.stdout.splitlines() if line.startswith("{")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,6 +88,11 @@ def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
     assert kinds == {("unknown_metric", "age"): 9, ("malformed", ""): 2}
     assert ask("list", "--metric", "age", "--partition", "1", "--limit", "2")["total"] == 3
     assert ask("list", "--until", "2013-01-01")["total"] == 0
+
+    rows = [*csv.DictReader(io.StringIO(command(deployment, "list", "--csv").stdout))]
+    assert [(row["place"], row["origin"], row["arrived"], row["bytes"]) for row in rows] == [
+        (one["place"], one["from"], one["arrived"], str(one["bytes"])) for one in found["letters"]
+    ]
 
     place = next(one["place"] for one in found["letters"] if one["metric"] == "age")
     before = ask("explain", place, metrics=without_age)

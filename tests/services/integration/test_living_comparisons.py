@@ -147,6 +147,14 @@ def test_a_decision_is_published_once_whoever_publishes(deployment: Deployment) 
     assert "p-values: may be looked at at any time" in listed.stdout
     printed = json.loads(deployment.dither("comparisons", "checkout", "--json").stdout)
     assert printed == shown
+    for words, path in (
+        (("checkout",), "/v1/comparisons/checkout"),
+        ((), "/v1/comparisons"),
+    ):
+        client = Client(deployment.store, deployment.metrics, settings_of(deployment))
+        found = client.get(f"{path}?format=csv")
+        assert found.text == deployment.dither("comparisons", *words, "--csv").stdout
+        assert found.text.splitlines()[1].startswith("checkout,difference,")
     wrong = deployment.dither("comparisons", "chekout")
     assert wrong.returncode == 1
     assert "did you mean 'checkout'?" in wrong.stderr

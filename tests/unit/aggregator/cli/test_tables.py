@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
@@ -101,6 +105,61 @@ def test_slices_and_comparisons_are_tables(
     none = run("compare", "late", "--by", "country", "--csv").stdout
     assert none == f"{head}\n"
     assert run("comparisons", "--csv").stdout == f"{head}\n"
+
+
+NO_TABLE = {
+    "demo": "the outcome of a run",
+    "produce": "the outcome of a run",
+    "bench": "the outcome of a run",
+    "verify": "the outcome of a run",
+    "reproduce": "writes the tables of the papers to files",
+    "watch": "goes on for ever; `series` is its table",
+    "weights": "a setting",
+    "deadletters drop": "the outcome of a run",
+    "deadletters replay": "the outcome of a run",
+    "deadletters explain": "one message, with its content",
+    "schemas": "the outcome of a run",
+    "topics": "the outcome of a run",
+    "roles": "rights, in the forms of Kafka and Redis",
+    "tokens new": "one secret",
+    "ledger": "of a device, which has no reader",
+}
+"""Commands with --json that print no table, and why."""
+
+
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
+    """Yield each command and its options."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        yield " ".join((*path, name)), {word for one in found.params for word in one.opts}
+        if isinstance(found, click.Group):
+            yield from commands(found, (*path, name))
+
+
+def test_every_command_that_answers_in_json_answers_in_tables_or_has_a_reason() -> None:
+    answering = {name: options for name, options in commands(cli) if "--json" in options}
+    tables = {name for name, options in answering.items() if {"--csv", "--parquet"} <= options}
+    assert len(tables) >= 11
+    assert answering.keys() - tables == NO_TABLE.keys()
+
+
+def test_metrics_and_certificates_are_tables(reader: Reader) -> None:
+    run("metrics", "--parquet", "metrics.parquet")
+    listed = {row["metric"]: row for row in json.loads(run("metrics", "--json").stdout)}
+    found = pl.read_parquet("metrics.parquet")
+    assert found["metric"].to_list() == [*listed]
+    assert found["reports"].to_list() == [row["reports"] for row in listed.values()]
+    delay = found.row(by_predicate=pl.col("metric") == "delay", named=True)
+    assert (delay["reports"], delay["unit"], delay["refused"]) == (200, "minutes", 0)
+    assert delay["event_time"].isoformat() == listed["delay"]["event_time"].replace("Z", "+00:00")
+    certified = json.loads(run("audit", "--json").stdout)["certificates"]
+    rows = [*csv.DictReader(io.StringIO(run("audit", "--csv").stdout))]
+    assert [(row["metric"], float(row["log_ratio"])) for row in rows] == [
+        (row["metric"], row["log_ratio"]) for row in certified
+    ]
+    assert {(row["private"], row["at_least"]) for row in rows} == {("true", "")}
 
 
 def test_one_form_is_printed_at_a_time(reader: Reader) -> None:
