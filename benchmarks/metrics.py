@@ -41,6 +41,7 @@ BY_MECHANISM = {name: metric_of(name) for name in MECHANISMS}
 
 SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
     "randomized_response": 1_000_000,
+    "windows": 1_000_000,
     "laplace": 200_000,
     "grr": 500_000,
     "hadamard_response": 500_000,

@@ -20,6 +20,7 @@ Unsigned = NDArray[np.unsignedinteger[Any]]
 
 _LOW_56 = np.uint64(2**56 - 1)
 _MAX_NARROW = 2**24
+_LARGEST_BYTE = np.array([0, *(256 // n * n - 1 for n in range(1, 256))], dtype=np.uint8)
 
 
 def uniform_bytes(bits: Bits, n: int) -> NDArray[np.uint8]:
@@ -122,6 +123,36 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
         drawn[pending] = words(pending.size)
         pending = pending[drawn[pending] >= limit[pending]]
     return drawn % bound
+
+
+def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Draw integers uniform on [0, bound) from single bytes, by rejection.
+
+    Parameters
+    ----------
+    bits : Bits
+    bound : ndarray of uint8, shape (n,)
+        At least 1.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n,)
+
+    Examples
+    --------
+    >>> from estimators.exact.randomness import SeededBits
+    >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
+    5
+    """
+    largest = _LARGEST_BYTE[bound]
+    drawn = uniform_bytes(bits, bound.size)
+    pending = np.flatnonzero(drawn > largest)
+    if pending.size:
+        drawn = drawn.copy()
+    while pending.size:
+        drawn[pending] = uniform_bytes(bits, pending.size)
+        pending = pending[drawn[pending] > largest[pending]]
+    return np.remainder(drawn, bound)
 
 
 def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned:

@@ -29,12 +29,14 @@ from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean, Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.mechanisms.windows import Windows
 from estimators.registry import Registry
 
 GROUP = "dither.mechanisms"
 
 _BUILT_IN: tuple[type[Mechanism], ...] = (
     RandomizedResponse,
+    Windows,
     Laplace,
     Rappor,
     Grr,
@@ -127,6 +129,7 @@ __all__ = [
     "RepeatedMean",
     "Repetition",
     "SubsetSelection",
+    "Windows",
     "mechanism_class",
     "mechanisms_for",
 ]

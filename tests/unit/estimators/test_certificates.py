@@ -27,6 +27,7 @@ from estimators.mechanisms import (
     RepeatedFrequency,
     RepeatedMean,
     SubsetSelection,
+    Windows,
     mechanism_class,
 )
 from estimators.mechanisms.repetition import FREQUENCIES
@@ -94,6 +95,41 @@ def test_grr_names_another_category_below_its_threshold_and_only_there(level: in
     assert mechanism.privacy_ratio(level) == Fraction(WORD - threshold, WORD) / Fraction(
         threshold, 5 * WORD
     )
+
+
+@each_level
+def test_windows_are_left_below_the_threshold_and_all_ranks_are_alike(level: int) -> None:
+    mechanism = Windows(EPSILONS)
+    shape = mechanism.shapes[level]
+    window, others = shape.window, len(shape.z) - shape.window
+    threshold = miss_threshold(EPSILONS[level], window, others)
+    first, rest = divmod(threshold, 2**56)
+
+    def report(*words: int, value: float = 1.0) -> int:
+        # a value on a knot is not rounded: the coin's byte does not matter, nor does its tie
+        script = ScriptedBits([255], words)
+        return int(mechanism.randomize(np.array([value]), np.array([level]), script)[0])
+
+    missed = {byte: report(byte, 0) < others for byte in range(256) if byte != first}
+    assert missed == {byte: byte < first for byte in missed}
+    assert report(first, rest << 8, 0) == others
+    assert rest == 0 or report(first, (rest - 1) << 8, 0) == 0
+
+    def ranks(byte: int, bound: int, value: float) -> list[int]:
+        """The reports for each byte of a rank that is not drawn again."""
+        return [report(byte, rank, value=value) for rank in range(256 // bound * bound)]
+
+    for value, start in ((1.0, others), (-1.0, 0)):
+        inside = list(range(start, start + window))
+        if first < 255:
+            found = ranks(255, window, value)
+            assert sorted(found) == sorted(inside * (256 // window))
+            assert report(255, 256 // window * window % 256, 0, value=value) == start
+        if first > 0:
+            outside = [symbol for symbol in range(len(shape.z)) if symbol not in inside]
+            assert ranks(0, others, value) == outside * (256 // others)
+    ratio = Fraction(WORD - threshold, window) / Fraction(threshold, others)
+    assert mechanism.privacy_ratio(level) == ratio <= exp_bounds(EPSILONS[level])[0]
 
 
 @pytest.mark.parametrize("categories", [2, 3, 1000, 10**6, 2**32])

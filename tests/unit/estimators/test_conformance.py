@@ -29,6 +29,7 @@ from tests.support.reports.cases import (
 #: Bytes of a report and cells of the statistic a level, as documented; 10 categories.
 SIZES = {
     "randomized_response": (1, 2),
+    "windows": (1, 1 + 30),
     "laplace": (4, 4),
     "rappor": (2, 1 + CATEGORIES),
     "grr": (1, 1 + CATEGORIES),

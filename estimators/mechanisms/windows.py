@@ -1,0 +1,205 @@
+"""Windows of symbols for the mean of a value in [-1, 1]: nearly the least possible noise."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import BoundedLaw, Law
+from estimators.estimate import Counts, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import bernoulli, bytes_below, round_up
+from estimators.exact.windows import MOST_SYMBOLS, WindowShape, shape_at
+from estimators.mechanisms.mechanism import Levels, Reports
+from estimators.mechanisms.shared.means import ScalarMean
+from estimators.mechanisms.shared.symbols import ReportedSymbols
+from estimators.question import Question
+from estimators.weights import LevelFacts
+
+ROWS = 65_536
+"""Values that are randomized together: their temporary arrays stay in the processor's cache."""
+
+
+class Windows(ReportedSymbols, ScalarMean):
+    """One of M symbols: of the value's window of W neighbours, or less likely of the others.
+
+    A value x in [-1, 1] is rounded at random to one of two neighbouring knots, without bias. Each
+    knot has a window of W of the M symbols. The report is uniform in that window or, with the odds
+    M - W to W e^epsilon, uniform outside it. The symbols' numbers are such that the variance is
+    nearly the same for all values, and at most 5% above the least that any mechanism can have in
+    the worst case. Statistic of a level: the number of reports and the number for each symbol.
+    Source: the shapes are our own; windows of a continuum are the piecewise mechanism of Wang et
+    al. (2019), of two symbols Warner's (1965), of W = 1 randomized response on a grid.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    symbols : int
+        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
+        128, variances above grow by up to 4% until epsilon = 10.
+
+    Raises
+    ------
+    ValueError
+        If `symbols` is not 64 to 255.
+
+    Notes
+    -----
+    **Privacy.** A 64-bit word below T = ceil(2^64 (M - W) / (W e^epsilon + M - W)) leaves the
+    window. Each symbol has probability (2^64 - T) / (2^64 W) in the window and T / (2^64 (M - W))
+    outside it, whatever the value: the ratio is at most e^epsilon. Rounding before and the numbers
+    of the symbols after cost no privacy. So a device that is given M, W and the numbers computes T
+    by itself.
+
+    **Unbiased.** The numbers z_j sum to zero, so E z = (p - q) Z_s, where p and q are the two
+    probabilities and Z_s is the sum of the window's numbers. With c = (p - q) Z_(M-W), E z / c is
+    the knot x_s = Z_s / Z_(M-W), exactly.
+
+    **Random words.** In this order, for one value x: (1) the coin that rounds, true with the
+    probability (x Z_(M-W) - Z_s) / (Z_(s+1) - Z_s) in doubles: one byte of a word, 53 bits of
+    another if it ties; true moves the window from s to s + 1. (2) The coin that leaves the window:
+    the first byte of T against one byte of a word, the other 56 bits against those of another word
+    if it ties. (3) A rank below W, or below M - W outside: one byte of a word, drawn again while it
+    is not below the largest multiple of the bound up to 256; the remainder counts. A rank r outside
+    stands for the symbol r before the window and r + W after it.
+
+    **Memoization.** A metric cannot be memoized: repeated reports of a window have no bounds here.
+    For permanent answers use `randomized_response`.
+
+    Examples
+    --------
+    >>> from estimators.exact.randomness import SeededBits
+    >>> mechanism = Windows([Fraction(4)])
+    >>> mechanism.randomize(np.full(8, 0.5), np.zeros(8, dtype=int), SeededBits(1))
+    array([20, 20, 25, 23, 23, 23, 25, 21], dtype=uint8)
+    """
+
+    name = "windows"
+    memoizable = False
+
+    def __init__(self, epsilons: Sequence[Fraction], *, symbols: int = MOST_SYMBOLS) -> None:
+        super().__init__(epsilons)
+        self._use([shape_at(epsilon, symbols) for epsilon in self.epsilons])
+
+    def _use(self, shapes: Sequence[WindowShape]) -> None:
+        """Set these shapes, one for each level."""
+        self.shapes = tuple(shapes)
+        self._count_symbols([shape.symbols for shape in shapes])
+        variances = np.array([float(max(shape.exact_squares)) for shape in shapes])
+        self.facts = LevelFacts.of(self.epsilons, variances)
+        self._thresholds = np.array([shape.threshold for shape in shapes], dtype=np.uint64)
+        self._bounds = np.array(
+            [(shape.window, shape.symbols - shape.window) for shape in shapes], dtype=np.uint8
+        )
+
+    @property
+    def public_constants(self) -> dict[str, Any]:
+        """The window and the symbols' numbers of each level."""
+        return {
+            "window": [shape.window for shape in self.shapes],
+            "z": [list(shape.z) for shape in self.shapes],
+        }
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one symbol for each value in [-1, 1]."""
+        reports = np.empty(len(level), dtype=self.dtype)
+        for start in range(0, len(level), ROWS):
+            part = slice(start, start + ROWS)
+            reports[part] = self._randomize(np.asarray(values)[part], level[part], bits)
+        return reports
+
+    def _randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        row = level.astype(np.intp)
+        start = self._rounding.starts(np.clip(values, -1, 1), row, bits)
+        missed = bernoulli(bits, self._thresholds, row)
+        rank = bytes_below(bits, self._bounds.reshape(-1)[2 * row + missed])
+        window = self._bounds[:, 0][row]
+        shift = np.where(missed, window * (rank >= start), start)
+        return np.asarray(rank + shift)
+
+    @functools.cached_property
+    def _rounding(self) -> _Rounding:
+        return _Rounding(self.shapes)
+
+    def level_means(self, table: Counts) -> Floats:
+        """Return the unbiased mean of each level, zero without reports."""
+        numbers = np.zeros((len(self.shapes), self.columns - 1), dtype=np.int64)
+        for row, shape in zip(numbers, self.shapes, strict=True):
+            row[: shape.symbols] = shape.z
+        scale = np.array([float(shape.scale) for shape in self.shapes])
+        totals = np.einsum("ij,ij->i", table[:, 1:], numbers)
+        return np.asarray(totals / (np.maximum(table[:, 0], 1) * scale))
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return a law that bounds the weighted mean of reports; some count is above zero."""
+        used = counts > 0
+        n, largest = counts[used].astype(np.float64), self.report_range()[1][used]
+        free = question is not None and not question.one_mean(len(n))
+        least = np.array([shape.noise.min() for shape in self.shapes])[used] / largest**2
+        return BoundedLaw(n, shares[used] / n * largest, 1 / largest, free=free, least=least)
+
+    def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
+        """Return the logarithm of each report's probability under a value in [-1, 1]."""
+        shape = self.shapes[level]
+        place = float(np.interp(value, shape.knots, np.arange(shape.windows)))
+        start = np.arange(shape.symbols)[:, None] - np.arange(shape.windows)
+        within = (start >= 0) & (start < shape.window)
+        down = min(int(place), shape.windows - 2)
+        share = within[:, down] * (down + 1 - place) + within[:, down + 1] * (place - down)
+        inside, outside = float(shape.inside), float(shape.outside)
+        found: Floats = np.log(outside + (inside - outside) * share)[reports]
+        return found
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the values that the first and the last symbol represent."""
+        largest = np.array([shape.values[-1] for shape in self.shapes])
+        return -largest, largest
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (M - W) / (T W), exactly: of a symbol inside and outside a window."""
+        return self.shapes[level].privacy_ratio
+
+
+class _Rounding:
+    """Finds the window of each value: a table of cells, each with at most one knot.
+
+    All is done with x Z_(M-W) in doubles, where the knots are the integers Z_s. The cell of a
+    number never falls as the number grows, in floating point too; so a number is at or above the
+    knots of all cells before its own, below those of all cells after it, and one comparison with
+    the knot of its own cell decides.
+    """
+
+    def __init__(self, shapes: Sequence[WindowShape]) -> None:
+        sums = [np.array(shape.sums, dtype=np.float64) for shape in shapes]
+        self.top = np.array([float(row[-1]) for row in sums])
+        self.cells = 64
+        while any(np.diff(self._cell(row[:-1], row[-1])).min(initial=1) < 1 for row in sums):
+            self.cells *= 2
+        starts = np.cumsum([0, *(row.size for row in sums)])
+        self.begin = starts[:-1]
+        self.knots = np.concatenate(sums)
+        self.gaps = np.diff(self.knots, append=1)
+        numbers = np.arange(self.cells + 1)
+        last = [
+            start + np.searchsorted(self._cell(row[:-1], row[-1]), numbers, side="right") - 1
+            for start, row in zip(starts, sums, strict=False)
+        ]
+        self.last = np.concatenate(last)
+
+    def _cell(self, scaled: Floats, top: Any) -> NDArray[np.intp]:
+        return np.asarray((scaled + top) * (self.cells / (2 * top))).astype(np.intp)
+
+    def starts(self, values: NDArray[Any], level: NDArray[np.intp], bits: Bits) -> NDArray[Any]:
+        """Return the first symbol of the window of each value, rounded at random; uint8."""
+        top = self.top[level]
+        scaled = values * top
+        knot = self.last[self._cell(scaled, top) + level * (self.cells + 1)]
+        knot -= scaled < self.knots[knot]
+        up = round_up(bits, (scaled - self.knots[knot]) / self.gaps[knot])
+        return np.asarray(knot - self.begin[level] + up).astype(np.uint8)
