@@ -14,6 +14,7 @@ from estimators.bounds.intervals import interval, limits
 from estimators.bounds.laws.bounded import BoundedLaw
 from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.spheres import Directions
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "LaplaceNoise",
     "Law",
     "RepeatedLaw",
+    "WindowLaw",
     "flip_noise_deviation",
     "interval",
     "limits",

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from estimators.bounds import Law
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.point_collisions import Table, most_collisions
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
@@ -61,7 +62,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     Notes
     -----
     Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
-    noise (Laplace) or of repeated signs have scores from their cumulant. These can be too large for
+    noise (Laplace), of symbols or of repeated signs have scores from their cumulant. These can be too large for
     few reports; in measurements, no p-value was too small too often. Values between the signs vary
     less than signs, so p can only be too large.
 
@@ -88,6 +89,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     single = np.full(used.size, True)
     if isinstance(law, RepeatedLaw):
         single = law.repeats[used] == 1
+    elif isinstance(law, WindowLaw):
+        single = np.full(used.size, False)
     elif law.rate is not None:
         single = np.isinf(law.rate[used])
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds.laws.law import STEEPEST, Law, tilted_signs
 from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
@@ -144,6 +145,8 @@ def _each(law: Law, rows: Levels, sign: Floats) -> Law:
         changed["offset"] = sign * law.offset[rows]
     if isinstance(law, RepeatedLaw):
         changed["repeats"] = law.repeats[rows]
+    if isinstance(law, WindowLaw):
+        changed["shapes"] = tuple(law.shapes[row] for row in rows.tolist())
     return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **changed)
 
 
@@ -152,6 +155,8 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     steepest = np.full(theta.size, STEEPEST)
     if law.rate is not None:
         steepest = np.minimum(steepest, 0.999 * law.rate / law.unit)
+    if isinstance(law, WindowLaw):
+        steepest = steepest / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
     variance = _tilted(law, theta, np.zeros(theta.size))[2]
     tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
@@ -175,6 +180,9 @@ def _tilted(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floa
     if isinstance(law, RepeatedLaw):
         value, mean, variance, *_ = law.tilted_users(theta, tilt)
         return value, mean, variance
+    if isinstance(law, WindowLaw):
+        at = law.tilted(theta, tilt)
+        return at.value, at.mean, at.variance
     value, mean, variance, *_ = tilted_signs(tilt, law.offsets + law.contrast * theta)
     value, mean = value - tilt * law.offsets, mean - law.offsets
     if law.rate is None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from estimators.bounds.laws.law import Law, Moments
 from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 
@@ -26,6 +27,8 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     this factor. With an offset and free means, variance and third moment are concave in the levels'
     means, and lie below their tangent planes at the middle of the interval.
     """
+    if isinstance(law, WindowLaw):
+        return law.moments_around((low + high) / 2, (high - low) / 2)
     repeated_and_free = law.free and isinstance(law, RepeatedLaw)
     if law.offset is None and not repeated_and_free:
         ends = np.abs(low), np.abs(high)

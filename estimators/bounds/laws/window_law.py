@@ -1,0 +1,263 @@
+"""The law of a sum of reports of windows of symbols, whatever the values are.
+
+A report of the symbol j stands for y_j, and E[e^(z Y) | x] is a line in x between two knots. Of
+data with mean m, the largest E e^(z Y) is therefore on the least concave majorant of its values at
+the knots. Any line above all of them is above the majorant: here the chord from -1 to 1, lifted to
+the highest knot. (The chord is above all knots for every shape that was looked at, so that values
+-1 and 1 are the worst data.) Then ln E e^(z Y) <= ln(A + B m), which is concave in m and grows with
+it, and by Jensen's inequality the mean of a level's users bounds their sum: users may be of one
+population or have means, or values, of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.laws.law import PIECES, STEEPEST, Cumulant, Law, Moments
+from estimators.estimate import Floats
+from estimators.exact.windows import WindowShape
+
+
+class _Symbols(NamedTuple):
+    """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
+
+    `values`, `bottom` and `top` are y_j and P(j | x = -1 and 1), of shape (levels, symbols);
+    `knots`, `squares`, `starts` and `ends` are x_s, E[Y^2 | x_s] and the windows' first symbol and
+    the one after their last, of shape (levels, windows); the others have shape (levels,).
+    """
+
+    values: Floats
+    bottom: Floats
+    top: Floats
+    outside: Floats
+    extra: Floats
+    knots: Floats
+    squares: Floats
+    starts: NDArray[np.intp]
+    ends: NDArray[np.intp]
+    largest: Floats
+    least_noise: Floats
+
+
+class Tilted(NamedTuple):
+    """Of one report of each level: ln(A + B m), its first two derivatives by z, and those by m.
+
+    `by_mean` is B / (A + B m), and `cross` the derivative of it by z.
+    """
+
+    value: Floats
+    mean: Floats
+    variance: Floats
+    by_mean: Floats
+    cross: Floats
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WindowLaw(Law):
+    """Independent reports Y of windows of symbols, with E Y = x; the contrasts are one.
+
+    Parameters
+    ----------
+    shapes : tuple of WindowShape
+        One for each level.
+    """
+
+    shapes: tuple[WindowShape, ...]
+
+    @classmethod
+    def of(
+        cls, shapes: Sequence[WindowShape], counts: Floats, coefficient: Floats, *, free: bool
+    ) -> WindowLaw:
+        """Return the law of levels with these shapes; see :class:`.law.Law` for the others."""
+        ones = np.ones_like(coefficient)
+        return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
+
+    @property
+    def exact(self) -> bool:
+        """Whether theta alone determines the law: never."""
+        return False
+
+    @functools.cached_property
+    def _symbols(self) -> _Symbols:
+        return _symbols(self.shapes)
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """The largest tilt for :meth:`cumulant`."""
+        return STEEPEST / float((self.coefficient * self._symbols.largest).max())
+
+    @property
+    def proxy(self) -> float:
+        """Hoeffding's variance proxy: no report is larger than the largest number."""
+        return float(self.counts @ (self.coefficient * self._symbols.largest) ** 2)
+
+    def tilted(self, mean: Floats, z: Floats) -> Tilted:
+        """Return the bound on ln E exp(z Y), and its derivatives.
+
+        Parameters
+        ----------
+        mean, z : ndarray of float64, shape (..., levels)
+            Of one broadcast shape.
+        """
+        one = self._symbols
+        moved = z[..., None] * one.values
+        grown = np.expm1(moved)
+        low = (one.bottom * grown).sum(axis=-1)
+        high = (one.top * grown).sum(axis=-1)
+        half, share = (high - low) / 2, (1 + mean) / 2
+        # at the knots: the sum of a window is a difference of two running sums
+        running = np.zeros((*grown.shape[:-1], grown.shape[-1] + 1))
+        np.cumsum(grown, axis=-1, out=running[..., 1:])
+        level = np.arange(len(one.values))[:, None]
+        within = running[..., level, one.ends] - running[..., level, one.starts]
+        at_knots = one.outside[:, None] * running[..., -1:] + one.extra[:, None] * within
+        chord = ((low + high) / 2)[..., None] + half[..., None] * one.knots
+        lift = np.maximum((at_knots - chord).max(axis=-1), 0.0)
+        bound = low + (high - low) * share + lift
+        chance = one.bottom + (one.top - one.bottom) * share[..., None]
+        bottom = 1 + bound
+        first = (chance * one.values * (grown + 1)).sum(axis=-1) / bottom
+        second = (chance * one.values**2 * (grown + 1)).sum(axis=-1) / bottom
+        apart = ((one.top - one.bottom) / 2 * one.values * (grown + 1)).sum(axis=-1) / bottom
+        by_mean = half / bottom
+        return Tilted(
+            np.log1p(bound), first, second - first**2, by_mean, apart - by_mean * first
+        )
+
+    def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
+        """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean.
+
+        The third moment of the tilted law is bounded by its variance times its range.
+        """
+        z = tilt[:, None] * self.coefficient
+        at = self.tilted(theta[:, None], z)
+        weight = self.counts * self.coefficient
+        value = at.value @ self.counts
+        if self.free:
+            value = value + self._freedom(theta, at.by_mean)
+        farthest = self._symbols.largest + np.abs(at.mean)
+        return Cumulant(
+            value=value,
+            by_tilt=at.mean @ weight,
+            by_theta=at.by_mean @ self.counts,
+            curvature=at.variance @ (weight * self.coefficient),
+            cross=at.cross @ weight,
+            third=(at.variance * farthest) @ (weight * self.coefficient**2),
+        )
+
+    def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
+        """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
+        at = self.tilted(theta[:, None], tilt[:, None] * self.coefficient)
+        value = at.value @ self.counts
+        if self.free:
+            gain, slope = self._free_tangent(theta, at.by_mean)
+            return value + gain, slope
+        return value, at.by_mean @ self.counts
+
+    def variances(self, theta: Floats) -> Floats:
+        """Return an upper bound on the variance of Y at each level, shape (k, levels).
+
+        E[Y^2] is below the lifted chord of its values at the knots, which are equal at -1 and 1.
+        """
+        found: Floats = self._symbols.squares.max(axis=1) - theta[:, None] ** 2
+        return found
+
+    def _variance_slopes(self, theta: Floats) -> Floats:
+        slopes: Floats = -2 * theta[:, None] * self.contrast
+        return slopes
+
+    @functools.cached_property
+    def worst_variance(self) -> float:
+        """The largest variance of S over all data."""
+        return float(self.variances(np.zeros(1))[0] @ (self.counts * self.coefficient**2))
+
+    @functools.cached_property
+    def least_variance(self) -> float:
+        """The least variance of S over all data: that of the noise."""
+        return float(self._symbols.least_noise @ (self.counts * self.coefficient**2))
+
+    def moments(self, theta: Floats) -> Moments:
+        """Enclose the moments of S that the mean leaves possible.
+
+        The variance of Y is that of the noise, given the value, plus that of the values, at most
+        1 - theta^2. With one mean the latter is common to all levels; its range is cut into pieces.
+        E |Y - E Y|^3 is at most the variance times the largest |Y - E Y|.
+        """
+        if self.free:
+            return self.moments_around(theta, 0.0)
+        weight = self.counts * self.coefficient**2
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
+        noise = float(np.array([float(x.worst_variance) for x in self.shapes]) @ weight)
+        most = self.largest_variance(theta)[:, None]
+        largest = np.minimum(noise + weight.sum() * edges[:, 1:], most)
+        farthest = float((self._symbols.largest * self.coefficient).max())
+        reach = farthest + np.abs(theta)[:, None] * float(self.coefficient.max())
+        return Moments(
+            self.least_variance + weight.sum() * edges[:, :-1], largest, largest * reach
+        )
+
+    def moments_around(self, theta: Floats, apart: Floats | float) -> Moments:
+        """Enclose the moments of S for all means that are at most so far from theta.
+
+        Parameters
+        ----------
+        theta : ndarray of float64, shape (k,)
+        apart : float or ndarray of float64, shape (k,)
+
+        Notes
+        -----
+        The bound on the variance is concave in the levels' means, so it lies below its tangent
+        plane at theta.
+        """
+        square = self.coefficient**2
+        largest = (square * self.variances(theta)) @ self.counts
+        slopes = square * self._variance_slopes(theta)
+        gain, slope = self._free_tangent(theta, slopes)
+        largest = largest + gain + np.abs(slope) * apart
+        farthest = ((self._symbols.largest + 1) * self.coefficient).max()
+        least = np.full((theta.size, 1), self.least_variance)
+        return Moments(least, largest[:, None], (largest * farthest)[:, None])
+
+
+@functools.lru_cache(maxsize=64)
+def _symbols(shapes: tuple[WindowShape, ...]) -> _Symbols:
+    levels = len(shapes)
+    symbols = max(shape.symbols for shape in shapes)
+    windows = max(shape.windows for shape in shapes)
+    values, bottom, top = (np.zeros((levels, symbols)) for _ in range(3))
+    knots, squares = (np.empty((levels, windows)) for _ in range(2))
+    starts = np.empty((levels, windows), dtype=np.intp)
+    for row, shape in enumerate(shapes):
+        outside, inside = float(shape.outside), float(shape.inside)
+        values[row, : shape.symbols] = shape.values
+        bottom[row, : shape.symbols] = outside
+        bottom[row, : shape.window] = inside
+        top[row, : shape.symbols] = bottom[row, : shape.symbols][::-1]
+        place = np.minimum(np.arange(windows), shape.windows - 1)
+        knots[row], starts[row] = shape.knots[place], place
+        squares[row] = np.array([float(x) for x in shape.exact_squares])[place]
+    window = np.array([shape.window for shape in shapes])
+    outside, inside = (
+        np.array([float(getattr(shape, name)) for shape in shapes]) for name in ("outside", "inside")
+    )
+    largest = np.array([shape.values[-1] for shape in shapes])
+    least = np.array([shape.noise.min() for shape in shapes])
+    return _Symbols(
+        values,
+        bottom,
+        top,
+        outside,
+        inside - outside,
+        knots,
+        squares,
+        starts,
+        starts + window[:, None],
+        largest,
+        least,
+    )
