@@ -11,14 +11,12 @@ values; `projections` bounds the bias of random signs, and `spheres` the mean of
 
 from estimators.bounds.deviations import FlipNoise, LaplaceNoise, flip_noise_deviation
 from estimators.bounds.intervals import interval, limits
-from estimators.bounds.laws.bounded import BoundedLaw
 from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.spheres import Directions
 
 __all__ = [
-    "BoundedLaw",
     "Directions",
     "FlipNoise",
     "LaplaceNoise",

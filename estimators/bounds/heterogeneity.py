@@ -62,9 +62,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     Notes
     -----
     Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
-    noise (Laplace), of symbols or of repeated signs have scores from their cumulant. These can be too large for
-    few reports; in measurements, no p-value was too small too often. Values between the signs vary
-    less than signs, so p can only be too large.
+    noise (Laplace), of symbols or of repeated signs have scores from their cumulant. These can be
+    too large for few reports; in measurements, no p-value was too small too often. Values between
+    the signs vary less than signs, so p can only be too large.
 
     A frequency metric has a Q for each category. These depend on each other (a report has one
     category), so the least p-value is multiplied by their number (Bonferroni). Whatever the

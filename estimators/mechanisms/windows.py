@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import BoundedLaw, Law
+from estimators.bounds import WindowLaw
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
@@ -136,13 +136,12 @@ class Windows(ReportedSymbols, ScalarMean):
         totals = np.einsum("ij,ij->i", table[:, 1:], numbers)
         return np.asarray(totals / (np.maximum(table[:, 0], 1) * scale))
 
-    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return a law that bounds the weighted mean of reports; some count is above zero."""
-        used = counts > 0
-        n, largest = counts[used].astype(np.float64), self.report_range()[1][used]
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> WindowLaw:
+        """Return the law of the weighted mean of reports; some count is above zero."""
+        used = np.flatnonzero(counts)
+        n = counts[used].astype(np.float64)
         free = question is not None and not question.one_mean(len(n))
-        least = np.array([shape.noise.min() for shape in self.shapes])[used] / largest**2
-        return BoundedLaw(n, shares[used] / n * largest, 1 / largest, free=free, least=least)
+        return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability under a value in [-1, 1]."""

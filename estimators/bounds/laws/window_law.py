@@ -74,7 +74,17 @@ class WindowLaw(Law):
     def of(
         cls, shapes: Sequence[WindowShape], counts: Floats, coefficient: Floats, *, free: bool
     ) -> WindowLaw:
-        """Return the law of levels with these shapes; see :class:`.law.Law` for the others."""
+        """Return the law of levels with these shapes.
+
+        Parameters
+        ----------
+        shapes : sequence of WindowShape
+            One for each level.
+        counts, coefficient : ndarray of float64, shape (levels,)
+            Reports per level, and s_l, as in :class:`estimators.bounds.Law`.
+        free : bool
+            As in :class:`estimators.bounds.Law`.
+        """
         ones = np.ones_like(coefficient)
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
 
@@ -126,9 +136,7 @@ class WindowLaw(Law):
         second = (chance * one.values**2 * (grown + 1)).sum(axis=-1) / bottom
         apart = ((one.top - one.bottom) / 2 * one.values * (grown + 1)).sum(axis=-1) / bottom
         by_mean = half / bottom
-        return Tilted(
-            np.log1p(bound), first, second - first**2, by_mean, apart - by_mean * first
-        )
+        return Tilted(np.log1p(bound), first, second - first**2, by_mean, apart - by_mean * first)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean.
@@ -198,9 +206,7 @@ class WindowLaw(Law):
         largest = np.minimum(noise + weight.sum() * edges[:, 1:], most)
         farthest = float((self._symbols.largest * self.coefficient).max())
         reach = farthest + np.abs(theta)[:, None] * float(self.coefficient.max())
-        return Moments(
-            self.least_variance + weight.sum() * edges[:, :-1], largest, largest * reach
-        )
+        return Moments(self.least_variance + weight.sum() * edges[:, :-1], largest, largest * reach)
 
     def moments_around(self, theta: Floats, apart: Floats | float) -> Moments:
         """Enclose the moments of S for all means that are at most so far from theta.
@@ -244,7 +250,8 @@ def _symbols(shapes: tuple[WindowShape, ...]) -> _Symbols:
         squares[row] = np.array([float(x) for x in shape.exact_squares])[place]
     window = np.array([shape.window for shape in shapes])
     outside, inside = (
-        np.array([float(getattr(shape, name)) for shape in shapes]) for name in ("outside", "inside")
+        np.array([float(getattr(shape, name)) for shape in shapes])
+        for name in ("outside", "inside")
     )
     largest = np.array([shape.values[-1] for shape in shapes])
     least = np.array([shape.noise.min() for shape in shapes])
