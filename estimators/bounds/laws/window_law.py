@@ -249,18 +249,16 @@ def _symbols(shapes: tuple[WindowShape, ...]) -> _Symbols:
         knots[row], starts[row] = shape.knots[place], place
         squares[row] = np.array([float(x) for x in shape.exact_squares])[place]
     window = np.array([shape.window for shape in shapes])
-    outside, inside = (
-        np.array([float(getattr(shape, name)) for shape in shapes])
-        for name in ("outside", "inside")
-    )
+    outsides = np.array([float(shape.outside) for shape in shapes])
+    insides = np.array([float(shape.inside) for shape in shapes])
     largest = np.array([shape.values[-1] for shape in shapes])
     least = np.array([shape.noise.min() for shape in shapes])
     return _Symbols(
         values,
         bottom,
         top,
-        outside,
-        inside - outside,
+        outsides,
+        insides - outsides,
         knots,
         squares,
         starts,
