@@ -20,6 +20,7 @@ from aggregator.config.settings import load_settings
 from deploy.prometheus import kubernetes
 from estimators import SearchMetric, load_metrics
 from tests.support.paths import ROOT
+from tests.support.running.kustomize import kustomized
 from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -297,18 +298,6 @@ def test_the_autoscaler_asks_for_workers_by_the_lag(
         [promtool, "test", "rules", file], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-def kustomized(folder: Path) -> list[Manifest]:
-    """Return what kubectl makes of a folder."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        pytest.skip("kubectl is not installed")
-    built = subprocess.run(
-        [kubectl, "kustomize", str(folder)], capture_output=True, text=True, check=False
-    )
-    assert built.returncode == 0, built.stderr
-    return list(yaml.safe_load_all(built.stdout))
 
 
 @pytest.mark.parametrize("component", COMPONENTS)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
-import pytest
 
 from tests.support.paths import ROOT
 from tests.support.running.deployment import wait_until
+from tests.support.running.go_programs import go_programs
 from tests.support.running.prometheus import free_port
 
 SOURCE = ROOT / "tests" / "support" / "collector"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dither"
 BUILD_SECONDS = 560
 CONFIG = """\
 receivers:
@@ -42,20 +38,7 @@ service:
 
 def built() -> Path:
     """Return the Collector's program; the test is skipped where it cannot be built."""
-    files = b"".join((SOURCE / name).read_bytes() for name in ("main.go", "go.mod", "go.sum"))
-    program = CACHE / f"otelcol-{hashlib.sha256(files).hexdigest()[:16]}"
-    if program.exists():
-        return program
-    go = shutil.which("go") or pytest.skip("the OpenTelemetry Collector is built with Go 1.26")
-    fetched = subprocess.run(
-        [go, "mod", "download"], cwd=SOURCE, capture_output=True, text=True, check=False
-    )
-    if fetched.returncode:
-        pytest.skip(f"the OpenTelemetry Collector's modules are not there: {fetched.stderr[-200:]}")
-    CACHE.mkdir(parents=True, exist_ok=True)
-    made = program.with_suffix(f".{os.getpid()}")
-    subprocess.run([go, "build", "-o", str(made), "."], cwd=SOURCE, check=True)
-    made.replace(program)
+    (program,) = go_programs(SOURCE, ["otelcol"], "the OpenTelemetry Collector")
     return program
 
 

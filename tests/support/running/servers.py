@@ -10,9 +10,10 @@ import subprocess
 import time
 import uuid
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import pytest
 
@@ -37,6 +38,8 @@ QUIET: dict[str, str | int] = {
     "metadata.max.idle.interval.ms": 5000,
 }
 
+P = ParamSpec("P")
+
 #: For the topics of a whole run.
 HEAP = "640m"
 
@@ -55,6 +58,11 @@ def missing(what: str, remedy: str) -> NoReturn:
     if real_is_required():
         pytest.fail(f"{message} (DITHER_REQUIRE_REAL is set)", pytrace=False)
     pytest.skip(message)
+
+
+def installed_in_ci(test: Callable[P, None]) -> Callable[P, None]:
+    """Mark a test that installs packages: continuous integration runs it, and else `make slow`."""
+    return test if real_is_required() else pytest.mark.slow(test)
 
 
 def program(name: str, remedy: str) -> Path:

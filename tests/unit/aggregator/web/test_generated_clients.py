@@ -16,7 +16,7 @@ from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.http.access import hashed, new_token
 from tests.support.reports.counted import Counting, Server, serving
 from tests.support.reports.messages import EPOCH
-from tests.support.running.servers import missing, program
+from tests.support.running.servers import installed_in_ci, missing, program
 
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"
 NODE_PACKAGES = ("openapi-typescript@7.13.0", "openapi-fetch@0.17.0", "typescript@5.9.3")
@@ -157,12 +157,13 @@ def document(server: Server, tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.slow
+@installed_in_ci
 def test_a_client_of_openapi_python_client(server: Server, document: Path) -> None:
     folder = document.parent
-    install("a virtual environment", sys.executable, "-m", "venv", "tools", cwd=folder)
-    tools = folder / "tools" / "bin"
-    install(PYTHON_GENERATOR, tools / "pip", "install", "-q", PYTHON_GENERATOR, cwd=folder)
+    uv, tools = Path(sys.executable).with_name("uv"), folder / "tools" / "bin"
+    install("a virtual environment", uv, "venv", "-q", "-p", sys.executable, "tools", cwd=folder)
+    wanted = (uv, "pip", "install", "-q", "-p", tools / "python", PYTHON_GENERATOR)
+    install(PYTHON_GENERATOR, *wanted, cwd=folder)
     options = folder / "options.yml"
     options.write_text(json.dumps({"post_hooks": []}))
     said = run(
@@ -178,7 +179,7 @@ def test_a_client_of_openapi_python_client(server: Server, document: Path) -> No
     assert run(tools / "python", "use.py", server.url, SECRET, EPOCH / 1000, cwd=folder) == "done\n"
 
 
-@pytest.mark.slow
+@installed_in_ci
 def test_a_client_of_openapi_typescript(server: Server, document: Path) -> None:
     folder = document.parent
     npm, node = program("npm", "install Node.js"), program("node", "install Node.js")

@@ -1,0 +1,99 @@
+"""A real API server of Kubernetes takes the manifests: the base, and with each component."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped, unused-ignore]
+
+from tests.support.paths import ROOT
+from tests.support.running.api_server import BUILD_SECONDS, Kubectl, api_server
+from tests.support.running.go_programs import module_folder
+
+COMPONENTS = ("monitoring", "ingress", "autoscaling")
+OPERATORS = {
+    "github.com/prometheus-operator/prometheus-operator@v0.85.0": (
+        "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
+        "example/prometheus-operator-crd",
+        ("monitoring.coreos.com_servicemonitors", "monitoring.coreos.com_prometheusrules"),
+    ),
+    "github.com/kedacore/keda/v2@v2.18.1": (
+        "h1:h6bRt/IOxxtZpJlHSqhdH/lcInH7Z9obxg/JvWOmGAw=",
+        "config/crd/bases",
+        ("keda.sh_scaledobjects",),
+    ),
+}
+"""The modules that have the operators' custom resources: digest, folder and files."""
+ON_THE_HOST = """
+apiVersion: v1
+kind: Pod
+metadata: {name: one, namespace: dither}
+spec: {hostNetwork: true, containers: [{name: one, image: dither}]}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(BUILD_SECONDS + 300)
+def test_an_api_server_takes_the_manifests_and_their_pods_are_allowed(tmp_path: Path) -> None:
+    files = custom_resources()
+    overlay = tmp_path / "overlay"
+    shutil.copytree(ROOT / "deploy" / "kubernetes", overlay / "kubernetes")
+    listed = [f"kubernetes/components/{name}" for name in COMPONENTS]
+    described = yaml.safe_dump({"resources": ["kubernetes"], "components": listed})
+    (overlay / "kustomization.yaml").write_text(described)
+    with api_server(tmp_path) as kubectl:
+        done(kubectl, "apply", "-k", str(overlay / "kubernetes"))
+        missing = kubectl("apply", "-k", str(overlay), "--dry-run=server")
+        assert 'no matches for kind "ServiceMonitor"' in missing.stderr
+        words = ["apply", "--server-side", *(word for file in files for word in ("-f", str(file)))]
+        done(kubectl, *words)
+        names = [f"crd/{name}" for name in established(files)]
+        done(kubectl, "wait", "--for=condition=Established", "--timeout=60s", *names)
+        found = done(kubectl, "apply", "-k", str(overlay))
+        assert {"scaledobject", "servicemonitor", "prometheusrule", "ingress"} <= {
+            line.partition("/")[0].partition(".")[0] for line in found.splitlines()
+        }
+        assert done(kubectl, "diff", "-k", str(overlay)) == "", "nothing is set to another value"
+
+        refused = kubectl("apply", "-f", "-", "--dry-run=server", text=ON_THE_HOST)
+        assert 'violates PodSecurity "restricted' in refused.stderr
+        deployments = json.loads(done(kubectl, "get", "deployments", "-n", "dither", "-o", "json"))
+        assert len(deployments["items"]) == 4
+        for one in deployments["items"]:
+            pod = pod_of(one)
+            assert "created" in done(
+                kubectl, "apply", "-f", "-", "--dry-run=server", text=json.dumps(pod)
+            )
+
+
+def done(kubectl: Kubectl, *words: str, text: str | None = None) -> str:
+    """Run kubectl; what the server warns of is a failure, too."""
+    ran = kubectl(*words, text=text)
+    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def custom_resources() -> list[Path]:
+    """Return the files of the operators' custom resources."""
+    return [
+        module_folder(module, digest, "the operators' custom resources") / folder / f"{name}.yaml"
+        for module, (digest, folder, names) in OPERATORS.items()
+        for name in names
+    ]
+
+
+def established(files: list[Path]) -> list[str]:
+    return [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
+
+
+def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:
+    """Return a pod as the controller would make it."""
+    template = deployment["spec"]["template"]
+    name, namespace = deployment["metadata"]["name"], deployment["metadata"]["namespace"]
+    about = {**template["metadata"], "name": name, "namespace": namespace}
+    about.pop("creationTimestamp", None)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": template["spec"]}
