@@ -42,7 +42,7 @@ lint: setup      ## ruff, mypy --strict, and which room may import which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(MYPY)
 
 docs: setup      ## build the site of docs/ into ./site, and check every link; to look: python3 -m http.server -d site
 	@PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build

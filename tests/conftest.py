@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(3600))
     folders = [config.rootpath / "tests" / name for name in LONG]
-    items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in folders))
+    paths = {item.path for item in items}
+    long = {path for path in paths if any(path.is_relative_to(folder) for folder in folders)}
+    items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected to itself: each full collection would look at it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

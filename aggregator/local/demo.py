@@ -109,8 +109,8 @@ class Demonstration:
         """The address of the dashboard."""
         return self._deployment.url
 
-    def run(self, show: Callable[[View], object]) -> None:
-        """Let the devices report, showing a view twice a second, until they are done or Ctrl-C."""
+    def run(self, show: Callable[[View], object] | None = None) -> None:
+        """Let the devices report until they are done or Ctrl-C; show a view twice a second."""
         devices = threading.Thread(target=self._report, name="devices")
         answering = [
             threading.Thread(target=self._answer, args=(metric,), name=f"answers to {name}")
@@ -123,7 +123,8 @@ class Demonstration:
                 thread.start()
             while devices.is_alive():
                 devices.join(REFRESH_SECONDS)
-                show(self.view())
+                if show is not None:
+                    show(self.view())
         finally:
             self._stop.set()
             for thread in (devices, *answering):
@@ -145,8 +146,9 @@ class Demonstration:
         sent = self._produced.reports
         reached, deadline = None, 0.0
         while True:
-            counted, looks = self._counted(self._store.overview()), read_looks(self.reader)
-            if counted >= sent and self._is_released() and looks.are_complete:
+            overview = self._store.overview()
+            counted, looks = self._counted(overview), read_looks(self.reader, overview)
+            if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
             if (now := (counted, looks.until)) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
@@ -156,7 +158,7 @@ class Demonstration:
                     "nothing moved: reports or a release are missing, or alarms or comparisons "
                     "have not looked at all panes"
                 )
-            time.sleep(REFRESH_SECONDS / 5)
+            time.sleep(REFRESH_SECONDS)
         outcome = verify(self.settings, self.reader.metrics, self._store)
         return Outcome(
             view=self.view(),
@@ -240,9 +242,9 @@ class Demonstration:
         edges = np.searchsorted(self._population.time_ms, [window.start_ms, window.end_ms])
         return _truth_of(window.metric, self._population.part(*edges.tolist()))
 
-    def _is_released(self) -> bool:
+    def _is_released(self, overview: TopicProgress) -> bool:
         """Whether every pane that is closed and collected in trust is released."""
-        overview, store = self._store.overview(), self._store
+        store = self._store
         closed_everywhere = self.reader.finality_watermarks(overview, len(overview.partitions))
         for name, closed in closed_everywhere.items():
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)

@@ -18,6 +18,7 @@ from aggregator.config.watch_tables import Where
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import Look
 from aggregator.reading.reader import Reader
+from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso, iso
 from producers.populations.population import Population
 
@@ -163,14 +164,15 @@ class Looks:
     are_complete: bool
 
 
-def read_looks(reader: Reader) -> Looks:
+def read_looks(reader: Reader, overview: TopicProgress) -> Looks:
     """Return how far alarms and comparisons have looked.
 
     Parameters
     ----------
     reader : Reader
+    overview : TopicProgress
+        How far everything is counted, which says what is final.
     """
-    overview = reader.store.overview()
     closed = reader.finality_watermarks(overview, len(overview.partitions))
     until, behind = [], False
     for alarm in all_alarms(reader).alarms:

@@ -50,7 +50,7 @@ def demo(
 
     with Demonstration(settings, seconds, workers, seed) as demonstration:
         if as_json:
-            demonstration.run(lambda _: None)
+            demonstration.run()
         else:
             with Screen() as screen:
                 demonstration.run(screen.show)

@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
-from tests.support.running import served, servers
+from tests.support.running import http_client, served, servers
 from tests.support.running.deployment import Deployment, wait_until
 
 PATIENCE = 60_000
@@ -198,7 +198,7 @@ class Site:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/healthz").status_code == 200
+            return http_client.get(f"{self.url}/healthz").status_code == 200
         except httpx.TransportError:
             return False
 

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -20,6 +19,7 @@ from estimators.mechanisms import MECHANISMS
 from estimators.metrics.kinds import KINDS
 from tests.services.browser.conftest import Site, Visitor
 from tests.support import toy
+from tests.support.running import http_client
 
 METRICS = """
 [metrics.agree]
@@ -73,16 +73,16 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
     with site_of_metrics(METRICS) as site:
         site.report("agree", values, epsilons, "2013-01-01T10:00", 1)
 
-        definition = httpx.get(f"{site.url}/v1/metrics/agree").json()
+        definition = http_client.get(f"{site.url}/v1/metrics/agree").json()
         assert (definition["kind"], definition["shape"]) == ("share_of_yes", "number")
         assert definition["domain"] == {"yes": "agree", "no": "disagree"}
-        answer = httpx.get(f"{site.url}/v1/metrics/agree/estimate").json()
+        answer = http_client.get(f"{site.url}/v1/metrics/agree/estimate").json()
         assert answer["reports"] == PEOPLE
         assert 0.6 < answer["lower"] < SHARE < answer["upper"] < 0.8
-        points = httpx.get(f"{site.url}/v1/metrics/agree/series?step=1m").json()["points"]
+        points = http_client.get(f"{site.url}/v1/metrics/agree/series?step=1m").json()["points"]
         assert [point["value"] for point in points] == [answer["value"]]
 
-        scraped = httpx.get(f"{site.url}/metrics").text
+        scraped = http_client.get(f"{site.url}/metrics").text
         assert f'dither_estimate{{category="",metric="agree"}} {answer["value"]}' in scraped
 
         told = site.deployment.dither("estimate", "agree")

@@ -6,13 +6,13 @@ import json
 import signal
 from pathlib import Path
 
-import httpx
 import pytest
 
 from aggregator.clock import SYSTEM
 from estimators import load_metrics
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch
+from tests.support.running import http_client
 from tests.support.running.composition import Composition
 from tests.support.running.deployment import wait_until
 from tests.support.running.pods import podman
@@ -42,13 +42,15 @@ class Client:
 
     def _post(self, body: bytes) -> bool:
         headers = {"Content-Type": "application/x-protobuf"}
-        answer = httpx.post(f"{self._url}/v1/reports", content=body, headers=headers, timeout=30)
+        answer = http_client.post(
+            f"{self._url}/v1/reports", content=body, headers=headers, timeout=30
+        )
         assert answer.status_code in (202, 503, 504), answer.text
         return answer.status_code == 202
 
     def counted(self) -> int:
         """Return of how many reports the server estimates; -1 if it cannot say."""
-        answer = httpx.get(f"{self._url}/v1/metrics/crashed/estimate", timeout=30)
+        answer = http_client.get(f"{self._url}/v1/metrics/crashed/estimate", timeout=30)
         return int(answer.json()["reports"]) if answer.status_code == 200 else -1
 
 
@@ -98,7 +100,7 @@ def test_services_that_are_killed_and_frozen_lose_no_report(image: str, tmp_path
         prometheus = f"http://127.0.0.1:{composition.ports['prometheus']}/api/v1/query"
 
         def is_scraped() -> bool:
-            found = httpx.get(prometheus, params={"query": "dither_workers"}).json()
+            found = http_client.get(prometheus, params={"query": "dither_workers"}).json()
             return [each["value"][1] for each in found["data"]["result"]] == ["1"]
 
         wait_until(is_scraped, "Prometheus knows of the worker")

@@ -20,6 +20,7 @@ import pytest
 from deploy.dist import build_sdist, build_wheel
 from tests.support.base_install import closure, project
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.prometheus import free_port
 
 pytestmark = [
@@ -168,7 +169,7 @@ def test_five_lines_from_an_empty_folder_reach_the_dashboard(
             assert done.returncode == 0, done.stderr
             estimate = f"{address}/v1/metrics/late/estimate"
             wait_for(lambda: (asked(estimate) or {}).get("reports") == 1)
-            assert "<title>Dither" in httpx.get(address).text
+            assert "<title>Dither" in http_client.get(address).text
         finally:
             service.send_signal(signal.SIGINT)
             service.wait(60)
@@ -177,7 +178,7 @@ def test_five_lines_from_an_empty_folder_reach_the_dashboard(
 def asked(address: str) -> Any:
     """Return what an address answers; None if that is an error."""
     try:
-        answer = httpx.get(address, timeout=10)
+        answer = http_client.get(address, timeout=10)
     except httpx.TransportError:
         return None
     return answer.json() if answer.is_success else None

@@ -23,7 +23,7 @@ from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
-from tests.support.running import servers
+from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
 
 DEVICES = 40
@@ -65,7 +65,7 @@ def serving(deployment: Deployment, **settings: str) -> Iterator[str]:
     def answers() -> bool:
         assert process.poll() is None, log_of(deployment).read_text()
         try:
-            return httpx.get(f"{url}/healthz").status_code == 200
+            return http_client.get(f"{url}/healthz").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -186,12 +186,14 @@ def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(
     body = encode_batch(metric, [0], [1], TIME_MS)
 
     def post() -> httpx.Response:
-        return httpx.post(f"{url}/v1/reports", content=body, headers={"Content-Type": PROTOBUF})
+        return http_client.post(
+            f"{url}/v1/reports", content=body, headers={"Content-Type": PROTOBUF}
+        )
 
     endangered.topic = f"{endangered.topic}-not-there-yet"
     own_kafka.kill(1)
     with serving(endangered) as url:
-        assert httpx.get(f"{url}/v1/metrics/delay").json()["revision"] == metric.revision
+        assert http_client.get(f"{url}/v1/metrics/delay").json()["revision"] == metric.revision
         answer = post()
         assert answer.status_code == 503
         assert answer.headers["content-type"] == "application/problem+json"
@@ -219,10 +221,10 @@ def test_readiness_warns_while_too_few_replicas_are_in_sync(
 
             def post() -> int:
                 told = {"Content-Type": PROTOBUF}
-                return httpx.post(f"{url}/v1/reports", content=body, headers=told).status_code
+                return http_client.post(f"{url}/v1/reports", content=body, headers=told).status_code
 
             def warnings() -> list[str]:
-                answer = httpx.get(f"{url}/readyz")
+                answer = http_client.get(f"{url}/readyz")
                 return answer.json().get("warnings", []) if answer.status_code == 200 else ["away"]
 
             wait_until(lambda: post() == 202, "it takes posts")

@@ -21,6 +21,7 @@ from aggregator.storage.redis_keys import publisher_key
 from deploy.kafka.cluster import free_ports
 from tests.support.events import ages, final_ids
 from tests.support.reports.metrics import METRICS
+from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Kafka
 
@@ -161,7 +162,7 @@ def test_a_server_answers_while_kafka_is_away_and_says_why_it_does_not_publish(
 
     def answers(path: str) -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 200
+            return http_client.get(f"http://127.0.0.1:{port}{path}").status_code == 200
         return False
 
     with log.open("wb") as output:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -22,6 +21,7 @@ from aggregator.counting.supervisor import ORPHAN_SECONDS
 from producers.populations.flights import flight_metrics, flights
 from producers.populations.population import Population
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 from tests.support.running.processes import descendants, living
 
@@ -267,7 +267,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(
         told = demo.errors.read_text().removeprefix(WARNING)
         shown = re.fullmatch(r"dashboard: (\S+)  \(Ctrl-C ends it\)\n", told)
         assert shown is not None, told
-        assert "<title>Dither" in httpx.get(shown[1], timeout=30).text
+        assert "<title>Dither" in http_client.get(shown[1], timeout=30).text
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait() == 0, demo.errors.read_text()
     finally:

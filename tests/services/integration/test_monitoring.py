@@ -22,7 +22,7 @@ from deploy.grafana.build import FOLDER
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.wire.batch import encode_batch
 from tests.support.reports.messages import batch
-from tests.support.running import servers
+from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.prometheus import RATE_INTERVAL, Prometheus, free_port, resolved, running
 from tests.support.running.prometheus import SCRAPE_SECONDS as INTERVAL_SECONDS
@@ -152,7 +152,7 @@ def served(deployment: Deployment) -> Iterator[str]:
     def is_alive() -> bool:
         assert process.poll() is None, deployment.metrics_file.with_name("serve.log").read_text()
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+            return http_client.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
         return False
 
     try:
@@ -229,7 +229,7 @@ def watched(
 
 def test_promtool_remarks_on_two_labels_of_gauges_and_on_nothing_else(watched: Watched) -> None:
     promtool = servers.program("promtool", "install Prometheus (Debian: prometheus)")
-    text = httpx.get(f"{watched.url}/metrics").text
+    text = http_client.get(f"{watched.url}/metrics").text
     told = subprocess.run(
         [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
     )

@@ -17,6 +17,7 @@ from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from aggregator.reading.reader import Reader
 from producers import DitherMetricExporter, EachExport, HttpReporter
+from tests.support.running import http_client
 from tests.support.running.collector import BUILD_SECONDS, built, collecting
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.otlp import attributes_of, in_prometheus, receiving
@@ -109,6 +110,6 @@ def use(url: str, queue: Path) -> None:
 
 def is_ready(url: str) -> bool:
     try:
-        return httpx.get(f"{url}/healthz").status_code == 200
+        return http_client.get(f"{url}/healthz").status_code == 200
     except httpx.TransportError:
         return False

@@ -20,6 +20,7 @@ from deploy.kafka.cluster import free_ports
 from tests.support.events import on_topic
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.trusted import MINUTE, PANE, definitions
+from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 
 METRICS = definitions([0.0005, 0.001], [0.001])
@@ -168,7 +169,7 @@ def test_no_sum_leaves_but_in_a_release(trusted: Deployment, metrics_file: Path)
 
     def answers() -> bool:
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{address}/readyz").status_code == 200
+            return http_client.get(f"{address}/readyz").status_code == 200
         return False
 
     with running(trusted, port):

@@ -20,6 +20,7 @@ from aggregator.local.deployment import free_port
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from tests.services.security.conftest import Places
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.deployment import PATIENCE, wait_until
 
 USER = 10001
@@ -159,7 +160,7 @@ def test_the_service_runs_there(jail: dict[str, str], folder: Path, places: Plac
             for process, log in zip(running, ("worker", "publisher"), strict=True):
                 assert process.poll() is None, (folder / f"{log}.log").read_text()
             with contextlib.suppress(httpx.TransportError):
-                answer = httpx.get(f"http://127.0.0.1:{port}/v1/metrics/delay/estimate")
+                answer = http_client.get(f"http://127.0.0.1:{port}/v1/metrics/delay/estimate")
                 return bool(answer.json().get("reports") == 1 + CONFIRMING_BATCHES)
             return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +67,22 @@ class ScriptedBits:
 
 def metric_for(case: str, levels: Iterable[float] = LEVELS, **changes: Any) -> LocalMetric:
     """Return a metric with the mechanism and the kind of one of the CASES."""
+    return _metric(case, tuple(levels)) if not changes else _defined(case, tuple(levels), changes)
+
+
+@functools.cache
+def _metric(case: str, levels: tuple[float, ...]) -> LocalMetric:
+    return _defined(case, levels, {})
+
+
+def _defined(case: str, levels: tuple[float, ...], changes: dict[str, Any]) -> LocalMetric:
     mechanism, kind = CASES[case]
     domain = DOMAINS[kind] if mechanism_class(mechanism, kind).closed_vocabulary else OPEN
     if mechanism_class(mechanism, kind).discovers:
         domain = domain | DISCOVERED
     if mechanism == "projective_sketch":
         domain = domain | SKETCHED
-    definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": tuple(levels)}
+    definition = {"name": "m", "kind": kind, "mechanism": mechanism, "levels": levels}
     metric: LocalMetric = define(**{**definition, **domain, **changes})
     return metric
 

@@ -24,6 +24,7 @@ from aggregator.web import application
 from estimators import Metric
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
+from tests.support.running import http_client
 
 MINUTE, HOUR = 60_000, 3_600_000
 TOPIC = "dither.reports"
@@ -213,7 +214,7 @@ class Server:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.told.read_text()
             with contextlib.suppress(httpx.TransportError):
-                if httpx.get(f"{self.url}/healthz").status_code == 200:
+                if http_client.get(f"{self.url}/healthz").status_code == 200:
                     return
         raise AssertionError(f"no answer: {self.told.read_text()}")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 from tests.support.running.go_programs import go_programs
 from tests.support.running.prometheus import free_port
@@ -54,7 +55,7 @@ def collecting(program: Path, folder: Path, target: str) -> Iterator[str]:
     def is_ready() -> bool:
         assert process.poll() is None, (folder / "collector.log").read_text()
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://{address}/v1/metrics").status_code == 405
+            return http_client.get(f"http://{address}/v1/metrics").status_code == 405
         return False
 
     try:

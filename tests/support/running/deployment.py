@@ -29,6 +29,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.tracing.spans import Tracer
 from estimators import Metric
+from tests.support.running import warm_commands
 from tests.support.running.servers import Kafka
 
 PATIENCE = 90.0
@@ -117,10 +118,7 @@ class Deployment:
 
     def dither(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        command = [sys.executable, "-m", "aggregator", *arguments, *self.flags]
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
+        return warm_commands.run([*arguments, *self.flags], PATIENCE)
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `dither aggregate` in a process group of its own."""

@@ -15,6 +15,7 @@ import httpx
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 from tests.support.running.servers import program
 
@@ -113,7 +114,7 @@ def running(folder: Path, target: str) -> Iterator[Prometheus]:
     def is_ready() -> bool:
         assert process.poll() is None, (folder / "prometheus.log").read_text()
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://{address}/-/ready").status_code == 200
+            return http_client.get(f"http://{address}/-/ready").status_code == 200
         return False
 
     try:

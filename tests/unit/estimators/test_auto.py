@@ -109,7 +109,7 @@ def test_what_fills_a_report_up_has_to_be_zero(case: str) -> None:
 def test_the_choice_is_shown_and_part_of_what_a_batch_means() -> None:
     metric = metric_for("auto_mean", (1.0, 4.0))
     assert repr(metric.randomizer) == "AutoMean(randomized_response, laplace)"
-    other = metric_for("auto_mean", (1.0, 4.0))
+    other = metric_for("auto_mean", (1.0, 4.0), description="")  # one of its own: it is changed
     assert other.revision == metric.revision
     randomizer = other.randomizer
     assert isinstance(randomizer, Auto)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import httpx
 import numpy as np
 import pytest
 import redis
@@ -34,6 +33,7 @@ from estimators import Metric, define, load_metrics
 from estimators.rounding import at_most
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
@@ -322,7 +322,7 @@ def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_t
         wait_until(lambda: '"serving"' in log.read_text(), "the server tells where it listens")
         lines = [json.loads(line) for line in log.read_text().splitlines()]
         (url,) = [line["url"] for line in lines if line["event"] == "serving"]
-        assert httpx.get(f"{url}healthz").status_code == 200
+        assert http_client.get(f"{url}healthz").status_code == 200
     finally:
         process.terminate()
         process.wait(20)

@@ -17,6 +17,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, compare, define
 from tests.support.reports.messages import DAY, EPOCH, agreeing
+from tests.support.running.servers import Redis
 from tests.unit.aggregator.reading.test_slices import (
     LATE,
     PARTITIONS,
@@ -41,10 +42,11 @@ METRICS: dict[str, Metric] = {"late": LATE, "later": LATER}
 START, END = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
 
 
-@pytest.fixture
-def reader(redis_url: str) -> Iterator[Reader]:
-    """A reader of three days that are final; FR is late more often."""
-    with Store(connect(redis_url), TOPIC) as store:
+@pytest.fixture(scope="module")
+def reader(redis_server: Redis) -> Iterator[Reader]:
+    """A reader of three days that are final; FR is late more often. No test changes them."""
+    redis_server.clear()
+    with Store(connect(redis_server.url), TOPIC) as store:
         counting = Counting(store, METRICS)
         everyone = devices(800)
         rng = np.random.default_rng(2)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from estimators import load_metrics
 from tests.support.reports.counted import Counting, Server, connected, serving
+from tests.support.running import http_client
 
 CLIENTS = 200
 WIDE = 40
@@ -133,7 +133,7 @@ def test_one_of_200_clients_that_never_reads_costs_the_others_nothing(
         counting.count(0, *answers)
 
     count()
-    httpx.get(f"{server.url}/metrics", timeout=PATIENCE)
+    http_client.get(f"{server.url}/metrics", timeout=PATIENCE)
     before, most = memory(server.process.pid), 0
     idle = idle_client(server)
     with idle, Crowd(server, CLIENTS - 1) as crowd:
@@ -150,7 +150,7 @@ def test_one_of_200_clients_that_never_reads_costs_the_others_nothing(
             count()
             time.sleep(0.3)
         assert max(crowd.seen) - min(crowd.seen) <= 2
-        scraped = httpx.get(f"{server.url}/metrics", timeout=PATIENCE)
+        scraped = http_client.get(f"{server.url}/metrics", timeout=PATIENCE)
         assert scraped.status_code == 200
         assert most - before < MOST_GROWTH
         assert server.told.read_text().count("client cut off") == 1

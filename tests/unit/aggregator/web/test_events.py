@@ -21,6 +21,7 @@ from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
 from estimators import Metric
 from tests.support.reports.counted import DEFINITIONS, PATIENCE, Client, Counting, Server, serving
+from tests.support.running import http_client
 from tests.support.running.servers import Redis
 
 PERIOD = 0.05
@@ -341,7 +342,7 @@ def test_a_stream_resumes_by_header_or_by_parameter(server: Server, counting: Co
 
     def events(count: int, path: str = "/v1/events", **headers: str) -> list[Found]:
         text = ""
-        with httpx.stream("GET", server.url + path, headers=headers, timeout=60) as answer:
+        with http_client.stream("GET", server.url + path, headers=headers, timeout=60) as answer:
             for piece in answer.iter_text():
                 text += piece
                 found = list(parsed(text.rpartition("\n\n")[0]))
@@ -422,7 +423,9 @@ def followed_to_its_end(server: Server) -> str:
     began = threading.Event()
 
     def follow() -> None:
-        with httpx.stream("GET", f"{server.url}/v1/events?metric=delay", timeout=60) as answer:
+        with http_client.stream(
+            "GET", f"{server.url}/v1/events?metric=delay", timeout=60
+        ) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
             assert answer.headers["cache-control"] == "no-store"
             assert answer.headers["x-accel-buffering"] == "no"

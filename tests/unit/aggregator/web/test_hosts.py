@@ -25,6 +25,7 @@ from aggregator.web.http.access import hashed, new_token
 from estimators import Metric
 from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving
+from tests.support.running import http_client
 
 ANYWHERE = "0.0.0.0"  # noqa: S104
 PATHS = ("/v1/metrics", "/v1/status", "/metrics", "/", "/openapi.json", "/static/dither.js")
@@ -177,7 +178,7 @@ def test_the_server_itself_limits_a_client_whatever_it_forwards(
     limited = ("--set", "gateway.rate_limit=3/hour")
     with serving(metrics_file, redis_url, *flags, *limited) as server:
         codes = [
-            httpx.post(
+            http_client.post(
                 f"{server.url}/v1/reports",
                 json={},
                 headers={"X-Forwarded-For": f"192.0.2.{number}"},

@@ -21,6 +21,7 @@ import trustme
 from aggregator.cli.main import main
 from aggregator.local.deployment import free_port
 from aggregator.web.http import slow_client_guard
+from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 
 IDLE_SECONDS = 6
@@ -119,9 +120,9 @@ def test_serve_speaks_tls_alone_and_reads_a_renewed_certificate_on_sighup(
     with httpx.Client(verify=context, base_url=f"https://localhost:{port}") as client:
         assert client.get("/healthz").json() == {"status": "alive"}
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://localhost:{port}/healthz")
+        http_client.get(f"http://localhost:{port}/healthz")
     with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(f"https://localhost:{port}/healthz")
+        http_client.get(f"https://localhost:{port}/healthz")
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     files.authority.configure_trust(old)
     with pytest.warns(DeprecationWarning, match="TLSv1_1"):

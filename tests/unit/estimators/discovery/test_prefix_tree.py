@@ -82,6 +82,13 @@ def test_no_two_tables_share_a_hash() -> None:
     assert len(words) == 2 + 2 * 256
 
 
+def packed(numbers: Any, n: int, dtype: Any) -> Any:
+    """Return the words of which `n` smaller numbers are the parts."""
+    parts = np.zeros(-(-n * np.dtype(dtype).itemsize // 8) * 8 // np.dtype(dtype).itemsize, dtype)
+    parts[:n] = numbers
+    return parts.view(np.uint64)
+
+
 @pytest.mark.parametrize("whole", [True, False], ids=["whole strings", "prefixes"])
 @pytest.mark.parametrize("epsilon", MANY_LEVELS)
 def test_the_whole_law_of_a_report_is_private_and_as_documented(
@@ -98,30 +105,37 @@ def test_the_whole_law_of_a_report_is_private_and_as_documented(
     u, group = (1, 2) if whole else (5, 1)  # below 3 G = 6: 0 and 1 are for whole strings
     start = (2 * mechanism.layout.trees[0].points if whole else 0) + group * points
 
-    def report(text: str, byte: int, drawn: int, tie: int = 0) -> int:
-        value = metric.domain.to_unit(np.array([text]))
-        row = [group] if whole else []
-        script = ScriptedBits([u], row, [byte], [tie << 8] * (byte == first), [drawn])
-        return int(mechanism.randomize(value, np.array([0]), script)[0]) - start
+    def reported(value: Any, byte: Any, drawn: Any, ties: tuple[int, ...] = ()) -> list[int]:
+        """Return the points of as many reports of one value as there are bytes or ranks."""
+        n = max(np.size(byte), np.size(drawn))
+        row = [packed(group, n, np.uint32)] if whole else []
+        coins, rest = packed(byte, n, np.uint8), [tie << 8 for tie in ties]
+        ranks = packed(drawn, n, np.uint32)
+        script = ScriptedBits(packed(u, n, np.uint32), *row, coins, rest, ranks)
+        level = np.zeros(n, dtype=np.int64)
+        points = mechanism.randomize(np.repeat(value[None], n, axis=0), level, script)
+        assert not script.words
+        return [int(point) - start for point in points]
 
     laws = []
-    for text in ("N725MQ", "N999XX"):
-        own = report(text, 255, 0) - int(space.members[0])
+    for value in metric.domain.to_unit(np.array(["N725MQ", "N999XX"])):
+        own = reported(value, 255, 0)[0] - int(space.members[0])
         inside = {(own + member) % points for member in space.members.tolist()}
         few = 1 if whole else 97  # of the many prefixes' points
-        within = {report(text, 255, rank) for rank in range(0, size, few)}
+        within = set(reported(value, 255, range(0, size, few)))
         assert within <= inside
         assert len(within) == len(range(0, size, few))
         some = range(0, points - size, few)
-        outside = {report(text, 0, rank) for rank in some} if first else set()
+        outside = set(reported(value, 0, some)) if first else set()
         assert not inside & outside
         assert all(0 <= point < points for point in inside | outside)
         if whole and first:
             assert len(inside | outside) == points
-        is_in = [report(text, byte, 0) in inside for byte in range(256) if byte != first]
+        others = [byte for byte in range(256) if byte != first]
+        is_in = [point in inside for point in reported(value, others, 0)]
         assert is_in == [False] * first + [True] * (255 - first)
-        assert report(text, first, 0, rest) in inside
-        assert not rest or report(text, first, 0, rest - 1) not in inside
+        assert reported(value, first, 0, (rest,))[0] in inside
+        assert not rest or reported(value, first, 0, (rest - 1,))[0] not in inside
         laws.append(inside)
     assert laws[0] != laws[1]
     assert len(laws[0] & laws[1]) == space.shared

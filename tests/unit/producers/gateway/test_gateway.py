@@ -26,6 +26,7 @@ from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
+from tests.support.running import http_client
 from tests.support.running.broker import LATE, METRICS, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
 
@@ -632,7 +633,7 @@ def test_others_are_answered_while_a_large_body_is_checked(
         waiting = pool.submit(Post(url, client).batch, large)
         try:
             assert begun.wait(30)
-            assert httpx.get(str(httpx.URL(url).join("/healthz")), timeout=10).text == "alive"
+            assert http_client.get(str(httpx.URL(url).join("/healthz")), timeout=10).text == "alive"
         finally:
             go_on.set()
         assert waiting.result().status_code == 202
