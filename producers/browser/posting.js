@@ -210,10 +210,11 @@ export async function explanation(answer) {
  *
  * @param {number} attempt
  * @param {string | null} after The header Retry-After: seconds, or a date.
+ * @param {number} [last] Milliseconds: what it doubles up to.
  * @internal
  */
-export function waitMs(attempt, after) {
-  const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), LAST_WAIT_MS);
+export function waitMs(attempt, after, last = LAST_WAIT_MS) {
+  const doubled = Math.min(FIRST_WAIT_MS * 2 ** (attempt - 1), last);
   const seconds = after === null ? NaN : Number(after);
   const asked = Number.isNaN(seconds) ? Date.parse(after ?? "") - Date.now() : seconds * 1000;
   return (asked >= 0 ? asked : doubled) * (1 + Math.random() / 4);

@@ -11,6 +11,8 @@ import msgspec
 
 ACCEPTED = 202
 REFUSED = (400, 413, 422)
+OF_ALL = (401, 408, 429, 503)
+"""What a gateway says to every batch."""
 FIRST_PAUSE = 1.0
 LAST_PAUSE = 60.0
 LONGEST_PAUSE = 3600.0
@@ -46,7 +48,9 @@ class Verdict(enum.Enum):
     ACCEPTED = "accepted"
     """Kafka has it."""
     AGAIN = "again"
-    """It is posted again, as it is."""
+    """It is posted again, as it is; all others wait, too."""
+    FAILED = "failed"
+    """It is posted again, as it is; others need not wait."""
     REFUSED = "refused"
     """It can never be counted."""
 
@@ -70,7 +74,8 @@ def verdict(answer: Answer, key: bytes) -> Verdict:
         return Verdict.ACCEPTED
     if answer.status in REFUSED and problem_of(answer):
         return Verdict.REFUSED
-    return Verdict.AGAIN
+    is_own = answer.status >= 400 and answer.status not in OF_ALL and not answer.retry_after
+    return Verdict.FAILED if is_own else Verdict.AGAIN
 
 
 def problem_of(answer: Answer) -> dict[str, str]:
@@ -114,14 +119,23 @@ def asked_pause(retry_after: str, now: float) -> float | None:
     return min(max(date - now, 0.0), LONGEST_PAUSE)
 
 
-def pause(failures: int, asked: float | None) -> float:
+def pause(failures: int, asked: float | None, last: float | None = None) -> float:
     """Return how long to wait after so many failures in a row: in seconds.
 
-    It doubles from a second to a minute, and is never shorter than what the gateway asks for. Up to
+    It doubles from a second to a minute, or to `last`, and is never shorter than what the gateway
+    asks for. Up to
     a quarter more is drawn at random, so that devices which failed together do not come back
     together.
+
+    Parameters
+    ----------
+    failures : int
+    asked : float or None
+        What the gateway asks for, in seconds.
+    last : float, optional
+        What the pause doubles up to, in seconds.
     """
-    doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), LAST_PAUSE)
+    doubled = min(FIRST_PAUSE * 2 ** min(failures - 1, 16), last or LAST_PAUSE)
     least = doubled if asked is None else max(asked, FIRST_PAUSE)
     return least * (1 + _random.random() / 4)
 

@@ -13,7 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from producers.http.answers import Verdict, asked_pause, explain, pause, verdict
+from producers.http.answers import (
+    LONGEST_PAUSE,
+    Verdict,
+    asked_pause,
+    explain,
+    pause,
+    problem_of,
+    verdict,
+)
 from producers.http.definitions import Definitions
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.queue_tables import QueuedBatch
@@ -22,8 +30,6 @@ from producers.ledger.pinned_definitions import DefinitionChanged
 
 logger = logging.getLogger("producers")
 
-MOST_REFUSALS = 3
-"""A batch that was refused so often is given up: one refusal may be of a request that was cut."""
 OTHERS_SECONDS = 1.0
 """Between two looks while another process sends from the same file."""
 ABORT_SECONDS = 1.0
@@ -92,7 +98,9 @@ class Background:
         self.changed: dict[str, DefinitionChanged] = {}
         self._checks: list[str] = []
         self._named: set[str] = set()
-        self._in_a_row = 0
+        self._in_a_row = self._stalls = 0
+        self._later: dict[int, float] = {}
+        self._is_stuck = False
         self._not_before = self._asked_until = 0.0
         self._state = threading.Condition()
         self._is_woken = self._is_stopping = False
@@ -134,15 +142,16 @@ class Background:
         deadline : float
             On the monotonic clock.
         patient : bool
-            False: after the first failure it is not waited for.
+            False: once the gateway fails, or nothing is left but what failed, it is not waited for.
         """
         with self._state:
-            failures = self.failures
+            stalls, self._is_stuck = self._stalls, False
             self._not_before = self._asked_until
+            self._later.clear()
         self.wake()
         while self._queue.left(metric)[0]:
             now = time.monotonic()
-            failed = self.failures > failures or self._asked_until > now
+            failed = self._stalls > stalls or self._is_stuck or self._asked_until > now
             if now >= deadline or (failed and not patient):
                 return False
             with self._state:
@@ -199,37 +208,63 @@ class Background:
         return due if rest <= 0 else rest if due is None else min(rest, due)
 
     def _send(self) -> float:
-        """Post batches, the oldest first; return 0 when none is left, or how long to wait."""
-        while not self._is_stopping:
-            if not self._queue.has_batches() or (batch := self._queue.oldest()) is None:
-                break
-            if (rest := self._post(batch)) > 0:
-                return rest
+        """Post batches, the oldest first; return 0 when none is left, or how long to wait.
+
+        A batch that fails by itself is posted again later, and others go on. When two fail one
+        after the other, it is the gateway that fails: all wait.
+        """
+        alone = 0
+        while not self._is_stopping and self._queue.has_batches():
+            now = time.monotonic()
             with self._state:
+                waiting = {number: due for number, due in self._later.items() if due > now}
+            batch = self._queue.oldest(waiting)
+            if batch is None:
+                with self._state:
+                    self._is_stuck = True
+                    self._state.notify_all()
+                return min(waiting.values(), default=OTHERS_SECONDS + now) - now
+            rest, is_alone = self._post(batch)
+            with self._state:
+                self._later.pop(batch.number, None)
+                if is_alone:
+                    self._later[batch.number] = time.monotonic() + rest
                 self._state.notify_all()
+            if rest > 0 and not is_alone:
+                return rest
+            alone = alone + 1 if is_alone else 0
+            if alone > 1:
+                return self._stalled(None)
         return 0.0
 
-    def _post(self, batch: QueuedBatch) -> float:
-        """Post a batch; return how long to wait before the next one."""
+    def _post(self, batch: QueuedBatch) -> tuple[float, bool]:
+        """Post a batch; return how long to wait, and whether it is this one alone that has to."""
         failure = Failure("delivery", "", metric=batch.metric, reports=batch.reports)
         try:
             answer = self._client.post(batch.payload)
         except GatewayError as error:
-            return self._failed(dataclasses.replace(failure, detail=str(error)))
+            return self._failed(dataclasses.replace(failure, detail=str(error))), False
         found = verdict(answer, batch.key)
         if found is Verdict.ACCEPTED:
             self._queue.acknowledged(batch)
             self._in_a_row, self._asked_until = 0, 0.0
-            return 0.0
+            return 0.0, False
         self._client.close()  # an answer that came twice would be taken for the next one's
         told = f"gateway {self._client.url}: {explain(answer)}"
         failure = dataclasses.replace(failure, detail=told, status=answer.status)
-        if found is Verdict.REFUSED:
-            if batch.metric in self._named and batch.metric not in self._checks:
-                self._checks.append(batch.metric)
-            if self._queue.refused(batch, MOST_REFUSALS):
-                return self._failed(dataclasses.replace(failure, kind="refused"), waits=False)
-        return self._failed(failure, asked_pause(answer.retry_after, time.time()))
+        if found is Verdict.AGAIN:
+            return self._failed(failure, asked_pause(answer.retry_after, time.time())), False
+        is_refusal = found is Verdict.REFUSED
+        if is_refusal and batch.metric in self._named and batch.metric not in self._checks:
+            self._checks.append(batch.metric)
+        own_words = bool(problem_of(answer))
+        errors = self._queue.failed(batch, refusal=is_refusal, own_words=own_words)
+        if errors == 0:
+            self._tell(dataclasses.replace(failure, kind="refused"), is_news=True)
+            return 0.0, False
+        rest = pause(errors, None, LONGEST_PAUSE)
+        self._tell(dataclasses.replace(failure, retry_in=rest), is_news=errors == 1)
+        return rest, True
 
     def _check(self, name: str) -> float:
         """Compare a definition with the gateway's; return how long to wait before the next step."""
@@ -246,19 +281,28 @@ class Background:
 
     def _failed(self, failure: Failure, asked: float | None = None, *, waits: bool = True) -> float:
         """Count a failure, and tell of it; return how long to wait."""
-        rest = 0.0
-        if waits:
-            self._in_a_row += 1
-            rest = pause(self._in_a_row, asked)
-        failure = dataclasses.replace(failure, retry_in=rest)
+        rest = self._stalled(asked) if waits else 0.0
+        is_news = failure.kind != "delivery" or self._in_a_row == 1
+        self._tell(dataclasses.replace(failure, retry_in=rest), is_news=is_news)
+        return rest
+
+    def _stalled(self, asked: float | None) -> float:
+        """Let everything wait; return for how long."""
+        self._in_a_row += 1
+        rest = pause(self._in_a_row, asked)
         with self._state:
             now = time.monotonic()
             self._not_before = now + rest
             self._asked_until = now + rest if asked is not None else 0.0
+            self._stalls += 1
+        return rest
+
+    def _tell(self, failure: Failure, *, is_news: bool) -> None:
+        """Count a failure, and tell the application of it."""
+        with self._state:
             self.failures += 1
             self.last_failure = failure
             self._state.notify_all()
-        is_news = failure.kind != "delivery" or self._in_a_row == 1
         level = logging.ERROR if failure.kind == "refused" else logging.WARNING
         logger.log(level if is_news else logging.DEBUG, "%s: %s", failure.kind, failure.detail)
         if self._on_failure is not None:
@@ -266,7 +310,6 @@ class Background:
                 self._on_failure(failure)
             except Exception:
                 logger.exception("on_failure raised an error")
-        return rest
 
 
 @contextmanager

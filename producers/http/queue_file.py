@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from producers.http.queue_tables import FAILING
 from producers.ledger.ledger_file import create_database
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
@@ -49,6 +50,7 @@ CREATE TABLE batches (
     id BLOB NOT NULL, reports INTEGER NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
     refusals INTEGER NOT NULL DEFAULT 0
 );
+{FAILING};
 """  # noqa: S608
 
 
@@ -166,6 +168,7 @@ class QueueFile:
             self._check(database)
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA secure_delete = ON")
+            database.execute(FAILING)  # files of earlier versions have no such table
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:
             database.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,11 @@ from producers.device.panes import Columns
 from producers.wire.batch import new_batch_id
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
-_FIRST = (
-    "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "
-    "ORDER BY number LIMIT 1"
+FAILING = (
+    "CREATE TABLE IF NOT EXISTS failing "
+    "(number INTEGER PRIMARY KEY, errors INTEGER NOT NULL, since_ms INTEGER NOT NULL)"
 )
+"""Batches to which the gateway answered with an error of their own, how often, and since when."""
 
 
 class QueuedBatch(NamedTuple):
@@ -32,9 +34,13 @@ class QueuedBatch(NamedTuple):
     refusals: int
 
 
-def first_batch(database: sqlite3.Connection) -> QueuedBatch | None:
-    """Return the oldest batch; None if there is none."""
-    found = database.execute(_FIRST).fetchone()
+def first_batch(database: sqlite3.Connection, but: Collection[int] = ()) -> QueuedBatch | None:
+    """Return the oldest batch but for some, by their numbers; None if there is none."""
+    found = database.execute(
+        "SELECT number, metric, payload, id, reports, attempts, refusals FROM batches "  # noqa: S608
+        f"WHERE number NOT IN ({','.join('?' * len(but))}) ORDER BY number LIMIT 1",
+        tuple(but),
+    ).fetchone()
     return None if found is None else QueuedBatch(*found)
 
 
@@ -167,6 +173,7 @@ def insert(
 
 def remove(database: sqlite3.Connection, batch: QueuedBatch) -> bool:
     """Remove a batch; return whether it was there."""
+    database.execute("DELETE FROM failing WHERE number = ?", (batch.number,))
     removed = database.execute("DELETE FROM batches WHERE number = ?", (batch.number,)).rowcount
     if removed:
         _grow(database, -len(batch.payload))

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -34,6 +34,11 @@ from producers.http.queue_tables import (
 WhenFull: TypeAlias = Literal["refuse", "drop_new", "drop_old"]
 WHEN_FULL = ("refuse", "drop_new", "drop_old")
 MOST_BYTES = 16 * 2**20
+MOST_REFUSALS = 3
+"""A batch that was refused so often is given up: one refusal may be of a request that was cut."""
+MOST_ERRORS = 20
+LONGEST_FAILING_MS = 7 * 86_400_000
+"""A batch that failed by itself for so long, and so often, is given up."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,13 +215,15 @@ class ReportQueue:
         with self.file.transaction() as database:
             return first_batch(database) is not None
 
-    def oldest(self) -> QueuedBatch | None:
+    def oldest(self, but: Collection[int] = ()) -> QueuedBatch | None:
         """Return the batch to send next, after noting the attempt; None if there is none.
+
+        The batches with the numbers `but` are left out.
 
         It is on disk before this returns: what may arrive has an id that is never given again.
         """
         with self.file.transaction(durable=True) as database:
-            batch = first_batch(database)
+            batch = first_batch(database, but)
             if batch is None:
                 return None
             database.execute(
@@ -233,24 +240,40 @@ class ReportQueue:
             count(database, batch.metric, "batches", 1)
             count(database, batch.metric, "bytes", len(batch.payload))
 
-    def refused(self, batch: QueuedBatch, most: int) -> bool:
-        """Note that the gateway refused a batch; return whether it is removed for that.
+    def failed(self, batch: QueuedBatch, *, refusal: bool, own_words: bool) -> int:
+        """Note an error that is of a batch alone, which may give the batch up.
 
         Parameters
         ----------
         batch : QueuedBatch
-        most : int
-            So many refusals remove it.
+        refusal : bool
+            Whether the gateway says that it can never be counted. Three refusals give it up.
+        own_words : bool
+            Whether the error is in the gateway's own words. So is a batch that failed for a week,
+            and at least 20 times.
+
+        Returns
+        -------
+        int
+            How many errors there were; 0 if the batch is removed.
         """
+        now = self._now()
         with self.file.transaction() as database:
-            if batch.refusals + 1 < most:
+            errors, since = database.execute(
+                "INSERT INTO failing VALUES (?, 1, ?) ON CONFLICT (number) "
+                "DO UPDATE SET errors = errors + 1 RETURNING errors, since_ms",
+                (batch.number, now),
+            ).fetchone()
+            is_old = errors >= MOST_ERRORS and now - since >= LONGEST_FAILING_MS
+            refusals = batch.refusals + refusal
+            if refusals < MOST_REFUSALS and not (own_words and is_old):
                 database.execute(
-                    "UPDATE batches SET refusals = refusals + 1 WHERE number = ?", (batch.number,)
+                    "UPDATE batches SET refusals = ? WHERE number = ?", (refusals, batch.number)
                 )
-                return False
+                return int(errors)
             if remove(database, batch):
                 count(database, batch.metric, "refused", batch.reports)
-        return True
+        return 0
 
     # -- What is told -----------------------------------------------------------------------------
 

@@ -88,6 +88,12 @@ export class Transaction {
     return keys.map((key, i) => ({ key: /** @type {Key} */ (key), value: values[i] }));
   }
 
+  /** The last parts of the keys with a prefix, in order. @param {Key} prefix */
+  async numbers(prefix) {
+    const keys = await answerOf(this.#store.getAllKeys(under(prefix)));
+    return /** @type {Key[]} */ (keys).map((key) => Number(key[key.length - 1]));
+  }
+
   /** A number that was not given before. @returns {Promise<number>} */
   async next() {
     const number = 1 + ((await this.get(["setting", "number"])) ?? 0);

@@ -63,6 +63,7 @@ export { RollUp } from "./roll_up.js";
  * @property {number} [changes] How many different answers a period has room for after the first: 1.
  */
 
+const ADDRESS = /^(https?:\/\/[^/?#@\s]+)?(\/[^?#\s]*)?$/i;
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
@@ -126,7 +127,12 @@ export class Device {
    * @throws {StorageError} If there is no IndexedDB, or it cannot be used.
    */
   static async open(gateway, options = {}) {
-    const address = String(gateway).replace(/\/+$/, "");
+    const given = gateway instanceof URL ? gateway.href : gateway;
+    if (typeof given !== "string" || !ADDRESS.test(given)) {
+      const expected = 'an address such as "https://reports.example.org", or "" for the page\'s own';
+      throw wrong(`gateway = ${given}`, expected);
+    }
+    const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");
     try {
       const ledger = await Ledger.open(database, options, options.clock ?? Date.now);

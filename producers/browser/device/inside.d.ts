@@ -31,4 +31,8 @@ export interface Batch {
   body: Uint8Array;
   reports: number;
   refusals: number;
+  /** How often the gateway has answered with an error that is of this batch alone. */
+  errors?: number;
+  /** When it first did: milliseconds since the epoch. */
+  failing?: number;
 }

@@ -44,8 +44,22 @@ const MOST_BYTES = 4 * 2 ** 20;
 const MOST_REFUSALS = 3; // one refusal may be of a request that was cut
 const LONGEST_PAUSE_MS = 3_600_000;
 const REFUSED = [400, 413, 422];
+const OF_ALL = [401, 408, 429, 503]; // what the gateway says to every batch
+const [MOST_ERRORS, LONGEST_FAILING_MS] = [20, 7 * 86_400_000]; // a batch is given up after both
 const LONGEST_POST_MS = 60_000; // what has no answer by then is posted again
 const KEPT_ALIVE = 60_000; // bytes that a browser sends after the end of a page: 64 KiB
+
+/**
+ * Until when the gateway wants no posts, as far as it is known; 0 if that is too far away, because
+ * a clock was set back.
+ *
+ * @param {Transaction} transaction
+ * @returns {Promise<number>} Milliseconds since the epoch.
+ */
+async function askedUntil(transaction) {
+  const until = (await transaction.get(["setting", "until"])) ?? 0;
+  return until - Date.now() <= 2 * LONGEST_PAUSE_MS ? until : 0;
+}
 
 /** @internal */
 export class Queue {
@@ -59,6 +73,10 @@ export class Queue {
   /** @type {number | undefined} Of the batch that is under way. */
   #posting;
   #failures = 0;
+  /** @type {Map<number, number>} When to post a batch again that failed by itself. */
+  #later = new Map();
+  /** Until when the gateway wants no posts. */
+  #until = 0;
   #isRunning = false;
   #isClosed = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -78,7 +96,7 @@ export class Queue {
     this.#token = token;
     this.#tell = tell;
     const { signal } = this.#stop;
-    globalThis.addEventListener?.("online", () => this.#schedule(0), { signal });
+    globalThis.addEventListener?.("online", () => this.#hurry(), { signal });
     globalThis.addEventListener?.("pagehide", () => this.#end(), { signal });
     globalThis.document?.addEventListener(
       "visibilitychange", () => document.visibilityState === "hidden" && this.#end(), { signal },
@@ -88,6 +106,12 @@ export class Queue {
   /** Posts what waits, soon; after a failure, when its pause is over. */
   wake() {
     if (this.#failures === 0) this.#schedule(0);
+  }
+
+  /** Posts now what waits, whatever has failed before. */
+  #hurry() {
+    this.#later.clear();
+    this.#schedule(0);
   }
 
   /** @param {number} pause Milliseconds. */
@@ -116,6 +140,7 @@ export class Queue {
     await transaction.put(["batch", number], batch);
     await this.#grow(transaction, batch.body.length);
     await this.#count(transaction, batch.metric, "taken", batch.reports);
+    this.#until = await askedUntil(transaction);
     return () => {
       this.#own.set(number, batch);
       this.wake();
@@ -151,7 +176,7 @@ export class Queue {
    */
   async flush(timeout) {
     const deadline = performance.now() + timeout; // a clock that is set changes nothing
-    this.#schedule(0);
+    this.#hurry();
     for (;;) {
       const [next] = await this.#database.transact((transaction) => transaction.all(["batch"], 1));
       if (next === undefined) return;
@@ -187,21 +212,40 @@ export class Queue {
     if (rest !== undefined) this.#schedule(rest);
   }
 
-  /** @returns {Promise<number | undefined>} How long to wait; undefined if nothing is left. */
+  /**
+   * A batch that fails by itself is posted again later, and others go on. When two fail one after
+   * the other, it is the gateway that fails: all wait.
+   *
+   * @returns {Promise<number | undefined>} How long to wait; undefined if nothing is left.
+   */
   async #send() {
-    while (!this.#isClosed) {
-      const [next, until] = await this.#database.transact(async (transaction) => [
-        (await transaction.all(["batch"], 1))[0],
-        await transaction.get(["setting", "until"]),
-      ]);
-      if (next === undefined) {
+    for (let alone = 0; !this.#isClosed; ) {
+      const now = performance.now();
+      const { waiting, next, batch } = await this.#database.transact(async (transaction) => {
+        this.#until = await askedUntil(transaction);
+        const numbers = await transaction.numbers(["batch"]);
+        const found = numbers.find((number) => !(Number(this.#later.get(number)) > now));
+        const value = found && (await transaction.get(["batch", found]));
+        return { waiting: numbers, next: found, batch: value };
+      });
+      if (waiting.length === 0) {
         this.#own.clear(); // another page may have sent them
         return undefined;
       }
-      const rest = until - Date.now();
-      if (rest > 0 && rest <= 2 * LONGEST_PAUSE_MS) return rest; // a clock was set back otherwise
-      const pause = await this.#post(Number(next.key[1]), next.value);
-      if (pause > 0) return pause;
+      const rest = this.#until - Date.now();
+      if (rest > 0) return rest;
+      if (next === undefined) {
+        return Math.min(...waiting.map((number) => Number(this.#later.get(number)))) - now;
+      }
+      const { pause, isAlone } = await this.#post(next, batch);
+      if (!isAlone && pause > 0) return pause;
+      if (isAlone) this.#later.set(next, performance.now() + pause);
+      else this.#later.delete(next);
+      alone = isAlone ? alone + 1 : 0;
+      if (alone > 1) {
+        this.#failures += 1;
+        return this.#pause(this.#failures, null);
+      }
     }
     return undefined;
   }
@@ -209,7 +253,8 @@ export class Queue {
   /**
    * @param {number} number
    * @param {Batch} batch
-   * @returns {Promise<number>} How long to wait before the next one, in milliseconds.
+   * @returns {Promise<{pause: number, isAlone: boolean}>} How long to wait, in milliseconds, and
+   *   whether it is this batch alone that has to.
    */
   async #post(number, batch) {
     const { metric, reports } = batch;
@@ -227,25 +272,31 @@ export class Queue {
       if (await this.#isAccepted(answer.clone(), batch)) {
         await this.#remove(number, batch, "delivered");
         this.#failures = 0;
-        return 0;
+        return { pause: 0, isAlone: false };
       }
       const { status } = answer;
       const after = answer.headers.get("Retry-After");
       const isProblem = answer.headers.get("Content-Type")?.startsWith("application/problem+json");
       const detail = await explanation(answer);
-      if (REFUSED.includes(status) && isProblem && (await this.#refuse(number, batch))) {
-        this.#tell({ ...failure, kind: "refused", detail, status });
-        return 0;
+      if (status >= 400 && after === null && !OF_ALL.includes(status)) {
+        const errors = await this.#fail(number, batch, isProblem === true, status);
+        if (errors === 0) {
+          this.#tell({ ...failure, kind: "refused", detail, status });
+          return { pause: 0, isAlone: false };
+        }
+        const retryIn = this.#pause(errors, null, LONGEST_PAUSE_MS);
+        this.#tell({ ...failure, detail, status, retryIn });
+        return { pause: retryIn, isAlone: true };
       }
       const pause = this.#failed({ ...failure, detail, status }, after);
-      const until = ["setting", "until"];
       if (after !== null) {
-        await this.#database.transact((all) => all.put(until, Date.now() + pause));
+        this.#until = Date.now() + pause;
+        await this.#database.transact((all) => all.put(["setting", "until"], this.#until));
       }
-      return pause;
+      return { pause, isAlone: false };
     } catch (error) {
-      if (this.#isClosed) return 0;
-      return this.#failed({ ...failure, detail: String(error), status: 0 }, null);
+      const told = { ...failure, detail: String(error), status: 0 };
+      return { pause: this.#isClosed ? 0 : this.#failed(told, null), isAlone: false };
     } finally {
       this.#posting = undefined;
       clearTimeout(timer);
@@ -266,28 +317,49 @@ export class Queue {
   /** @param {Failure} failure @param {string | null} after @returns {number} */
   #failed(failure, after) {
     this.#failures += 1;
-    const retryIn = Math.min(Math.max(waitMs(this.#failures, after), 1000), LONGEST_PAUSE_MS);
+    const retryIn = this.#pause(this.#failures, after);
     this.#tell({ ...failure, retryIn });
     return retryIn;
   }
 
   /**
-   * Whether a batch was refused often enough to be given up.
+   * @param {number} failures
+   * @param {string | null} after
+   * @param {number} [last] What a pause doubles up to.
+   */
+  #pause(failures, after, last) {
+    return Math.min(Math.max(waitMs(failures, after, last), 1000), LONGEST_PAUSE_MS);
+  }
+
+  /**
+   * Notes an error that is of a batch alone; gives the batch up after three refusals, or a week of
+   * other errors in the gateway's own words. Not to be heard for a week gives up nothing.
    *
    * @param {number} number
    * @param {Batch} batch
+   * @param {boolean} isProblem
+   * @param {number} status
+   * @returns {Promise<number>} How many errors there were; 0 if the batch is given up.
    */
-  async #refuse(number, batch) {
-    const refused = { ...batch, refusals: batch.refusals + 1 };
-    if (refused.refusals >= MOST_REFUSALS) {
+  async #fail(number, batch, isProblem, status) {
+    const { refusals, errors = 0, failing = Date.now() } = batch;
+    const isRefused = isProblem && REFUSED.includes(status);
+    const failed = {
+      ...batch,
+      refusals: refusals + Number(isRefused),
+      errors: errors + 1,
+      failing,
+    };
+    const isOld = failed.errors >= MOST_ERRORS && Date.now() - failing >= LONGEST_FAILING_MS;
+    if (failed.refusals >= MOST_REFUSALS || (isProblem && isOld)) {
       await this.#remove(number, batch, "refused");
-      return true;
+      return 0;
     }
     await this.#database.transact(async (transaction) => {
       if ((await transaction.get(["batch", number])) === undefined) return; // another page did
-      await transaction.put(["batch", number], refused);
+      await transaction.put(["batch", number], failed);
     });
-    return false;
+    return failed.errors;
   }
 
   /** @param {number} number @param {Batch} batch @param {"delivered" | "refused"} as */
@@ -307,10 +379,11 @@ export class Queue {
    */
   #end() {
     let room = KEPT_ALIVE;
+    if (this.#failures > 0 || this.#until > Date.now()) return;
     for (const [number, batch] of this.#own) {
       room -= batch.body.length;
       if (room < 0) return;
-      if (number === this.#posting || this.#failures > 0) continue;
+      if (number === this.#posting || this.#later.has(number)) continue;
       postOnce(this.#url, batch.body, this.#token, { keepalive: true })
         .then((answer) => this.#isAccepted(answer, batch))
         .then((isDone) => (isDone ? this.#remove(number, batch, "delivered") : undefined))

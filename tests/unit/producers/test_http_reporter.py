@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,6 +26,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aggregator.reading.serialization import definition
 from estimators import Metric, SearchMetric, define
@@ -45,8 +48,11 @@ from producers import (
 )
 from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
+from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.http.definitions import read_served
+from producers.http.report_queue import LONGEST_FAILING_MS, MOST_ERRORS
+from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.deployment import wait_until
@@ -264,6 +270,97 @@ def test_a_refused_batch_is_given_up_and_told(
     assert [each.kind for each in told] == ["delivery", "delivery", "refused"]
     assert "metric 'unknown' is not defined here" in told[-1].detail
     assert "GET /v1/metrics lists the metrics" in caplog.text
+
+
+@dataclasses.dataclass
+class Failing:
+    """The way to a gateway on which batches of some metrics fail."""
+
+    gateway: ASGIApp
+    answers: dict[str, Response] = dataclasses.field(default_factory=dict)
+    posted: list[bytes] = dataclasses.field(default_factory=list)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await Request(scope, receive).body()
+        batch = ReportBatch.FromString(body)
+        self.posted.append(batch.batch_id)
+
+        async def again() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        answer = self.answers.get(batch.metric, self.gateway)
+        await answer(scope, again, send)
+
+
+@pytest.fixture
+def failing(broker: Broker, topic: str) -> Iterator[tuple[Failing, str]]:
+    gateway = Gateway({metric.name: metric for metric in EVERY}, broker.config, topic)
+    (route,) = [each for each in gateway.routes if each.path == "/v1/reports"]
+    found = Failing(route.app)
+    with serving(gateway, [Route("/failing/v1/reports", found, methods=["POST"])]) as url:
+        yield found, url.replace("/v1/", "/failing/v1/")
+
+
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(
+    failing: tuple[Failing, str], status: int
+) -> None:
+    (way, url), told = failing, list[Failure]()
+    way.answers["late"] = Problem(status, "no").response("/")
+    with HttpConnection(url, on_failure=told.append) as connection:
+        late, carrier = HttpReporter(LATE, connection), HttpReporter(CARRIER, connection)
+        late.report(1.0, epsilon=1)
+        connection.queue.seal()
+        for _ in range(3):
+            carrier.report(["AA"], epsilon=1)
+            connection.queue.seal()
+        wait_until(lambda: carrier.totals.left == 0, "the others' reports arrive", 30)
+        assert (late.totals.left, carrier.totals.delivered) == (1, 3)
+        assert {(each.kind, each.metric, each.status) for each in told} == {
+            ("delivery", "late", status)
+        }
+        way.answers.clear()
+        connection.flush()
+        assert late.totals.delivered == 1
+
+
+@pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
+def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
+    failing: tuple[Failing, str], is_own_word: bool
+) -> None:
+    (way, url), told = failing, list[Failure]()
+    answer = Problem(404, "no").response("/") if is_own_word else Response("no", 404)
+    way.answers["late"] = answer
+    with HttpConnection(url, on_failure=told.append) as connection:
+        late = HttpReporter(LATE, connection, batch_age=0)
+        late.report([1.0, 0.0], epsilon=1)
+        wait_until(lambda: bool(told), "it failed", 30)
+        week = (MOST_ERRORS, LONGEST_FAILING_MS)
+        with connection.queue.file.transaction() as database:
+            database.execute("UPDATE failing SET errors = ?, since_ms = since_ms - ?", week)
+        with nullcontext() if is_own_word else pytest.raises(DeliveryError):
+            connection.flush(timeout=1)
+        assert {each.kind for each in told[:-1]} == {"delivery"}
+        assert told[-1].kind == ("refused" if is_own_word else "delivery")
+        assert (late.totals.refused, late.totals.left) == ((2, 0) if is_own_word else (0, 2))
+        way.answers.clear()
+
+
+def test_a_gateway_that_fails_for_all_is_not_asked_for_each(
+    failing: tuple[Failing, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "FIRST_PAUSE", 60.0)
+    (way, url), told = failing, list[Failure]()
+    way.answers["late"] = Problem(500, "no").response("/")
+    with HttpConnection(url, on_failure=told.append) as connection:
+        late = HttpReporter(LATE, connection, batch_reports=1)
+        late.report([1.0] * 8, epsilon=1)
+        wait_until(lambda: len(told) == 2, "two batches failed", 30)
+        time.sleep(0.2)
+        assert len(set(way.posted)) == len(way.posted) == 2
+        way.answers.clear()
+        connection.flush()
+        assert late.totals.delivered == 8
 
 
 def test_what_the_application_raises_in_on_failure_stops_nothing(
