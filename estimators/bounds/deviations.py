@@ -11,13 +11,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
+from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.fourier.laplace import log_laplace_remainder
-from estimators.bounds.fourier.remainder import BELOW
 from estimators.bounds.laws.law import STEEPEST, tilted_sign_extremes
 from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
@@ -173,32 +172,6 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     grows = np.log1p(flip * np.expm1(2 * z)) - 2 * flip * z
     falls = np.log1p(flip * np.expm1(-2 * z)) + 2 * flip * z
     return np.maximum(grows, falls) @ counts
-
-
-def sharpened_deviation(
-    cumulant: Callable[[Floats], Floats],
-    log_remainder: Callable[[Floats], Floats],
-    scale: float,
-    steepest: float,
-    log_p: float,
-) -> float:
-    """Bound a sum by Chernoff's bound times a remainder.
-
-    Parameters
-    ----------
-    cumulant, log_remainder : callable
-        ln E exp(tilt S) and ln R from above, for tilts of shape (k,). The remainder is the dearer
-        one: it is computed for a few tilts a little below the best one without it.
-    scale : float
-        A tilt near the best one.
-    steepest : float
-        The largest tilt.
-    log_p : float
-        ln p, the failure probability.
-    """
-    tilt = np.minimum(TILTS[:, 0] * scale, steepest)
-    best = tilt[np.argmin((cumulant(tilt) - log_p) / tilt)] * BELOW
-    return float(((cumulant(best) + log_remainder(best) - log_p) / best).min())
 
 
 def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:

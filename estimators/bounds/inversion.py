@@ -13,7 +13,6 @@ from __future__ import annotations
 import numpy as np
 
 from estimators.bounds.fourier.laplace import log_laplace_remainder
-from estimators.bounds.fourier.remainder import BELOW
 from estimators.bounds.laws.law import Law
 from estimators.bounds.tails import log_tail
 from estimators.estimate import Floats
@@ -26,6 +25,7 @@ STEPS = 40
 WHOLE = 1e-3  # far above what rounding can move a count by (below 1e-5 at 1e9 reports)
 CLOSE = 4e-3  # in ln p: below 0.1% of the half-width
 TANGENTS = 4
+BELOW = (0.85, 0.93)  # tilts over that of Chernoff's bound for a normal law
 SPARSE = 8  # of so many limits one is searched for first, the others from between these
 
 
@@ -48,9 +48,9 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     if law.binomial:
         found = _exact(law, observed, log_p)
     else:
-        found, tilts = _limits(law, observed, log_p)
+        found = _limits(law, observed, log_p)[0]
         if law.rate is not None:
-            found = np.maximum(found, _noisy_limits(law, law.rate, observed, log_p, found, tilts))
+            found = np.maximum(found, _noisy_limits(law, law.rate, observed, log_p, found))
     return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
 
 
@@ -84,9 +84,7 @@ def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     return _search(law, observed, log_p, near)
 
 
-def _noisy_limits(
-    law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats, tilts: Floats
-) -> Floats:
+def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
     """Return limits of Chernoff's bound times the remainder of the noise, from nearby thetas.
 
     The data's transform has its largest modulus at tau = 0. So the noise alone determines the
@@ -95,8 +93,9 @@ def _noisy_limits(
     """
     step = np.where(np.isinf(rate), 2.0, law.unit) * law.coefficient
     best = np.full_like(theta, -1.0)
+    normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
     for below in BELOW:
-        tilt = below * tilts
+        tilt = np.minimum(below * normal, law.steepest)
         spare = log_laplace_remainder(law.counts, rate, step, tilt, law.contrast)
         goal, limit = tilt * observed + log_p - SAFETY - spare, theta
         for _ in range(TANGENTS):

@@ -11,6 +11,7 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.deviations import Noise
+from estimators.bounds.fourier.windows import WindowNoise
 from estimators.bounds.inversion import SAFETY
 from estimators.comparison import blocks, fixed, mixtures
 from estimators.comparison.arms import Arm
@@ -237,6 +238,8 @@ def both_noises(one: Noise | None, two: Noise | None) -> Noise | None:
         return one.with_other(two)
     if isinstance(one, FlipNoise) and isinstance(two, FlipNoise):
         return FlipNoise(*(np.concatenate(x) for x in zip(_flips(one), _flips(two), strict=True)))
+    if isinstance(one, WindowNoise) and isinstance(two, WindowNoise):
+        return one.with_other(two)
     if not isinstance(one, LaplaceNoise) or not isinstance(two, LaplaceNoise):
         return None
     if one.unit != two.unit:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import WindowLaw
+from estimators.bounds import Law, WindowLaw
+from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
@@ -142,6 +143,11 @@ class Windows(ReportedSymbols, ScalarMean):
         n = counts[used].astype(np.float64)
         free = question is not None and not question.one_mean(len(n))
         return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
+
+    def noise(self, law: Law, counts: Counts) -> WindowNoise:
+        """Return the law of the noise alone, for the users' own values."""
+        used = [shape for shape, n in zip(self.shapes, counts, strict=True) if n]
+        return WindowNoise(law.counts, law.coefficient, tuple(used))
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the logarithm of each report's probability under a value in [-1, 1]."""

@@ -62,13 +62,11 @@ STEP, BULK = 0.05, 6.0
 GROWTH = 0.04  # of cells beyond, as a share of tau
 WIDEST = 0.3  # of cells, in standard deviations of one report
 FARTHEST, MOST = 2_000.0, 400  # the last node, and how many nodes there are at most
-BELOW = np.array([0.84, 0.9, 0.96])
-"""Tilts over the best one of Chernoff's bound; for a normal law 0.86 at 5%, 0.95 at 10^-6."""
 WIDTHS = 8  # candidates for D
 ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
 
 
-def nodes(counts: Floats, variance: Floats) -> Floats:
+def nodes(counts: Floats, variance: Floats, step: float = STEP) -> Floats:
     """Return nodes from 0 on for :func:`log_remainder`; any others are valid, too.
 
     Parameters
@@ -77,6 +75,8 @@ def nodes(counts: Floats, variance: Floats) -> Floats:
         How many reports of each kind there are.
     variance : ndarray of float64, shape (..., parts)
         The variance of one report of each kind, roughly; in no row are all zero.
+    step : float
+        The distance of the first nodes, in standard deviations of S under its tilted law.
 
     Returns
     -------
@@ -84,14 +84,16 @@ def nodes(counts: Floats, variance: Floats) -> Floats:
         tau, in the inverse unit of S.
     """
     sd = np.sqrt(variance @ counts)
-    widest = WIDEST * float((sd / np.sqrt(variance.max(axis=-1))).min())
-    steps = np.arange(0.0, BULK + STEP / 2, STEP)
-    growing = math.ceil(math.log(max(widest / (GROWTH * BULK), 1.0)) / math.log1p(GROWTH))
-    beyond = BULK * (1 + GROWTH) ** np.arange(1, growing + 1)
+    coarser = step / STEP
+    widest = WIDEST * coarser * float((sd / np.sqrt(variance.max(axis=-1))).min())
+    steps, growth = np.arange(0.0, BULK + step / 2, step), GROWTH * coarser
+    growing = math.ceil(math.log(max(widest / (growth * BULK), 1.0)) / math.log1p(growth))
+    beyond = BULK * (1 + growth) ** np.arange(1, growing + 1)
     last = float(beyond[-1]) if growing else BULK
-    even = last + widest * np.arange(1, MOST + 1)
+    most = int(MOST / coarser)
+    even = last + widest * np.arange(1, most + 1)
     found = np.concatenate([steps, beyond, even])
-    result: Floats = found[found <= FARTHEST][:MOST] / sd[..., None]
+    result: Floats = found[found <= FARTHEST][:most] / sd[..., None]
     return result
 
 
@@ -132,26 +134,50 @@ def log_remainder(
     >>> bool(exact < np.exp(found) < 1.12 * exact)
     True
     """
+    found = log_factors(at, log_modulus, counts, variance, weights(tilt, at))
+    least: Floats = np.minimum(found.min(axis=-1), 0.0)
+    return least
+
+
+def weights(tilt: Floats | float, at: Floats) -> Floats:
+    """Return the weight of each cell in R for each of several D: shape (..., WIDTHS, nodes - 1).
+
+    Parameters are those of :func:`log_remainder`.
+    """
+    last = np.linspace(at.shape[-1] // 4, at.shape[-1] - 1, WIDTHS).astype(np.intp)
+    tau, width = at[..., None, :-1], at[..., last, None]
+    found = _weights(np.asarray(tilt)[..., None, None], tau, width) * np.diff(at)[..., None, :]
+    return np.where(tau < width, found, 0.0)
+
+
+def log_factors(
+    at: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
+) -> Floats:
+    """Return ln R for each D of `weight`, not yet cut at 0: shape (..., WIDTHS).
+
+    Parameters
+    ----------
+    at, log_modulus, counts, variance : ndarray of float64
+        As for :func:`log_remainder`.
+    weight : ndarray of float64, shape (..., WIDTHS, nodes - 1)
+        From :func:`weights`.
+    """
     with np.errstate(divide="ignore"):
         spare = np.log(variance[..., None] * np.diff(at)[..., None, :] ** 2 / 8)
-    ends = np.logaddexp(log_modulus[..., :-1], spare), np.logaddexp(log_modulus[..., 1:], spare)
-    left, right = (np.einsum("...ln,...l->...n", end, counts) for end in ends)
-    apart = np.expm1(np.minimum(np.abs(ends[1] - ends[0]), 300.0)) ** 2 / 8
-    chord = np.logaddexp(left, right) - math.log(2) + np.einsum("...ln,...l->...n", apart, counts)
-    highest = np.einsum("...ln,...l->...n", np.maximum(*ends), counts)
-    cells = np.exp(np.minimum(np.minimum(chord, highest), 0.0)) * np.diff(at)
-    last = np.unique(np.linspace(at.shape[-1] // 4, at.shape[-1] - 1, WIDTHS).astype(np.intp))
-    t = np.asarray(tilt)[..., None]
-    totals = [
-        (_weights(t, at[..., :end], at[..., end, None]) * cells[..., :end]).sum(axis=-1)
-        for end in last.tolist()
-    ]
-    found: Floats = np.log(np.minimum.reduce(totals)) + ROUNDING
-    return np.minimum(found, 0.0)
+    left, right = (np.logaddexp(x, spare) for x in (log_modulus[..., :-1], log_modulus[..., 1:]))
+    apart = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
+    n = counts[..., None]
+    chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
+    chord += (apart * n).sum(axis=-2)
+    highest = (np.maximum(left, right) * n).sum(axis=-2)
+    cells = np.exp(np.minimum(np.minimum(chord, highest), 0.0))
+    found: Floats = np.log((weight @ cells[..., None])[..., 0]) + ROUNDING
+    return found
 
 
 def _weights(tilt: Floats, tau: Floats, width: Floats) -> Floats:
-    """Return 2 b(tau / D) / D."""
+    """Return 2 b(tau / D) / D for tau up to D."""
+    tau = np.minimum(tau, width)
     decay = 2 * np.pi * tilt / width
     q, sine = np.exp(-decay), np.sin(np.pi * tau / width)
     c = decay * q / -np.expm1(-decay)

@@ -17,12 +17,13 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
+from estimators.bounds.anytime import deviation
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
-from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class
+from estimators.mechanisms import CountSketch, ProjectiveSketch, Windows, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
@@ -30,6 +31,8 @@ from tests.support.reports.cases import exact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from estimators.estimate import Floats
 
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
@@ -120,6 +123,19 @@ def noise_ratio(n: int, k: int) -> tuple[float, float]:
         float(deviation / (-ndtri(BETA / 2) * sd)),
         float(flips / (-ndtri(np.exp(log_p)) * noise)),
     )
+
+
+def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
+    """Return the same for the noise of windows, over the normal law's with the worst variance."""
+    mechanism = Windows([exact(e) for e in levels])
+    counts = np.full(len(levels), n // len(levels))
+    law = mechanism.law(counts, level_weights("optimal", counts, mechanism.facts))
+    noise, log_p = mechanism.noise(law, counts), float(np.log(BETA / 2))
+    margin = noise.deviation(log_p)
+    if ever:
+        total = total_weight("optimal", counts, mechanism.facts)
+        margin = deviation(noise.cumulant, noise.steepest, log_p, total)
+    return float(margin / (-ndtri(BETA / 2) * np.sqrt(noise.variance)))
 
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
@@ -230,7 +246,11 @@ def main() -> None:
         "Laplace, `uniform` weights, mean 0": lambda n: ratio(laplace(n, free=True), 0.0),
         "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
         "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
+        "`windows`, users' own values": lambda n: window_noise(n, LEVELS),
     }
+    for epsilon in (1, 2, 4, 8):
+        title = f"`windows`, users' own values, only level {epsilon}"
+        rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
     for name in ("auto", "repetition"):
         for theta in (0.0, 0.9):
             title = f"`{name}`, signs with mean {theta:g}"
@@ -280,6 +300,7 @@ def main() -> None:
             "Laplace, `uniform` weights, mean 0": lambda n: anytime_ratio(
                 laplace(n, free=True), 0.0
             ),
+            "`windows`, users' own values": lambda n: window_noise(n, LEVELS, ever=True),
             **ever,
             "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
                 n, 0.0

@@ -1,0 +1,146 @@
+"""The noise of reports from windows of symbols, for users' own values."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.remainder import log_factors, nodes, weights
+from estimators.estimate import Floats
+from estimators.exact.windows import WindowShape
+
+T = TypeVar("T", np.float64, np.complex128)
+
+STEEPEST = 40.0  # of a tilt times the largest report: a steeper one gains nothing
+STEP = 0.1  # between nodes: half as wide ones change no width by 0.1%
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowNoise:
+    """The noise S - E S of reports Y from windows, given the users' own values x.
+
+    Parameters
+    ----------
+    counts, coefficient : ndarray of float64, shape (levels,)
+        n_l and s_l, both above zero.
+    shapes : tuple of WindowShape
+        The mechanism of each level.
+
+    Notes
+    -----
+    Between two neighbouring knots E[e^(t Y) | x] is a line in x. So psi(x) = ln E[e^(t Y) | x] - t
+    x is concave there, and its largest value is known in closed form.
+
+    **The remainder** takes cumulant and modulus from the same data. Let f_x(tau) = |E e^((t + i
+    tau)(Y - x))|, and let p_l be numbers with sum 1 / p_l = 1. By Hoelder's inequality, first for
+    levels and then for users, the integral of b times the product of all moduli is at most
+
+        prod_l max over x of (int b f_x^(n_l p_l))^(1 / p_l).
+
+    Let g_s be the modulus at the knot s, divided by its value at tau = 0. Between the knots s and s
+    + 1 f_x is at most e^psi(x) max(g_s, g_(s+1)), because a mixture of two moduli is below the
+    larger share. So the maximum over x is one over pieces. 1 / p_l is the level's share of the
+    variance: for normal laws there is then no loss.
+    """
+
+    counts: Floats
+    coefficient: Floats
+    shapes: tuple[WindowShape, ...]
+
+    def with_other(self, other: WindowNoise) -> WindowNoise:
+        """Return the noise of the difference from a sum of other reports, or of both."""
+        return WindowNoise(
+            np.concatenate([self.counts, other.counts]),
+            np.concatenate([self.coefficient, other.coefficient]),
+            self.shapes + other.shapes,
+        )
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest variance of the noise."""
+        worst = np.array([float(shape.worst_variance) for shape in self.shapes])
+        return float(self.counts @ (self.coefficient**2 * worst))
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """A steeper tilt gains nothing."""
+        largest = np.array([shape.values[-1] for shape in self.shapes])
+        return STEEPEST / float((self.coefficient * largest).max())
+
+    def cumulant(self, tilt: Floats) -> Floats:
+        """Bound ln E exp(tilt noise), on either side."""
+        parts = zip(self.shapes, self.coefficient, self.counts, strict=True)
+        found: Floats = np.sum([n * _psi(shape, tilt * s).max(axis=1) for shape, s, n in parts], 0)
+        return found
+
+    def deviation(self, log_p: float) -> float:
+        """Bound |noise| with probability 1 - 2 p."""
+        scale = math.sqrt(-2 * log_p / self.variance)
+        return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.steepest, log_p)
+
+    def _log_remainder(self, tilt: Floats) -> Floats:
+        return np.array([self._log_remainder_at(one) for one in tilt.tolist()])
+
+    def _log_remainder_at(self, tilt: float) -> float:
+        """Bound ln R for one tilt: the largest piece at each level, less the cumulant."""
+        steps = tilt * self.coefficient
+        moments = [_tilted(shape, step) for shape, step in zip(self.shapes, steps, strict=True)]
+        highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
+        at = nodes(self.counts, highest, STEP)
+        shares = self.counts * highest / (self.counts @ highest)
+        weight, total = weights(tilt, at), np.zeros(1)
+        for index, shape in enumerate(self.shapes):
+            psi = _psi(shape, steps[index : index + 1])[0]
+            mass, variance = moments[index]
+            modulus = (
+                _moduli(shape, steps[index], at * self.coefficient[index]) - np.log(mass)[:, None]
+            )
+            paired = np.maximum(modulus[:-1], modulus[1:])[:, None]
+            spread = np.maximum(variance[:-1], variance[1:]) * self.coefficient[index] ** 2
+            n, share = self.counts[index : index + 1], shares[index]
+            factors = log_factors(at, paired, n / share, spread[:, None], weight)
+            pieces = n * psi[:, None] + share * factors
+            total = total + pieces.max(axis=0) - n * psi.max()
+        return min(float(total.min()), 0.0)
+
+
+def _psi(shape: WindowShape, tilt: Floats) -> Floats:
+    """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
+    t, knots = tilt[:, None], shape.knots
+    mass = _means(shape, np.expm1(t * shape.values))  # less 1
+    left, rise = mass[:, :-1], np.maximum(np.diff(mass), 0) / np.diff(knots)
+    with np.errstate(divide="ignore"):
+        x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
+    found: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
+    return found
+
+
+def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
+    """Return E[e^(t Y)] at each knot and the variance of the tilted law, shapes (knots,)."""
+    y = shape.values
+    mass, first, second = _means(shape, np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
+    return mass, second / mass - (first / mass) ** 2
+
+
+def _moduli(shape: WindowShape, tilt: float, tau: Floats) -> Floats:
+    """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
+    with np.errstate(divide="ignore"):
+        found: Floats = np.log(
+            np.abs(_means(shape, np.exp((tilt + 1j * tau[:, None]) * shape.values)))
+        ).T
+    return found
+
+
+def _means(shape: WindowShape, values: NDArray[T]) -> NDArray[T]:
+    """Return the means at each knot of functions of the symbol, shape (..., knots)."""
+    ends = np.concatenate([np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)], axis=-1)
+    inside, outside = float(shape.inside), float(shape.outside)
+    windows = ends[..., shape.window :] - ends[..., : -shape.window]
+    found: NDArray[T] = outside * ends[..., -1:] + (inside - outside) * windows
+    return found
