@@ -30,6 +30,7 @@ from producers.delivery.errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
 from producers.otel.mapping import EachExport, Gathered
 from producers.otel.points import Data, UnusableError, points_of
+from producers.otel.windows import Windows
 
 logger = logging.getLogger("producers")
 
@@ -102,6 +103,7 @@ class DitherMetricExporter(MetricExporter):
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False
+        self._windows = Windows(self._renew_lock)
 
     @property
     def reported(self) -> dict[str, int]:
@@ -139,7 +141,8 @@ class DitherMetricExporter(MetricExporter):
                 repeated.update(name for name, times in names.items() if times > 1)
                 for metric in scope.metrics:
                     found[metric.name].append(metric.data)
-        results = [self._export(name, data, name in repeated) for name, data in found.items()]
+        old = self._exported_before(found)
+        results = [self._export(name, data, name in repeated, old) for name, data in found.items()]
         if not self._is_shut_down:
             results += [self._end_windows(name, one) for name, one in self._mapped.items()]
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
@@ -174,7 +177,22 @@ class DitherMetricExporter(MetricExporter):
             except DeliveryError as error:
                 logger.warning("reports of %r are lost: %s", reporter.metric.name, error)
 
-    def _export(self, name: str, data: list[Data], is_repeated: bool) -> bool:
+    def _renew_lock(self) -> None:
+        """Have a lock that no thread of the process that forked holds."""
+        self._counting = threading.Lock()
+
+    def _exported_before(self, found: Mapping[str, list[Data]]) -> UnusableError | None:
+        """Return why increases of mapped instruments were exported before, if they were."""
+        mapped = {name: data for name, data in found.items() if name in self._mapped}
+        try:
+            self._windows.check(mapped)
+        except UnusableError as error:
+            return error
+        return None
+
+    def _export(
+        self, name: str, data: list[Data], is_repeated: bool, old: UnusableError | None
+    ) -> bool:
         """Report the value of one instrument, or count its points; return False if it failed."""
         mapped = self._mapped.get(name)
         if mapped is None:
@@ -182,6 +200,9 @@ class DitherMetricExporter(MetricExporter):
             return True
         if self._is_shut_down:
             self._drop(name, data, SHUT_DOWN, "the exporter is shut down")
+            return False
+        if old is not None:
+            self._drop(name, data, old.reason, str(old))
             return False
         if is_repeated:
             self._drop(name, data, SEVERAL_STREAMS, ONE_STREAM)

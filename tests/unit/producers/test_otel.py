@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import subprocess
@@ -17,7 +18,9 @@ from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     InMemoryMetricReader,
     MetricExportResult,
+    NumberDataPoint,
     PeriodicExportingMetricReader,
+    Sum,
 )
 from opentelemetry.sdk.metrics.view import (
     ExplicitBucketHistogramAggregation,
@@ -41,7 +44,8 @@ from producers import (
 )
 from producers.device.base_reporter import BaseReporter
 from producers.gateway import Gateway
-from producers.otel.points import Of
+from producers.otel.points import Of, UnusableError
+from producers.otel.windows import Windows
 from tests.support.running.broker import PLACE, Broker, count
 from tests.support.running.gateway_server import serving
 
@@ -133,6 +137,106 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 def each(value: float) -> Callable[[CallbackOptions], list[Observation]]:
     return lambda _: [Observation(value, {"place": "a"}), Observation(2 * value, {"place": "b"})]
+
+
+# -- What is exported twice -----------------------------------------------------------------------
+
+FORKING = """
+import json, math, os, sys
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from estimators import define
+from producers import DitherMetricExporter, Gathered, HttpReporter, RollUp
+
+keys = {"kind": "mean", "mechanism": "laplace", "range": (0, 90), "levels": [1]}
+metric = define(name="used", lateness="1d", **keys)
+reporter = HttpReporter(metric, "http://127.0.0.1:9", queue=sys.argv[1])
+added = []
+
+class Seen(RollUp):
+    def add(self, value=None):
+        super().add(value)
+        added.append(value)
+
+exporter = DitherMetricExporter({"it": Gathered(Seen(reporter, "sum", "1d", 1.0))})
+reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+counter = MeterProvider([reader], shutdown_on_exit=False).get_meter("app").create_counter("it")
+
+def count(amount):
+    counter.add(amount)
+    reader.collect()
+
+count(1)
+counter.add(5)  # not exported yet
+if os.fork() == 0:
+    count(20)
+    count(300)
+    print(json.dumps([added, [[*key] for key in exporter.dropped]]), flush=True)
+    os._exit(0)
+os.wait()
+count(4_000)
+print(json.dumps([added, [*exporter.dropped]]))
+"""
+
+
+def test_an_increase_before_a_fork_is_reported_by_one_of_both_processes(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", "-c", FORKING, str(tmp_path / "queue")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ran.returncode == 0, ran.stderr
+    child, parent = map(json.loads, ran.stdout.splitlines())
+    assert child == [[1, 300], [["it", "forked"]]], "its first export has the parent's increase"
+    assert parent == [[1, 4_005], []]
+
+
+def test_two_readers_of_one_exporter_report_an_increase_once(app: App) -> None:
+    one = app.reporter()
+    exporter = DitherMetricExporter({"it": EachExport(one, 1, None)})
+    readers = [
+        PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf) for _ in range(2)
+    ]
+    provider = MeterProvider(readers, shutdown_on_exit=False)
+    app.providers.append(provider)
+    counter = provider.get_meter("app").create_counter("it")
+    for amount in (3, 4):
+        counter.add(amount)
+        for reader in readers:
+            reader.collect()
+    assert app.values == [3, 4]
+    assert exporter.dropped == {("it", "several_readers"): 2}
+    counter.add(5)
+    for reader in reversed(readers):
+        reader.collect()
+    assert app.values == [3, 4, 5], "whichever exports first"
+
+
+def test_an_sdk_that_starts_again_counts_from_zero(app: App) -> None:
+    one = app.reporter()
+    for amount in (3, 4):
+        exporter = DitherMetricExporter({"it": EachExport(one, 1, None)})
+        counter = app.provide(exporter).get_meter("app").create_counter("it")
+        counter.add(amount)
+        app.reader.collect()
+    assert app.values == [3, 4]
+    for amount in (5, 6):  # the exporter stays, and only the provider is another one
+        counter = app.provide(exporter).get_meter("app").create_counter("it")
+        counter.add(amount)
+        app.reader.collect()
+    assert app.values == [3, 4, 5, 6]
+    assert exporter.dropped == {}
+
+
+def test_a_clock_that_was_set_back_stops_no_reports() -> None:
+    windows = Windows(lambda: None)
+
+    def check(start: int, end: int) -> None:
+        points = [NumberDataPoint({}, start, end, 1)]
+        windows.check({"it": [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]})
+
+    for window in ((0, 100), (100, 200), (50, 80), (80, 90)):
+        check(*window)
+    with pytest.raises(UnusableError, match="one metric reader"):
+        check(70, 95)
+    check(90, 95)
 
 
 # -- What an instrument means ---------------------------------------------------------------------
