@@ -244,19 +244,46 @@ def deviation(
     float
         In the unit of S; infinite for very few reports.
     """
+    tilts, log_weights = usable_tilts(steepest, total)
+    if not tilts.size:
+        return np.inf
+    return float(deviations(cumulant(tilts)[None], tilts, log_weights, log_p)[0])
+
+
+def usable_tilts(steepest: float, total: float) -> tuple[Floats, Floats]:
+    """Return the mixture's tilts on the scale of S, up to `steepest`, and their log weights."""
     tilts = TILTS * total
     allowed = tilts <= steepest
-    if not allowed.any():
-        return np.inf
-    tilts, log_weights = tilts[allowed], LOG_WEIGHTS[allowed]
-    value, goal = cumulant(tilts), SAFETY - log_p
+    return tilts[allowed], LOG_WEIGHTS[allowed]
+
+
+def deviations(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
+    """Return :func:`deviation` for several sums at once.
+
+    Parameters
+    ----------
+    value : ndarray of float64, shape (k, tilts)
+        Bounds on the cumulants of k sums.
+    tilts, log_weights : ndarray of float64, shape (tilts,)
+        From :func:`usable_tilts`; not empty.
+    log_p : float
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+    """
+    goal = SAFETY - log_p
     # the best single term is enough; from there Newton's method falls to the root of a convex sum
-    bound = float(np.min((goal - log_weights + value) / tilts))
+    bound = np.min((goal - log_weights + value) / tilts, axis=1)
     for _ in range(STEPS):
-        terms = log_weights + tilts * bound - value
-        chance = np.exp(terms - terms.max())
-        excess = terms.max() + np.log(chance.sum()) - goal
-        if excess <= CLOSE:
+        terms = log_weights + tilts * bound[:, None] - value
+        largest = terms.max(axis=1)
+        chance = np.exp(terms - largest[:, None])
+        total = chance.sum(axis=1)
+        excess = largest + np.log(total) - goal
+        if (excess <= CLOSE).all():
             break
-        bound -= (excess - CLOSE / 2) * float(chance.sum() / (chance @ tilts))
-    return bound * (1 + ROUNDING)
+        step = (excess - CLOSE / 2) * (total / (chance @ tilts))
+        bound = np.where(excess <= CLOSE, bound, bound - step)
+    found: Floats = bound * (1 + ROUNDING)
+    return found

@@ -190,43 +190,39 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) ->
     return min(1.0, found + SPENT)
 
 
-def heterogeneity_of_vectors(
-    counts: Floats, scale: Floats, rounding: float, means: Floats
-) -> float | None:
+def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
     """Return the p-value for directions: a Q for each coordinate, Bonferroni over them.
 
-    A coordinate of a direction has E u^2 = 1/d whatever the data, because the data shift the law of
-    u by an odd function; so a level's mean B u has variance (B^2 / d - theta^2) / n, and at most
-    B^2 / 4 more for the rounding by one step. Means are assumed normal; levels with fewer than 100
-    reports are left out.
+    A level's mean of B u has the variance (E (B u)^2 - theta^2) / n. Means are assumed normal;
+    levels with fewer than 100 reports are left out.
 
     Parameters
     ----------
-    counts, scale : ndarray of float64, shape (levels,)
-        n_l, each above zero, and B_l.
-    rounding : float
-        The step of the grid that directions are rounded to.
+    counts : ndarray of float64, shape (levels,)
+        n_l, each above zero.
+    squares : ndarray of float64, shape (levels, d) or (levels, 1)
+        E (B u)^2 of a coordinate, with what rounding to the grid adds; known or observed.
     means : ndarray of float64, shape (levels, d)
         Each level's unbiased mean, in the unit ball plus noise.
 
     Examples
     --------
-    >>> counts, scale = np.array([1e4, 1e4]), np.array([3.0, 1.5])
-    >>> heterogeneity_of_vectors(counts, scale, 0.0, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
+    >>> counts, squares = np.array([1e4, 1e4]), np.array([[4.5], [1.2]])
+    >>> heterogeneity_of_vectors(counts, squares, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
     True
     """
     used = np.flatnonzero(counts >= LEAST_VECTORS)
     if used.size < 2:
         return None
-    n, square, means = counts[used, None], (scale**2)[used, None], means[used]
-    largest = square / means.shape[1]
+    n, means = counts[used, None], means[used]
+    square = np.broadcast_to(squares[used], means.shape)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         apart = means[:, None, chosen] - theta
-        left: Floats = (largest + square * rounding**2 / 4)[:, None] - theta**2
+        left: Floats = square[:, None, chosen] - theta**2
         return apart / np.sqrt(np.maximum(left, 1e-12) / n[:, None])
 
-    return _least(means, n / largest, scores, -1.0)
+    return _least(means, n / np.maximum(square, 1e-12), scores, -1.0)
 
 
 def _least(

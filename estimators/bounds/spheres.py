@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Protocol
 
 import numpy as np
 
@@ -22,6 +23,46 @@ from estimators.question import Question
 
 STEEPEST = 8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
 HALVINGS = 60
+
+
+class VectorLaw(Protocol):
+    """The error N of a weighted mean of unit vectors; each part is as in :class:`Directions`."""
+
+    @property
+    def dimension(self) -> int:
+        """The number of coordinates."""
+
+    @property
+    def counts(self) -> Floats:
+        """Reports per level."""
+
+    @property
+    def coefficient(self) -> Floats:
+        """The factor of one report, per level."""
+
+    @property
+    def unit(self) -> float:
+        """The step of the grid."""
+
+    @property
+    def variance(self) -> float:
+        """The largest E |N|^2 over all data."""
+
+    @property
+    def coordinate_variance(self) -> float | Floats:
+        """The variance of each coordinate of N, for bounds from the normal law."""
+
+    def coordinate_deviation(self, log_p: float) -> float | Floats:
+        """Bound each coordinate of N: it stays below with probability 1 - 2 p."""
+
+    def radius(self, log_beta: float) -> float:
+        """Bound the length of N with probability 1 - beta."""
+
+    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float | Floats:
+        """Bound each coordinate of N at all times at once."""
+
+    def anytime_radius(self, log_beta: float, total: float) -> float:
+        """Bound the length of N at all times at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +107,11 @@ class Directions:
         """The largest E |N|^2 over all data."""
         rounding = self.dimension * self.unit**2 / 4
         return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    @property
+    def coordinate_variance(self) -> float:
+        """The largest variance of a coordinate of N."""
+        return self.variance / self.dimension
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt <N, e>) for every unit vector e, from above.
@@ -122,20 +168,8 @@ class Directions:
             * math.sqrt(-2 * log_beta / self.dimension + 1),
             self.steepest,
         )
-        markov = self._markov(tilt, self.cumulant(tilt) - log_beta)
-        step = 1 + math.sqrt(self.dimension) * self.unit
-        spread = math.sqrt(float(self.counts @ self.coefficient**2)) * step
-        return min(markov, math.sqrt(self.variance) + spread * math.sqrt(-2 * log_beta))
-
-    def _markov(self, tilt: Floats, goal: Floats) -> float:
-        """Return the least R with ln M(t R) >= goal for one of the tilts t."""
-        low, high = np.zeros_like(goal), 2 * goal + 2 * self.dimension
-        for _ in range(HALVINGS):  # M(x) grows as e^x / x^(d/2) at the least: high is above
-            middle = (low + high) / 2
-            above = log_mean_cosh(self.dimension, middle) >= goal
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        reached = log_mean_cosh(self.dimension, high) >= goal
-        return float(np.where(reached, high / tilt, np.inf).min())
+        markov = longest(self.dimension, tilt, self.cumulant(tilt) - log_beta)
+        return min(markov, steady_length(self, log_beta))
 
     @property
     def steepest(self) -> float:
@@ -159,15 +193,43 @@ class Directions:
         if not allowed.any():
             return math.inf
         tilt = tilt[allowed]
-        return self._markov(tilt, self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed])
+        goal = self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed]
+        return longest(self.dimension, tilt, goal)
 
 
-def vector_deviations(law: Directions, question: Question, total: float) -> tuple[float, float]:
+def longest(dimension: int, tilt: Floats, goal: Floats) -> float:
+    """Return the least R with ln M(t R) >= goal for one of the tilts t.
+
+    Parameters
+    ----------
+    dimension : int
+        d, of the sphere of M.
+    tilt, goal : ndarray of float64, shape (tilts,)
+    """
+    low, high = np.zeros_like(goal), 2 * goal + 2 * dimension
+    for _ in range(HALVINGS):  # M(x) grows as e^x / x^(d/2) at the least: high is above
+        middle = (low + high) / 2
+        above = log_mean_cosh(dimension, middle) >= goal
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    reached = log_mean_cosh(dimension, high) >= goal
+    return float(np.where(reached, high / tilt, np.inf).min())
+
+
+def steady_length(law: VectorLaw, log_beta: float) -> float:
+    """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
+    step = 1 + math.sqrt(law.dimension) * law.unit
+    spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step
+    return math.sqrt(law.variance) + spread * math.sqrt(-2 * log_beta)
+
+
+def vector_deviations(
+    law: VectorLaw, question: Question, total: float
+) -> tuple[float | Floats, float]:
     """Return bounds on all coordinates of N at once, and on its length, for a question.
 
     Parameters
     ----------
-    law : Directions
+    law : VectorLaw
     question : Question
         Coordinates and length fail with probability beta each.
     total : float
@@ -177,9 +239,9 @@ def vector_deviations(law: Directions, question: Question, total: float) -> tupl
     if question.bound == "normal":
         from scipy.special import chdtri
 
-        sd = math.sqrt(law.variance / law.dimension)
-        length = sd * math.sqrt(float(chdtri(law.dimension, question.beta)))
-        return normal_quantile(log_p) * sd, length
+        length = math.sqrt(float(chdtri(law.dimension, question.beta)) / law.dimension)
+        sd = np.sqrt(law.coordinate_variance)
+        return normal_quantile(log_p) * sd, length * math.sqrt(law.variance)
     if question.bound == "anytime":
         side = law.anytime_coordinate_deviation(log_p, total)
         return side, law.anytime_radius(log_beta, total)

@@ -21,12 +21,12 @@ from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.answers import worst_scores
-from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
+from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.metrics.local import LocalMetric
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
@@ -106,7 +106,7 @@ def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
         return False  # the bias of random signs is in both arms
     if isinstance(mechanism, BlockDifferences):
         return question.target == "population" and (question.bound == "anytime" or not ratio)
-    return isinstance(mechanism, ScalarMean | SupportCounts | Hemisphere)
+    return isinstance(mechanism, ScalarMean | SupportCounts | RankedDirections)
 
 
 def arm_of(
@@ -135,9 +135,9 @@ def arm_of(
     if not counts.any():
         return Arm(np.full(_numbers(mechanism, question), np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
-    if isinstance(mechanism, Hemisphere):
-        mean, noise_of, slack = mean_and_noise(mechanism, table, shares)
-        return Arm(mean, None, noise_of, total, slack=slack)
+    if isinstance(mechanism, RankedDirections):
+        mean, noise_of, outside, slack = mean_and_noise(mechanism, table, shares, question)
+        return Arm(mean, None, noise_of, total, outside, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
@@ -184,7 +184,7 @@ def _of_scores(
 
 
 def _numbers(mechanism: Mechanism, question: Question) -> int:
-    if isinstance(mechanism, Hemisphere):
+    if isinstance(mechanism, RankedDirections):
         return mechanism.dimension
     if isinstance(mechanism, DyadicHadamard):
         return 0 if question.asked is None else question.asked.size

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
 from estimators.bounds import Directions
+from estimators.bounds.caps.reports import SPENT, CapReports, EvenCapReports
 from estimators.estimate import Counts, Floats
-from estimators.mechanisms.hemisphere import ARITHMETIC, Hemisphere
+from estimators.mechanisms.shared.ranked_directions import RankedDirections
+from estimators.question import Question
 
 
 @dataclasses.dataclass(frozen=True)
 class CoordinateNoise:
-    """One coordinate of the error N of a mean vector; its law is bounded whatever the data.
+    """One coordinate of the error N of a mean vector; its law is bounded for every coordinate.
 
     The bounds are those of either sign, so the errors of two arms are one sum of directions.
     """
 
-    law: Directions
+    law: Directions | EvenCapReports
 
     @property
     def variance(self) -> float:
         """The largest variance."""
-        return self.law.variance / self.law.dimension
+        return self.law.coordinate_variance
 
     @property
     def steepest(self) -> float:
@@ -42,35 +45,46 @@ class CoordinateNoise:
     def with_other(self, other: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
         one, two = self.law, other.law
-        both = Directions(
-            one.dimension,
-            np.concatenate([one.counts, two.counts]),
-            np.concatenate([one.coefficient, two.coefficient]),
-            np.concatenate([one.contrast, two.contrast]),
-            max(one.unit, two.unit),
-        )
-        return CoordinateNoise(both)
+        both: dict[str, Any] = {"unit": max(one.unit, two.unit)}
+        for field in dataclasses.fields(one):
+            first, second = getattr(one, field.name), getattr(two, field.name)
+            if isinstance(first, np.ndarray):
+                both[field.name] = np.concatenate([first, second])
+            elif isinstance(first, tuple):
+                both[field.name] = first + second
+        return CoordinateNoise(dataclasses.replace(one, **both))
 
 
 def mean_and_noise(
-    mechanism: Hemisphere, table: Counts, shares: Floats
-) -> tuple[Floats, CoordinateNoise, float]:
-    """Return the mean vector in the unit ball, its noise, and what rounding can move it by.
+    mechanism: RankedDirections, table: Counts, shares: Floats, question: Question
+) -> tuple[Floats, CoordinateNoise, float, float]:
+    """Return the mean vector in the unit ball, its noise, and what can move it beyond.
 
     Parameters
     ----------
-    mechanism : Hemisphere
+    mechanism : RankedDirections
     table : ndarray of int64, shape (levels, columns)
         With reports.
     shares : ndarray of float64, shape (levels,)
+    question : Question
+        Its `beta` is that of the comparison; a part of it may be spent on the noise.
+
+    Returns
+    -------
+    mean : ndarray of float64, shape (d,)
+    noise : CoordinateNoise
+    outside : float
+        The probability that the noise is larger than that.
+    slack : float
+        What rounding can move the mean by.
     """
-    used = table[:, 0] > 0
-    n = table[used, 0].astype(np.float64)
-    coefficient = shares[used] / n * mechanism.scale[used]
-    mean: Floats = (coefficient / mechanism.grid) @ table[used, 1:]
-    contrast, unit = mechanism.signs.contrast[used], 1 / mechanism.grid
-    law = Directions(mechanism.dimension, n, coefficient, contrast, unit)
-    return mean, CoordinateNoise(law), ARITHMETIC * float(n @ coefficient)
+    mean, law, slack = mechanism.mean_and_law(table, shares)
+    if isinstance(law, CapReports):
+        outside = SPENT / 2 * question.beta
+        each = math.log(outside / law.squares.size)
+        return mean, CoordinateNoise(law.even(each, question.bound)), outside, slack
+    assert isinstance(law, Directions)  # noqa: S101
+    return mean, CoordinateNoise(law), 0.0, slack
 
 
 def radius(

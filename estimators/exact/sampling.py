@@ -179,8 +179,8 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
 def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64]:
     """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
 
-    Normal variates by Box and Muller (1958), from 32-bit uniforms, divided by their length. The
-    privacy of a mechanism must not depend on their law.
+    They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
+    of a mechanism must not depend on their law.
 
     Parameters
     ----------
@@ -198,14 +198,56 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     >>> bool(np.allclose((vectors**2).sum(axis=1), 1)), vectors.shape
     (True, (1000, 3))
     """
-    pairs = -(-n * dimension // 2)
-    uniform = (bits.integers(pairs).view(np.uint32) + 0.5) * 2.0**-32
-    length, turn = np.sqrt(-2 * np.log(uniform[:pairs])), uniform[pairs:]
-    cosine = np.cos(2 * np.pi * turn)
-    sine = np.copysign(np.sqrt(1 - cosine**2), 0.5 - turn)
-    normal = np.concatenate([length * cosine, length * sine])
-    vectors = normal[: n * dimension].reshape(n, dimension)
+    words = bits.integers(-(-n * dimension // 2))
+    return unit_vectors(normal_numbers(words)[: n * dimension].reshape(n, dimension))
+
+
+def unit_vectors(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide each row by its length, in place; a row of zeros becomes (1, 0, 0, ...)."""
     norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
     vectors[norm == 0, 0] = norm[norm == 0] = 1
     vectors /= norm[:, None]
     return np.clip(vectors, -1, 1, out=vectors)
+
+
+def normal_numbers(
+    words: Words, chosen: NDArray[np.integer[Any]] | None = None
+) -> NDArray[np.float64]:
+    """Make normal variates of random words, two of each, by Box and Muller (1958).
+
+    Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
+    numbers i and w + i of the result are the cosine and the sine of turn i, times length i.
+
+    Parameters
+    ----------
+    words : ndarray of uint64, shape (w,)
+    chosen : ndarray of integers, optional
+        The numbers of the result to return, below 2 w; all by default.
+
+    Returns
+    -------
+    ndarray of float64, shape (2 w,) or that of `chosen`
+
+    Examples
+    --------
+    >>> words = np.arange(1, 9, dtype=np.uint64) << np.uint64(40)
+    >>> every = normal_numbers(words)
+    >>> bool(np.allclose(normal_numbers(words, np.array([3, 12])), every[[3, 12]]))
+    True
+    """
+    uniform, pairs = words.view(np.uint32), words.size
+    if chosen is None:
+        length, cosine, sine = _polar(uniform[:pairs], uniform[pairs:])
+        return np.concatenate([length * cosine, length * sine])
+    of = chosen % max(pairs, 1)
+    length, cosine, sine = _polar(uniform[of], uniform[pairs + of])
+    one_of_two: NDArray[np.float64] = length * np.where(chosen < pairs, cosine, sine)
+    return one_of_two
+
+
+def _polar(first: NDArray[np.uint32], second: NDArray[np.uint32]) -> tuple[Any, Any, Any]:
+    """Return lengths of two normal numbers, and the cosine and sine of their angle."""
+    length = np.sqrt(-2 * np.log((first + 0.5) * 2.0**-32))
+    turn = (second + 0.5) * 2.0**-32
+    cosine = np.cos(2 * np.pi * turn)
+    return length, cosine, np.copysign(np.sqrt(1 - cosine**2), 0.5 - turn)

@@ -12,6 +12,7 @@ from typing import Any
 
 from estimators.errors import nearest
 from estimators.mechanisms.auto import Auto, AutoFrequency, AutoMean
+from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.count_sketch import CountSketch
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.grr import Grr
@@ -49,6 +50,7 @@ _BUILT_IN: tuple[type[Mechanism], ...] = (
     CountSketch,
     ProjectiveSketch,
     PrefixTree,
+    Caps,
     Hemisphere,
     DyadicHadamard,
     AutoMean,
@@ -110,6 +112,7 @@ __all__ = [
     "Auto",
     "AutoFrequency",
     "AutoMean",
+    "Caps",
     "CountSketch",
     "DyadicHadamard",
     "Grr",

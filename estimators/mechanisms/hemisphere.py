@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -11,25 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.heterogeneity import heterogeneity_of_vectors
-from estimators.bounds.spheres import vector_deviations, width
-from estimators.errors import ReportError
-from estimators.estimate import Counts, Estimate, Floats
-from estimators.exact.randomness import Bits
-from estimators.exact.sampling import bernoulli, round_up, uniform_directions
-from estimators.exact.tallies import tally
-from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.bounds.spheres import width
+from estimators.estimate import Counts, Floats
+from estimators.mechanisms.mechanism import Reports
+from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.mechanisms.shared.signs import FlippedSigns
-from estimators.question import Question
 from estimators.weights import LevelFacts
 
-CHUNK = 2**19  # coordinates drawn at a time: a few megabytes an array
-LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
-ARITHMETIC = 1e-8
-"""Added to the bounds, in units of one report: far above what rounding does to the law of u."""
 
-
-class Hemisphere(Mechanism):
+class Hemisphere(RankedDirections):
     """A direction from the hemisphere around the value or, by a private coin, from the other one.
 
     The device draws u uniform on the unit sphere and rounds it at random to the grid 1/g, which
@@ -88,101 +77,28 @@ class Hemisphere(Mechanism):
     """
 
     name = "hemisphere"
-    kinds = frozenset({"vector_mean"})
 
     def __init__(self, epsilons: Sequence[Fraction], *, dimension: int, grid: int = 2**14) -> None:
-        super().__init__(epsilons)
-        if not 1 <= grid <= LARGEST_GRID:
-            raise ValueError(f"grid = {grid}: expected 1 to {LARGEST_GRID}")
-        self.dimension, self.grid = dimension, grid
+        super().__init__(epsilons, dimension, grid, [(2, 1)] * len(epsilons))
         self.dtype = np.dtype("<i2" if grid < 2**15 else "<i4")
-        self.shape = (dimension,)
         self.columns = 1 + dimension
         self.signs = FlippedSigns(self.epsilons)
         self.scale = width(dimension) / self.signs.contrast
-        """B per level, for the unit ball."""
         epsilon = np.array([float(e) for e in self.epsilons])
         self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
-        # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
-        slack = math.sqrt(dimension) if dimension > 1 else 0.0
-        self._least = math.floor(max(0.0, grid - slack) ** 2)
-        self._largest = math.ceil((grid + slack) ** 2)
 
-    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        """Return one integer vector for each row of `values`, shape (n, d), in the unit ball."""
-        reports = np.empty(values.shape, dtype=self.dtype)
-        rows = max(1, CHUNK // self.dimension)
-        for start in range(0, len(values), rows):
-            chunk = slice(start, start + rows)
-            reports[chunk] = self._randomize(values[chunk], level[chunk], bits)
-        return reports
+    def _law(self, table: Counts, used: NDArray[np.bool_], coefficient: Floats) -> Directions:
+        n = table[used, 0].astype(np.float64)
+        contrast = self.signs.contrast[used]
+        return Directions(self.dimension, n, coefficient, contrast, 1 / self.grid)
 
-    def _randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
-        direction = uniform_directions(bits, *values.shape)
-        scaled = direction * self.grid
-        floor = np.floor(scaled)
-        up = round_up(bits, (scaled - floor).ravel()).reshape(scaled.shape)
-        offered = floor.astype(self.dtype) + up
-        length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
-        away = np.einsum("ij,ij->i", direction, values) < 0
-        opposite = ~round_up(bits, (1 + length) / 2)
-        turned = away ^ opposite ^ bernoulli(bits, self.signs.thresholds, level)
-        return np.where(turned[:, None], -offered, offered)
+    def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
+        """Return B^2 / d, whatever the data, because they shift the law of u by an odd function.
 
-    def check_values(self, levels: bytes, values: bytes) -> None:
-        """Reject a vector farther from the unit sphere than rounding can move it."""
-        reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
-        rows = max(1, CHUNK // self.dimension)
-        for start in range(0, len(reports), rows):
-            wide = reports[start : start + rows].astype(np.int64)
-            square = np.einsum("ij,ij->i", wide, wide)
-            strange = (square < self._least) | (square > self._largest)
-            strange |= (wide > self.grid).any(axis=1) | (wide < -self.grid).any(axis=1)
-            if strange.any():
-                index = int(strange.argmax())
-                raise ReportError(
-                    "bad_value",
-                    f"a vector of squared length {square[index]}: expected {self._least} to "
-                    f"{self._largest}, and coordinates from -{self.grid} to {self.grid}",
-                )
-
-    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
-        """Add reports to a table with columns (reports, sum of coordinate 0, 1, ...)."""
-        found = tally(level, len(self.epsilons))
-        table[:, 0] += found
-        one_level = np.count_nonzero(found) <= 1
-        ordered = reports if one_level else reports[np.argsort(level, kind="stable")]
-        start = 0
-        for index, n in enumerate(found.tolist()):
-            table[index, 1:] += ordered[start : start + n].sum(axis=0, dtype=np.int64)
-            start += n
-
-    def estimate(self, table: Counts, question: Question) -> Estimate:
-        """Estimate the mean vector in the unit ball; `radius` bounds its error in the l2 norm.
-
-        The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
-        bounds were requested. So does the radius.
+        Rounding by one step adds at most B^2 / (4 g^2).
         """
-        (counts, shares, total), sums = self._weigh(table, question), table[:, 1:]
-        if not counts.any():
-            ones = np.ones(self.dimension)
-            none = ones * np.nan
-            return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
-        used = counts > 0
-        n = counts[used].astype(np.float64)
-        coefficient = shares[used] / n * self.scale[used]
-        mean: Floats = (coefficient / self.grid) @ sums[used]
-        law = Directions(self.dimension, n, coefficient, self.signs.contrast[used], 1 / self.grid)
-        slack = ARITHMETIC * float(n @ coefficient)
-        side, radius = (x + slack for x in vector_deviations(law, question, total))
-        farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
-        bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
-        nearest = min(radius, farthest)
-        effective = 1 / law.variance
-        scale, step = self.scale[used], 1 / self.grid
-        means = sums[used] * (scale * step / n)[:, None]
-        apart = heterogeneity_of_vectors(n, scale, step, means)
-        return self._answer(question, counts, shares, mean, bounds, effective, apart, nearest)
+        each = 1 / self.dimension + 1 / (4 * self.grid**2)
+        return (self.scale[used] ** 2 * each)[:, None]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the same for a vector in the unit ball, treating the report as its direction.
@@ -193,15 +109,3 @@ class Hemisphere(Mechanism):
         length = min(float(np.linalg.norm(vector)), 1.0)
         contrast: Floats = self.signs.contrast[level] * length * np.sign(reports @ vector)
         return np.log1p(contrast)
-
-    def report_range(self) -> tuple[Floats, Floats]:
-        """Return the values that a coordinate of +-g represents."""
-        return -self.scale, self.scale
-
-    def report_norm(self) -> Floats:
-        """Return the l2 norm of the longest vector that a report of each level can represent."""
-        return self.scale * math.sqrt(self._largest) / self.grid
-
-    def privacy_ratio(self, level: int) -> Fraction:
-        """Return (2^64 - T) / T, exactly: only the sign depends on the value."""
-        return self.signs.ratio(level)

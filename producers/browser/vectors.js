@@ -1,6 +1,6 @@
 /**
- * The randomizers of vectors, as in the Python package: directions are drawn, and rounded to a
- * grid, before the value is looked at; only exact coins depend on it.
+ * The randomizers of vectors, as in the Python package: directions are drawn before the value is
+ * looked at; exact coins choose between them, and the choice is rounded to a grid.
  *
  * Normal variates need a logarithm and a cosine, whose last bits are the platform's. The same
  * random words give Python's report unless a coordinate lies so near to a limit of rounding that
@@ -105,12 +105,12 @@ export function hemisphere(definition) {
     randomize(value, level, bits) {
       const vector = ball(value);
       const direction = uniformDirection(bits, size);
-      const offered = onGrid(bits, direction, grid);
       const isAway = product(direction, vector) < 0;
       const isKept = roundUp(bits, (1 + Math.min(lengthOf(vector), 1)) / 2);
       const [flipped] = bernoulli(bits, thresholds[level], 1);
       const isTurned = (isAway === isKept) !== flipped;
-      const report = new Coordinates(offered.map((each) => (isTurned ? -each : each)));
+      const rounded = onGrid(bits, direction, grid);
+      const report = new Coordinates(rounded.map((each) => (isTurned ? -each : each)));
       return new Uint8Array(report.buffer); // little-endian, as every browser's machine
     },
   };

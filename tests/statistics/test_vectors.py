@@ -15,6 +15,7 @@ from estimators import LocalMetric, define
 from estimators.bounds.spheres import width
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Hemisphere
+from estimators.mechanisms.shared.ranked_directions import RankedDirections
 
 if TYPE_CHECKING:
     from estimators.estimate import Floats
@@ -96,24 +97,125 @@ def spread(dimension: int) -> Floats:
 HARD = [corner(1), corner(2), corner(10), spread(1), spread(2), spread(10)]
 
 
+@pytest.mark.parametrize("mechanism", ["hemisphere", "caps"])
 @pytest.mark.parametrize("data", HARD, ids=lambda d: f"{len(d)} points, d={d.shape[1]}")
-def test_bounds_cover_the_mean_vector(data: Floats) -> None:
+def test_bounds_cover_the_mean_vector(data: Floats, mechanism: str) -> None:
     """No more misses than a coverage of 95% shows in all but one of 10^4 seeds."""
-    found = hits(vectors(data.shape[1]), data, 100, 300)
-    assert np.all(300 - found <= binom.isf(1e-4, 300, 0.05))
+    metric, runs = vectors(data.shape[1], mechanism=mechanism), 300 if mechanism != "caps" else 40
+    found = hits(metric, data, 100, runs)
+    assert np.all(runs - found <= binom.isf(1e-4, runs, 0.05))
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mechanism", ["hemisphere", "caps"])
 @pytest.mark.parametrize("question", [{}, {"weights": "uniform"}, {"target": "sample"}], ids=str)
 @pytest.mark.parametrize("per_level", [3, 200])
 @pytest.mark.parametrize("data", HARD, ids=lambda d: f"{len(d)} points, d={d.shape[1]}")
 def test_bounds_cover_whatever_is_asked(
-    data: Floats, per_level: int, question: dict[str, Any]
+    data: Floats, per_level: int, question: dict[str, Any], mechanism: str
 ) -> None:
+    metric = vectors(data.shape[1], mechanism=mechanism)
     for beta in (0.05, 0.2):
         least = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000)
-        found = hits(vectors(data.shape[1]), data, per_level, 2000, beta=beta, **question)
+        found = hits(metric, data, per_level, 2000, beta=beta, **question)
         assert np.all(found >= least * 2000)
+
+
+UNEQUAL = np.zeros((3, 10))
+UNEQUAL[:, :3] = [[0.9, 0.4, 0.0], [0.9, -0.3, 0.2], [0.8, 0.1, -0.5]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [corner(10), UNEQUAL, corner(60)], ids=["one", "near", "wide"])
+@pytest.mark.parametrize("counts", [(0, 0, 0, 0, 300), (400, 400, 20, 5, 60)], ids=str)
+def test_caps_cover_uneven_data_at_uneven_levels(data: Floats, counts: tuple[int, ...]) -> None:
+    """The data point along one coordinate, whose noise is several times that of the others."""
+    metric = vectors(data.shape[1], (0.25, 1.0, 2.0, 4.0, 8.0), mechanism="caps")
+    level = np.repeat(np.arange(5), counts).astype(np.uint8)
+    rng, truth = np.random.default_rng(1), data.mean(axis=0)
+    for beta in (0.05, 0.2):
+        least, found = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000), np.zeros(2)
+        for run in range(2000):
+            held = data[rng.integers(0, len(data), level.size)]
+            statistic = metric.zero()
+            metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
+            answer = metric.estimate(statistic, beta=beta)
+            assert answer.radius is not None
+            found[0] += bool(np.all((answer.lower <= truth) & (truth <= answer.upper)))
+            found[1] += bool(np.linalg.norm(answer.value - truth) <= answer.radius)
+        assert np.all(found >= least * 2000), found
+
+
+def path_misses(data: Floats, epsilons: tuple[float, ...], last: int, runs: int) -> Floats:
+    """Count the paths on which a coordinate, or the length, was ever beyond its bound.
+
+    The sums are added up in the order of arrival and looked at after each tenth part more.
+    """
+    metric, d = vectors(data.shape[1], epsilons, mechanism="caps"), data.shape[1]
+    looks = np.unique(np.geomspace(10, last, 60).astype(int))
+    truth, missed = data.mean(axis=0), np.zeros(2)
+    for run in range(runs):
+        rng = np.random.default_rng(run)
+        level = rng.integers(0, len(epsilons), last).astype(np.uint8)
+        reports = metric.randomize(data[rng.integers(0, len(data), last)], level, SeededBits(run))
+        statistic, start, failed = metric.zero(), 0, np.zeros(2, dtype=bool)
+        for look in looks.tolist():
+            metric.accumulate(statistic, level[start:look], reports[start:look])
+            answer = metric.estimate(statistic, beta=0.2, bound="anytime")
+            start = look
+            assert answer.radius is not None
+            failed[0] |= bool(np.any((answer.lower > truth) | (truth > answer.upper)))
+            failed[1] |= bool(np.linalg.norm(answer.value - truth) > answer.radius)
+        missed += failed
+    assert d == len(truth)
+    return missed
+
+
+def test_caps_hold_at_all_times_along_paths() -> None:
+    missed = path_misses(corner(3), (1.0, 4.0), 3000, 20)
+    assert np.all(missed <= binom.isf(1e-4, 20, 0.2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", [corner(2), corner(10), spread(10)], ids=["d=2", "d=10", "even"])
+def test_caps_hold_at_all_times_along_long_paths(data: Floats) -> None:
+    missed = path_misses(data, (0.5, 2.0, 4.0), 100_000, 60)
+    assert np.all(missed <= binom.isf(1e-4, 60, 0.2))
+
+
+@pytest.mark.parametrize(("dimension", "length"), [(2, 0.0), (2, 0.7), (10, 1.0)])
+def test_caps_are_unbiased_with_the_variance_of_the_formula(dimension: int, length: float) -> None:
+    """B^2 (1 + d / (6 g^2)) - |x|^2 for a report: within 5 standard errors."""
+    check_caps(dimension, 4.0, length, 20_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 6.0, 8.0])
+@pytest.mark.parametrize(("dimension", "n"), [(2, 200_000), (10, 50_000), (100, 4000), (1024, 400)])
+def test_caps_are_unbiased_at_every_level_and_dimension(
+    epsilon: float, dimension: int, n: int
+) -> None:
+    for length in (0.0, 0.5, 1.0):
+        check_caps(dimension, epsilon, length, n)
+
+
+def check_caps(dimension: int, epsilon: float, length: float, n: int) -> None:
+    metric = vectors(dimension, [epsilon], mechanism="caps")
+    x = np.random.default_rng(dimension).normal(size=dimension)
+    x *= length / np.linalg.norm(x)
+    reports = metric.randomize(np.tile(x, (n, 1)), np.zeros(n, dtype=np.uint8), SeededBits(3))
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, RankedDirections)
+    found = reports * (mechanism.scale[0] / mechanism.grid)
+    along, error = found @ x, found - x
+    assert abs(along.mean() - length**2) <= 5 * along.std() / np.sqrt(n)
+    assert np.linalg.norm(error.mean(axis=0)) <= mechanism.scale[0] / np.sqrt(n) * (
+        1 + 5 / np.sqrt(dimension)
+    )
+    square = (error**2).sum(axis=1)
+    expected = mechanism.scale[0] ** 2 * (1 + dimension / (6 * mechanism.grid**2)) - length**2
+    # the mean fraction of a coordinate is not quite uniform where few steps of the grid matter
+    assert abs(square.mean() - expected) <= 5 * square.std() / np.sqrt(n) + 1e-3 * expected
 
 
 def test_four_thousand_coordinates_are_estimated() -> None:

@@ -458,7 +458,7 @@ def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there(level: i
     first, rest = divmod(threshold, 2**56)
 
     def report(byte: int, tie: int = 0) -> list[int]:
-        script = ScriptedBits([2**60 | 2**31], [0], [0], [byte], [tie << 8])
+        script = ScriptedBits([2**60 | 2**31], [0], [byte], [tie << 8], [0])
         own = np.array([[0.6, 0.8]])
         return list(map(int, mechanism.randomize(own, np.array([level]), script)[0]))
 

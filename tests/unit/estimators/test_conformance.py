@@ -43,6 +43,7 @@ SIZES = {
     "count_sketch": (2, 1 + 65536),
     "projective_sketch": (2, 1 + 16383),
     "prefix_tree": (4, 1 + 70644 + 8 * 1407),
+    "caps": (DIMENSION, 1 + 2 * DIMENSION),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "dyadic_hadamard": (5, 2 * 16),
     "auto_frequency": (2, 1 + CATEGORIES),

@@ -1,0 +1,225 @@
+"""The growth of a report's exponential moments, whatever the data, and how uneven these are.
+
+A report is a direction u whose score Z = <u, v> has a known law, and which is uniform around v
+otherwise; v is a unit vector, x / |x| or its opposite. For a unit vector e let c = <v, e>. Then
+
+    <u, e> = Z c + sqrt(1 - Z^2) sqrt(1 - c^2) O,
+
+with O a coordinate of the uniform sphere of one dimension less, independent of Z.
+
+**Growth.** Let r(t, c) = E[exp(t <u, e>) - 1 - t <u, e> | c]. Because ln y <= y - 1, ln E exp(t <u
+- E u, e>) <= E r(t, c), also for a v that is drawn from any law: r is linear in it. Its power
+series in t has the coefficients E[<u, e>^q | c] / q!, q >= 2, which are at least 0 for c >= 0;
+those of odd q change their sign with c. So r(t, c) <= r(t, |c|), on either side.
+
+**Uneven data.** E[<u, e>^2 | c] = low + (high - low) c^2, where high = E Z^2 is some times the even
+share 1/d. So a coordinate has more noise where the data point along it, and r has to be bounded for
+the mean of c^2 over a level's users, q. Each moment is replaced by its least concave majorant as a
+function of c^2: by Jensen's inequality the mean of r over the users is at most
+:meth:`ReportLaw.growth` at q, which grows with q.
+
+**q is bounded from the data.** The mean of u_j^2 over a level is low + (high - low) q, and rounding
+only adds. For independent V_i >= 0, P(sum V <= sum E V - y) <= exp(-y^2 / (2 sum E V^2)), because
+e^-x <= 1 - x + x^2 / 2 (Maurer, 2003). At all times at once: exp(h (sum E V - sum V) - h^2 sum E
+V^2 / 2) is a supermartingale for each h > 0, and Ville's inequality holds for each of some h with a
+share of p.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import anytime
+from estimators.bounds.caps.law import Candidates
+from estimators.estimate import Floats
+
+CELLS = 160  # of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them
+ORDER = 128  # of the power series: enough for the steepest tilt (tests)
+STEEPEST = 5.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportLaw:
+    """The law of a report's score, and the growth of its exponential moments.
+
+    Parameters
+    ----------
+    dimension, candidates, chosen : int
+        d, k and W; d is at least 2.
+    inside, outside : float
+        The chance of each of the best W candidates, and of each other one.
+    """
+
+    dimension: int
+    candidates: int
+    chosen: int
+    inside: float
+    outside: float
+
+    @functools.cached_property
+    def scores(self) -> tuple[Floats, Floats, Floats]:
+        """Nodes z in (0, 1), and the shares of the scores z and -z."""
+        ranked = Candidates(self.dimension, self.candidates, self.chosen)
+        z, weight, _ = ranked.rule
+        below = weight * (self.candidates * self.outside / 2)
+        gain = (self.inside - self.outside) * self.candidates / 2
+        return z, below + weight * gain * ranked.chances_inside(), below
+
+    @functools.cached_property
+    def mean(self) -> float:
+        """M = E Z; a report B u with B = 1 / m is unbiased."""
+        ranked = Candidates(self.dimension, self.candidates, self.chosen)
+        return float((self.inside - self.outside) * ranked.best_scores()[-1])
+
+    def density(self, score: Floats) -> Floats:
+        """Return the density of scores with respect to the uniform law of directions."""
+        ranked = Candidates(self.dimension, self.candidates, self.chosen)
+        found = np.interp(np.abs(score), ranked.rule[0], ranked.chances_inside())
+        gain = np.where(score > 0, (self.inside - self.outside) * found, 0.0)
+        density: Floats = self.candidates * (self.outside + gain)
+        return density
+
+    @functools.cached_property
+    def mean_squares(self) -> tuple[float, float]:
+        """The mean square of a coordinate across v, and along it: E[<u, e>^2] at c = 0 and 1."""
+        z, above, below = self.scores
+        along = float((above + below) @ z**2)
+        return (1 - along) / (self.dimension - 1), along
+
+    @functools.cached_property
+    def squares(self) -> Floats:
+        """Values of c^2 from 0 to 1, closer where the mean square changes more; (CELLS + 1,)."""
+        low, high = self.mean_squares
+        ratio = max(high / low - 1, 1e-6)
+        return np.minimum(np.expm1(np.linspace(0, 1, CELLS + 1) * math.log1p(ratio)) / ratio, 1.0)
+
+    @functools.cached_property
+    def moments(self) -> Floats:
+        """E[<u, e>^q | c] d^(q/2) / q! for q = 2, 3, ..., shape (ORDER - 1, CELLS + 1).
+
+        By the binomial theorem for <u, e>^q; every term is at least 0 for c >= 0.
+        """
+        d, c = self.dimension, np.sqrt(self.squares)
+        z, above, below = self.scores
+        orders = np.arange(ORDER + 1)
+        factorial = np.array([math.lgamma(q + 1) for q in orders.tolist()])
+        with np.errstate(divide="ignore"):
+            log_z = np.log(z * math.sqrt(d))
+        power = np.exp(orders[:, None] * log_z - factorial[:, None])
+        both = power * np.where(orders[:, None] % 2, above - below, above + below)
+        log_side = np.log(np.maximum(d * (1 - z) * (1 + z), 1e-300))
+        total = np.zeros((ORDER + 1, c.size))
+        of_c = c ** orders[:, None]
+        log_even = 0.0  # ln E O^j
+        for j in range(0, ORDER + 1, 2):
+            side = np.exp(j / 2 * log_side + (log_even - factorial[j]))
+            joint = both[: ORDER + 1 - j] @ side
+            total[j:] += joint[:, None] * of_c[: ORDER + 1 - j] * (1 - self.squares) ** (j // 2)
+            log_even += math.log((j + 1) / (d - 1 + j))
+        return total[2:]
+
+    @functools.cached_property
+    def majorants(self) -> Floats:
+        """The least concave majorants of the moments' steps over `squares`; shape of `moments`.
+
+        A step has the largest value of its cell, so that nothing is assumed between the nodes but
+        that a moment grows with c.
+        """
+        steps = np.maximum.accumulate(self.moments, axis=1)
+        steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
+        return np.array([_concave(self.squares, row) for row in steps])
+
+    def growth(self, tilt: Floats, *, concave: bool) -> Floats:
+        """Bound r(tilt, c), shape (tilts, CELLS + 1).
+
+        Parameters
+        ----------
+        tilt : ndarray of float64, shape (tilts,)
+            From 0 to STEEPEST sqrt(d).
+        concave : bool
+            True: column i is for users whose mean c^2 is at most `squares[i]`. False: for one c^2
+            up to `squares[i]`.
+        """
+        of = self.majorants if concave else np.maximum.accumulate(self.moments, axis=1)
+        powers = (tilt / math.sqrt(self.dimension))[:, None] ** np.arange(2, ORDER + 1)
+        grown: Floats = powers @ of
+        return grown
+
+    def largest_squares(self, square: Floats, log_p: float, counts: float, unit: float) -> Floats:
+        """Bound the mean c^2 from above, for each of some observed mean squares of a coordinate.
+
+        Parameters
+        ----------
+        square : ndarray of float64, shape (k,)
+        log_p : float
+            ln p, the failure probability of one of these bounds.
+        counts : float
+            n.
+        unit : float
+            The step of the grid.
+        """
+        base, slope = self._fourth(unit)
+        h = -log_p / counts
+        above = h * slope + np.sqrt((h * slope) ** 2 + 2 * h * (base + slope * square))
+        return self._to_squares(square + above)
+
+    def anytime_largest_squares(
+        self, square: Floats, log_p: float, counts: float, unit: float
+    ) -> Floats:
+        """Return the same, at all times at once.
+
+        Parameters
+        ----------
+        square : ndarray of float64, shape (k,)
+        log_p : float
+            The failure probability is over all times.
+        counts, unit : float
+            As in :meth:`largest_squares`.
+        """
+        base, slope = self._fourth(unit)
+        h = self.dimension * anytime.TILTS[:, None]
+        log_p = log_p + anytime.LOG_WEIGHTS[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            limit = (square + h * base / 2 - log_p / (counts * h)) / (1 - h * slope / 2)
+        return self._to_squares(np.where(h * slope < 2, limit, np.inf).min(axis=0))
+
+    def _fourth(self, unit: float) -> tuple[float, float]:
+        """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.
+
+        E (u + s)^4 <= E u^4 + 1.7 unit^2 E u^2 + 0.28 unit^4 for a rounding error s of mean zero:
+        E s^2 <= unit^2 / 4, abs(E s^3) <= 0.0963 unit^3, E s^4 <= unit^4 / 12.
+        """
+        low, high = self.mean_squares
+        fourth = self.moments[2] * (24 / self.dimension**2)
+        slope = float(fourth[-1] - fourth[0])
+        base = float((fourth - slope * self.squares).max()) * (1 + 1e-9)
+        if high - low < 1e-9 * low:  # E u^2 says nothing about c^2
+            return float(fourth.max()) + 0.28 * unit**4, 1.7 * unit**2
+        steep = slope / (high - low)
+        return base - steep * low + 0.28 * unit**4, steep + 1.7 * unit**2
+
+    def _to_squares(self, mean_square: Floats) -> Floats:
+        low, high = self.mean_squares
+        return np.clip((mean_square - low) / max(high - low, 1e-300), 0.0, 1.0)
+
+    def column(self, squares: Floats) -> NDArray[np.intp]:
+        """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""
+        return np.minimum(np.searchsorted(self.squares, squares), CELLS)
+
+
+def _concave(x: Floats, y: Floats) -> Floats:
+    """Return the least concave majorant of points, at their abscissas x, ascending."""
+    corners: list[int] = []
+    for i in range(x.size):
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (y[b] - y[a]) * (x[i] - x[a]) > (y[i] - y[a]) * (x[b] - x[a]):
+                break
+            corners.pop()
+        corners.append(i)
+    return np.interp(x, x[corners], y[corners])

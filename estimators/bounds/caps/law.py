@@ -1,0 +1,107 @@
+"""The law of a report among ranked candidates: how far it points in the value's direction."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+
+from estimators.estimate import Floats
+
+REACH = 20.0  # standard deviations of a coordinate: what is beyond has a share below 10^-80
+PANELS, POINTS = 40, 6  # of Gauss and Legendre's rule
+STEEPNESS = 8.0  # standard deviations of the number of better candidates, around the last chosen
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """The scores of k / 2 uniform directions and their opposites, of which the best W are inside.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    candidates : int
+        k, even, at least 2.
+    inside : int
+        W, 1 to k / 2.
+
+    Notes
+    -----
+    Let Z be the score of one candidate: a coordinate of a uniform unit vector, so that Z = sin(phi)
+    with a density of phi in proportion to cos(phi)^(d - 2). A candidate with a score z > 0 is
+    among the best W if fewer than W of the k / 2 - 1 other pairs have a larger absolute score, each
+    with the chance q(z) = P(abs(Z) > z): pi(z) = P(Bin(k / 2 - 1, q(z)) < W). With a score below
+    zero it never is, because one of each pair has a score of at least zero and W <= k / 2.
+
+    Integrals are by Gauss and Legendre's rule on panels in phi, half of them where pi falls. They
+    agree with adaptive quadrature to 10^-9 (tests).
+    """
+
+    dimension: int
+    candidates: int
+    inside: int
+
+    @functools.cached_property
+    def rule(self) -> tuple[Floats, Floats, Floats]:
+        """Nodes z in (0, 1), their shares of the law of abs(Z), and q at the nodes."""
+        if self.dimension == 1:
+            return np.ones(1), np.ones(1), np.zeros(1)
+        pairs, wanted = self.candidates // 2, float(self.inside)
+        coarse = np.linspace(0.0, _top(self.dimension), PANELS + 1)
+        _, _, _, beyond = _integrate(self.dimension, coarse)
+        spread = STEEPNESS * math.sqrt(wanted) + STEEPNESS
+        ends = np.clip([(wanted + spread) / pairs, (wanted - spread) / pairs], 1e-12, 1.0)
+        low, high = np.interp(ends, beyond[::-1], coarse[::-1])
+        fine = np.linspace(low, high, PANELS + 1)
+        z, weight, tail, _ = _integrate(self.dimension, np.union1d(coarse, fine))
+        return z, weight, tail
+
+    def chances_inside(self) -> Floats:
+        """Return pi at the nodes."""
+        found: Floats = _ranks(self.candidates // 2 - 1, self.inside, self.rule[2]).sum(axis=0)
+        return found
+
+    def best_scores(self) -> Floats:
+        """Return the mean sum of the best 1, 2, ..., W scores."""
+        z, weight, tail = self.rule
+        of_rank = _ranks(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
+        sums: Floats = np.cumsum(of_rank) * (self.candidates / 2)
+        return sums
+
+
+def _top(dimension: int) -> float:
+    return min(math.pi / 2, REACH / math.sqrt(max(dimension - 1, 1)))
+
+
+def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return nodes z, shares, the share beyond each node, and beyond each edge."""
+    points, weights = np.polynomial.legendre.leggauss(POINTS)
+    powers = np.arange(POINTS)
+    # the integral from a panel's start to each of its points, of the polynomial through its values
+    primitive = (points[:, None] ** (powers + 1) - (-1.0) ** (powers + 1)) / (powers + 1)
+    partial = primitive @ np.linalg.inv(points[:, None] ** powers)
+    half = np.diff(edges)[:, None] / 2
+    phi = edges[:-1, None] + half * (1 + points)
+    density = np.cos(phi) ** (dimension - 2)
+    shares = density * half * weights
+    after = np.append(np.cumsum(shares.sum(axis=1)[::-1])[::-1], 0.0)
+    tail = after[:-1, None] - half * (density @ partial.T)
+    total = after[0]
+    z, tail = np.sin(phi).ravel(), np.clip(tail, 0.0, None).ravel() / total
+    return z, shares.ravel() / total, tail, after / total
+
+
+def _ranks(others: int, count: int, tail: Floats) -> Floats:
+    """Return the binomial chances that 0, 1, ... of the others are better, shape (count, nodes)."""
+    rank = np.arange(min(count, others + 1))
+    ways = np.array([math.lgamma(others + 1) - math.lgamma(others - i + 1) for i in rank.tolist()])
+    ways -= np.array([math.lgamma(i + 1) for i in rank.tolist()])
+    with np.errstate(divide="ignore"):
+        log_in, log_out = np.log(np.maximum(tail, 1e-300)), np.log1p(-np.minimum(tail, 1 - 1e-16))
+    chances: Floats = np.exp(
+        ways[:, None] + np.outer(rank, log_in) + np.outer(others - rank, log_out)
+    )
+    return chances

@@ -1,0 +1,251 @@
+"""The base of mechanisms that report one of several random directions, ranked by the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds.heterogeneity import heterogeneity_of_vectors
+from estimators.bounds.spheres import VectorLaw, vector_deviations
+from estimators.errors import ReportError
+from estimators.estimate import Counts, Estimate, Floats
+from estimators.exact.randomness import Bits
+from estimators.exact.sampling import (
+    bernoulli,
+    normal_numbers,
+    round_up,
+    uniform_below,
+    unit_vectors,
+)
+from estimators.exact.tallies import tally
+from estimators.exact.thresholds import WORD, miss_threshold
+from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
+from estimators.question import Question
+
+CHUNK = 2**17  # numbers drawn at a time: a megabyte an array, which a cache holds
+LARGEST_GRID = 2**24  # squares of 2^14 such coordinates add up in 64 bits
+ARITHMETIC = 1e-8
+"""Added to the bounds, in units of one report: far above what rounding does to the law of u."""
+
+
+class RankedDirections(Mechanism):
+    """One of k random directions, by preference one of the W that point best to the value.
+
+    The base of `caps` and of `hemisphere`, which has k = 2 and W = 1.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    dimension : int
+        d, at least 1.
+    grid : int
+        g, at most 2^24.
+    sets : sequence of (int, int)
+        k and W of each level; k is even and W at most k / 2.
+
+    Attributes
+    ----------
+    misses : list of int
+        T, per level: the report is none of the best W if a word is below T.
+    inside, outside : list of Fraction
+        The chance of each of the best W candidates, and of each of the others, per level.
+    """
+
+    kinds = frozenset({"vector_mean"})
+    scale: Floats
+    """B per level, for the unit ball."""
+
+    def __init__(
+        self, epsilons: Sequence[Fraction], dimension: int, grid: int, sets: Sequence[Any]
+    ) -> None:
+        super().__init__(epsilons)
+        if not 1 <= grid <= LARGEST_GRID:
+            raise ValueError(f"grid = {grid}: expected 1 to {LARGEST_GRID}")
+        self.dimension, self.grid, self.sets = dimension, grid, tuple(sets)
+        self.shape = (dimension,)
+        self.misses = [
+            miss_threshold(e, w, k - w) for e, (k, w) in zip(self.epsilons, self.sets, strict=True)
+        ]
+        self.thresholds = np.array(self.misses, dtype=np.uint64)
+        each = list(zip(self.misses, self.sets, strict=True))
+        self.inside = [Fraction(WORD - t, WORD * w) for t, (_, w) in each]
+        self.outside = [Fraction(t, WORD * (k - w)) for t, (k, w) in each]
+        # |U - g u| < sqrt(d); at d = 1, u is a sign and nothing is rounded
+        slack = math.sqrt(dimension) if dimension > 1 else 0.0
+        self._least = math.floor(max(0.0, grid - slack) ** 2)
+        self._largest = math.ceil((grid + slack) ** 2)
+
+    def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
+        """Return one integer vector for each row of `values`, shape (n, d), in the unit ball."""
+        reports = np.empty(values.shape, dtype=self.dtype)
+        for k, inside in dict.fromkeys(self.sets):
+            same = np.array([one == (k, inside) for one in self.sets])[level]
+            rows = np.flatnonzero(same)
+            step = max(1, CHUNK // (k // 2 * self.dimension))
+            for start in range(0, rows.size, step):
+                part = rows[start : start + step]
+                drawn, turned = self._choose(values[part], level[part], k, inside, bits)
+                scaled = drawn * self.grid
+                floor = np.floor(scaled)
+                up = round_up(bits, (scaled - floor).ravel()).reshape(scaled.shape)
+                rounded = floor.astype(self.dtype) + up
+                reports[part] = np.where(turned[:, None], -rounded, rounded)
+        return reports
+
+    def _choose(
+        self, values: Floats, level: Levels, candidates: int, inside: int, bits: Bits
+    ) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return one of the directions for each value, and whether its opposite is the report."""
+        n, pairs, d = len(values), candidates // 2, self.dimension
+        # a device's only value may take several blocks; their words are kept, and not the vectors
+        block, blocks, parts = max(n * pairs if n > 1 else 1, CHUNK // d), [], []
+        for start in range(0, n * pairs, block):
+            size = min(block, n * pairs - start)
+            words = bits.integers(-(-size * d // 2))
+            vectors = normal_numbers(words)[: size * d].reshape(size, d)
+            norm = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+            of_value = vectors.reshape(-1, pairs if n > 1 else size, d)
+            products = np.matmul(of_value, values[:, :, None]).ravel()
+            blocks.append(words)
+            parts.append(np.divide(products, norm, out=products, where=norm > 0))
+        scores = np.concatenate(parts).reshape(n, pairs)
+        length = np.minimum(np.sqrt(np.einsum("ij,ij->i", values, values)), 1)
+        opposite = ~round_up(bits, (1 + length) / 2)
+        best = best_columns(np.concatenate([scores, -scores], axis=1), inside)
+        missed = bernoulli(bits, self.thresholds, level)
+        column = np.zeros(n, dtype=np.int64)
+        if candidates > 2:  # of one inside and one outside there is nothing to choose
+            bound = np.where(missed, candidates - inside, inside).astype(np.uint64)
+            column = uniform_below(bits, bound).astype(np.int64)
+        found = best[np.arange(n), np.minimum(column, inside - 1)]
+        others = column + (best - np.arange(inside) <= column[:, None]).sum(axis=1)
+        found = np.where(missed, others, found)
+        place = np.arange(n) * pairs + found % pairs
+        which, within = np.divmod(place, block)
+        numbers = within[:, None] * d + np.arange(d)
+        chosen = np.empty((n, d))
+        for index in np.unique(which).tolist():
+            mine = which == index
+            chosen[mine] = normal_numbers(blocks[index], numbers[mine])
+        return unit_vectors(chosen), (found >= pairs) ^ opposite
+
+    def check_values(self, levels: bytes, values: bytes) -> None:
+        """Reject a vector farther from the unit sphere than rounding can move it."""
+        reports = np.frombuffer(values, dtype=self.dtype).reshape(-1, self.dimension)
+        rows = max(1, CHUNK // self.dimension)
+        for start in range(0, len(reports), rows):
+            wide = reports[start : start + rows].astype(np.int64)
+            square = np.einsum("ij,ij->i", wide, wide)
+            strange = (square < self._least) | (square > self._largest)
+            strange |= (wide > self.grid).any(axis=1) | (wide < -self.grid).any(axis=1)
+            if strange.any():
+                index = int(strange.argmax())
+                raise ReportError(
+                    "bad_value",
+                    f"a vector of squared length {square[index]}: expected {self._least} to "
+                    f"{self._largest}, and coordinates from -{self.grid} to {self.grid}",
+                )
+
+    def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
+        """Add reports to a table with columns (reports, sum of coordinate 0, 1, ...)."""
+        found = tally(level, len(self.epsilons))
+        table[:, 0] += found
+        one_level = np.count_nonzero(found) <= 1
+        ordered = reports if one_level else reports[np.argsort(level, kind="stable")]
+        start = 0
+        for index, n in enumerate(found.tolist()):
+            self._add(table[index, 1:], ordered[start : start + n])
+            start += n
+
+    def _add(self, sums: Counts, reports: Reports) -> None:
+        """Add the reports of one level to its sums."""
+        sums += reports.sum(axis=0, dtype=np.int64)
+
+    def estimate(self, table: Counts, question: Question) -> Estimate:
+        """Estimate the mean vector in the unit ball; `radius` bounds its error in the l2 norm.
+
+        The bounds hold for all coordinates at once with probability 1 - beta, unless pointwise
+        bounds were requested. So does the radius.
+        """
+        counts, shares, total = self._weigh(table, question)
+        if not counts.any():
+            ones = np.ones(self.dimension)
+            none = ones * np.nan
+            return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
+        mean, law, slack = self.mean_and_law(table, shares)
+        side, radius = (x + slack for x in vector_deviations(law, question, total))
+        farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
+        bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
+        apart = self._heterogeneity(table)
+        nearest = min(float(radius), farthest)
+        return self._answer(
+            question, counts, shares, mean, bounds, 1 / law.variance, apart, nearest
+        )
+
+    def mean_and_law(self, table: Counts, shares: Floats) -> tuple[Floats, VectorLaw, float]:
+        """Return the mean vector in the unit ball, the law of its error, and what rounding adds.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+            With reports.
+        shares : ndarray of float64, shape (levels,)
+        """
+        used = table[:, 0] > 0
+        n = table[used, 0].astype(np.float64)
+        coefficient = shares[used] / n * self.scale[used]
+        mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
+        return mean, self._law(table, used, coefficient), ARITHMETIC * float(n @ coefficient)
+
+    def _law(self, table: Counts, used: NDArray[np.bool_], coefficient: Floats) -> VectorLaw:
+        """Return the law of the error for the levels in use and the factors of their reports."""
+        raise NotImplementedError
+
+    def _heterogeneity(self, table: Counts) -> float | None:
+        used = table[:, 0] > 0
+        n, scale = table[used, 0].astype(np.float64), self.scale[used]
+        means = table[used, 1 : 1 + self.dimension] * (scale / self.grid / n)[:, None]
+        return heterogeneity_of_vectors(n, self._squares(table, used), means)
+
+    def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
+        """Return the mean squares of a coordinate of B u, rounding included, or bounds on them."""
+        raise NotImplementedError
+
+    def report_range(self) -> tuple[Floats, Floats]:
+        """Return the values that a coordinate of +-g represents."""
+        return -self.scale, self.scale
+
+    def report_norm(self) -> Floats:
+        """Return the l2 norm of the longest vector that a report of each level can represent."""
+        return self.scale * math.sqrt(self._largest) / self.grid
+
+    def privacy_ratio(self, level: int) -> Fraction:
+        """Return (2^64 - T) (k - W) / (T W), exactly: only the rank depends on the value."""
+        return self.inside[level] / self.outside[level]
+
+
+def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:
+    """Return the columns of each row's largest scores, ascending, shape (n, count).
+
+    Of equal scores the first are taken, as many as are missing.
+
+    Examples
+    --------
+    >>> best_columns(np.array([[1.0, 5.0, 3.0, 5.0], [2.0, 2.0, 2.0, 1.0]]), 2)
+    array([[1, 3],
+           [0, 1]])
+    """
+    last = scores.shape[1] - count
+    cut = np.partition(scores, last, axis=1)[:, last, None]
+    chosen = scores >= cut
+    if chosen.sum() > count * len(scores):
+        tied = scores == cut
+        missing = count - (scores > cut).sum(axis=1)
+        chosen &= ~tied | (np.cumsum(tied, axis=1) <= missing[:, None])
+    return np.nonzero(chosen)[1].reshape(-1, count)

@@ -1,0 +1,246 @@
+"""Ranked directions: their certificate, their constants, and their variance against PrivUnit's."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
+from scipy.special import bdtr, betainc, hyp0f1
+
+from estimators import define
+from estimators.bounds.caps.growth import STEEPEST
+from estimators.exact.randomness import SeededBits
+from estimators.exact.sampling import normal_numbers
+from estimators.mechanisms import Caps, Hemisphere
+from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
+from estimators.mechanisms.shared.ranked_directions import best_columns
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+
+DIMENSIONS = (2, 10, 100, 1024, 4096)
+WORD = 2**64
+
+
+def log_area(d: int) -> float:
+    """ln of Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)): the density of a coordinate at zero."""
+    return math.lgamma(d / 2) - math.lgamma((d - 1) / 2) - math.log(math.pi) / 2
+
+
+def privunit(epsilon: float, d: int) -> float:
+    """B of PrivUnit on the sphere, with the best threshold of its cap (Bhowmick et al., 2018)."""
+    ratio = math.exp(epsilon)
+
+    def size(angle: float) -> float:
+        cap = betainc((d - 1) / 2, 0.5, math.cos(angle) ** 2) / 2
+        height = math.exp(log_area(d) + (d - 1) * math.log(math.cos(angle))) / (d - 1)
+        return float((ratio * cap + 1 - cap) / ((ratio - 1) * height))
+
+    top = min(math.pi / 2 - 1e-6, 13 / math.sqrt(d - 1))
+    ends = [top * 2.0**-i for i in range(8)]
+    return min(minimize_scalar(size, bounds=(0, end), method="bounded").fun for end in ends)
+
+
+def mean_of(mechanism: Caps, function: Any) -> float:
+    """E f(Z) of a score at the only level, by adaptive quadrature."""
+    d, (k, w) = mechanism.dimension, mechanism.sets[0]
+    p, q = float(mechanism.inside[0]), float(mechanism.outside[0])
+
+    def density(angle: float) -> float:
+        z, base = math.sin(angle), float(math.exp(log_area(d)) * math.cos(angle) ** (d - 2))
+        among = float(bdtr(w - 1, k // 2 - 1, betainc((d - 1) / 2, 0.5, math.cos(angle) ** 2)))
+        above, below = float(function(z)), float(function(-z))
+        found: float = base * k * ((q + (p - q) * among) * above + q * below)
+        return found
+
+    ends = np.linspace(0, min(math.pi / 2, 20 / math.sqrt(d - 1)), 25)
+    return sum(
+        quad(density, a, b, epsrel=1e-11, epsabs=1e-14)[0] for a, b in itertools.pairwise(ends)
+    )
+
+
+@pytest.mark.parametrize("d", DIMENSIONS)
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8])
+def test_the_variance_is_within_six_percent_of_the_best_mechanism_on_the_sphere(
+    epsilon: float, d: int
+) -> None:
+    """At the value 0, rounding to the grid included; elsewhere both are smaller by |x|^2."""
+    mechanism = Caps([exact(epsilon)], dimension=d)
+    rounding = d / (6 * mechanism.grid**2)  # the mean over the fraction of a coordinate
+    variance = mechanism.scale[0] ** 2 * (1 + rounding)
+    assert 1 <= variance / privunit(epsilon, d) ** 2 <= 1.06
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "d"), [(0.5, 2), (8, 2), (4, 3), (10, 10), (2, 100), (8, 4096)]
+)
+def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms(
+    epsilon: float, d: int
+) -> None:
+    mechanism = Caps([exact(epsilon)], dimension=d)
+    assert mean_of(mechanism, lambda _: 1.0) == pytest.approx(1, abs=1e-9)
+    assert mechanism.scale[0] * mean_of(mechanism, lambda z: z) == pytest.approx(1, abs=1e-9)
+    low, high = mechanism.laws[0].mean_squares
+    assert mean_of(mechanism, lambda z: z * z) == pytest.approx(high, rel=1e-9)
+    assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "d"), [(1, 2), (8, 2), (4, 10), (8, 1024)])
+@pytest.mark.parametrize("steep", [0.05, 1.0, STEEPEST])
+def test_the_growth_is_above_the_exponential_moment_and_near_it(
+    epsilon: float, d: int, steep: float
+) -> None:
+    """r(t, c) by adaptive quadrature over the score, and the exact mean over the rest."""
+    mechanism, t = Caps([exact(epsilon)], dimension=d), steep * math.sqrt(d)
+    law = mechanism.laws[0]
+
+    def across(x: float) -> float:
+        return math.cosh(x) if d == 2 else float(hyp0f1((d - 1) / 2, x * x / 4))
+
+    for column in (0, 3, 40, 159, 160):
+        c = math.sqrt(law.squares[column])
+
+        def tilted(z: float, c: float = c) -> float:
+            return math.exp(t * z * c) * across(t * math.sqrt((1 - z * z) * (1 - c * c)))
+
+        exactly = mean_of(mechanism, tilted) - 1 - t * c * law.mean
+        found = law.growth(np.array([t]), concave=False)[0, column]
+        assert found == pytest.approx(exactly, rel=1e-6)
+        assert law.growth(np.array([t]), concave=True)[0, column] >= exactly * (1 - 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "d"), [(0.001, 3), (1, 2), (8, 2), (4, 3), (8, 100), (6, 4096)]
+)
+def test_moments_grow_with_c_and_majorants_are_concave(epsilon: float, d: int) -> None:
+    law = Caps([exact(epsilon)], dimension=d).laws[0]
+    assert np.all(law.moments >= 0)
+    assert np.all(np.diff(law.moments, axis=1) >= -1e-9 * law.moments[:, 1:])
+    assert np.all(law.majorants[:, :-1] >= law.moments[:, 1:] * (1 - 1e-12))
+    cells, largest = np.diff(law.squares), law.majorants[:, -1:]
+    slopes = np.diff(law.majorants, axis=1) / cells
+    assert np.all(np.diff(slopes, axis=1) <= 1e-12 * largest / cells.min())
+
+
+def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:
+    for epsilon, d in itertools.product(MANY_LEVELS, (1, 2, 3, 100, 1024, 4096, 2**14)):
+        k, inside = best_caps(exact(epsilon), d)
+        assert k % 2 == 0
+        assert 1 <= inside <= k // 2
+        assert k // 2 * d <= MOST_NUMBERS
+    sizes = [best_caps(Fraction(8), 2**i)[0] for i in range(1, 15)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert Caps([Fraction(1)], dimension=1).scale[0] == pytest.approx(1 / math.tanh(0.5))
+
+
+def test_the_revision_contains_the_candidates_and_hemispheres_does_not_change() -> None:
+    caps, hemisphere = (
+        define(name="v", kind="vector_mean", mechanism=name, dimension=3, radius=1.0, levels=[1, 4])
+        for name in ("caps", "hemisphere")
+    )
+    assert caps.randomizer.public_constants == {"candidates": [16, 128], "inside": [6, 15]}
+    assert hemisphere.randomizer.public_constants == {}
+    assert isinstance(hemisphere.randomizer, Hemisphere)
+    assert hemisphere.randomizer.sets == ((2, 1), (2, 1))
+    assert caps.revision != hemisphere.revision
+
+
+@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+def test_the_certificate_is_that_of_the_integers_that_are_compared(epsilon: float) -> None:
+    """Recomputed in decimal arithmetic of 200 digits."""
+    mechanism = Caps([exact(epsilon)], dimension=5)
+    (k, inside), threshold = mechanism.sets[0], int(mechanism.thresholds[0])
+    kept, missed = Fraction(WORD - threshold, inside), Fraction(threshold, k - inside)
+    assert mechanism.privacy_ratio(0) == kept / missed
+    with localcontext() as context:
+        context.prec = 200
+        limit = Decimal(exact(epsilon).numerator) / Decimal(exact(epsilon).denominator)
+        ratio = Decimal((kept / missed).numerator) / Decimal((kept / missed).denominator)
+        assert ratio <= limit.exp()
+
+
+def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
+    """All bytes of the coin, and all integers, for one set of candidates and two values.
+
+    The report is one of k different vectors. Those that are sent if the coin does not miss are the
+    W nearest to the value; the others are sent if it does.
+    """
+    mechanism = Caps([Fraction(1, 2)], dimension=3)
+    (k, inside), first = mechanism.sets[0], int(mechanism.thresholds[0]) >> 56
+    directions = np.random.default_rng(3).integers(0, WORD, 6, dtype=np.uint64).tolist()
+    vectors = normal_numbers(np.array(directions, dtype=np.uint64)).reshape(4, 3)
+
+    def report(value: list[float], byte: int, integer: int) -> tuple[int, ...]:
+        # the coin for v keeps the value; roundings of zero round up what has a fraction
+        words = ScriptedBits(directions, [0], [byte], [integer], [2**63, 2**63])
+        return tuple(mechanism.randomize(np.array([value]), np.array([0]), words)[0].tolist())
+
+    sent = []
+    for value in ([0.6, 0.0, 0.8], [0.0, -1.0, 0.0]):
+        near = [report(value, 255, i) for i in range(inside)]
+        far = [report(value, 0, i) for i in range(k - inside)]
+        assert first not in (0, 255)
+        assert len(set(near)) == inside
+        assert len(set(far)) == k - inside
+        assert not set(near) & set(far)
+        scores = sorted(np.abs(vectors @ value / np.linalg.norm(vectors, axis=1)))
+        assert sorted(np.dot(each, value) / 127 for each in near) == pytest.approx(scores, abs=0.02)
+        sent.append(set(near) | set(far))
+    assert sent[0] == sent[1]  # the same reports for all values: the ratio bounds what they tell
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_best_columns_are_those_of_a_stable_sort(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
+    drawn = st.lists(st.integers(-2, 2), min_size=rows * columns, max_size=rows * columns)
+    scores = np.array(data.draw(drawn), dtype=np.float64).reshape(rows, columns)
+    count = data.draw(st.integers(1, columns))
+    stable = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :count], axis=1)
+    assert np.array_equal(best_columns(scores, count), stable)
+
+
+def test_a_report_of_several_blocks_is_one_of_all_candidates() -> None:
+    """Of 512 directions with 4,096 coordinates, drawn in 16 blocks; the words are used once."""
+    mechanism = Caps([Fraction(16)], dimension=4096)
+    assert mechanism.sets == ((1024, 1),)
+    value = np.random.default_rng(1).normal(size=(1, 4096))
+    value /= np.linalg.norm(value)
+    report = mechanism.randomize(value, np.array([0]), SeededBits(5))[0] / mechanism.grid
+    words = SeededBits(5).integers(512 * 4096 // 2).reshape(16, -1)
+    vectors = np.concatenate([normal_numbers(block).reshape(-1, 4096) for block in words])
+    scores = vectors @ value[0] / np.linalg.norm(vectors, axis=1)
+    best = int(np.abs(scores).argmax())
+    chosen = np.sign(scores[best]) * vectors[best] / np.linalg.norm(vectors[best])
+    assert report == pytest.approx(chosen, abs=1 / mechanism.grid)
+
+
+@pytest.mark.parametrize("report", [[0, 0, 0], [127, 127, 0], [-128, 0, 0], [90, 0, 0]])
+def test_what_is_not_on_the_sphere_is_refused(report: list[int]) -> None:
+    metric = define(
+        name="v", kind="vector_mean", mechanism="caps", dimension=3, radius=1.0, levels=[1]
+    )
+    statistic = metric.zero()
+    with pytest.raises(ValueError, match="a vector of squared length"):
+        metric.accumulate(statistic, [0], np.array([report], dtype=np.int8))
+    assert not statistic.any()
+
+
+def test_a_definition_says_that_its_answers_cannot_be_repeated() -> None:
+    with pytest.raises(ValueError, match=r"memoized.*false, or one of the mechanisms \(none\)"):
+        define(
+            name="v",
+            kind="vector_mean",
+            mechanism="caps",
+            dimension=3,
+            radius=1.0,
+            levels=[1],
+            memoized=True,
+        )
