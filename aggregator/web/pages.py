@@ -49,6 +49,7 @@ RANDOMIZERS = (
     "sampling.js",
     "string_code.js",
     "vectors.js",
+    "windows.js",
     "device/database.js",
     "device/device.js",
     "device/ledger.js",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from estimators.errors import nearest
-from estimators.mechanisms.auto import Auto, AutoFrequency, AutoMean
+from estimators.mechanisms.auto import AutoFrequency, AutoMean
 from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.count_sketch import CountSketch
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
@@ -109,7 +109,6 @@ def mechanism_class(name: str, kind: str) -> type[Mechanism]:
 __all__ = [
     "GROUP",
     "MECHANISMS",
-    "Auto",
     "AutoFrequency",
     "AutoMean",
     "Caps",

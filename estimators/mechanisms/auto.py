@@ -14,19 +14,18 @@ from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
-from estimators.exact.thresholds import at_exp
+from estimators.exact.windows import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.mechanisms.grr import Grr
-from estimators.mechanisms.laplace import Laplace, NoisyMean, check_grid
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
-from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
+from estimators.mechanisms.windows import Windows
 from estimators.weights import LevelFacts
 
 CANDIDATES: tuple[Any, ...] = (
@@ -40,25 +39,140 @@ CANDIDATES: tuple[Any, ...] = (
 """For frequencies, all of which say how often a report supports a category."""
 
 
-class Auto(Mechanism):
-    """At each level the mechanism with the least variance of one report in the worst case.
+class AutoMean(Windows):
+    """At each level `windows`, or one sign where that has less variance.
 
-    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
-    Statistic of a level: that of its mechanism; the other columns stay zero.
+    A report is a symbol of its level; with two symbols it is that of `randomized_response`.
+    Statistic of a level: the number of reports and the number for each symbol. Source: as for
+    `windows`.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    values : str
+        ``"two"`` if all values are at the ends of the range: then `spread` is 1, and every level
+        reports a sign. ``"any"``, the default, if not.
+    spread : str
+        What the mean of x^2 is expected to be, for values x in [-1, 1], as a decimal number or a
+        fraction: 1/3 by default, as for uniform values; 1 for values at both ends. It is an
+        expectation, not a promise: a wrong one costs variance, and no bound becomes wrong.
+    symbols : int
+        The largest M, as for `windows`.
+
+    Raises
+    ------
+    ValueError
+        If an option is none of these.
 
     Notes
     -----
+    The variance of a sign, of whatever data with mean theta, is c^2 - theta^2, where c^2 is the
+    variance of a sign for the value 0. That of `windows` is at most its worst variance w for any
+    one value, plus E x^2 - theta^2. So signs are better where E x^2 > c^2 - w, compared in exact
+    fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
+
+    Examples
+    --------
+    >>> mechanism = AutoMean([Fraction(1, 4), Fraction(1), Fraction(4)], spread="0.6")
+    >>> mechanism
+    AutoMean(randomized_response, randomized_response, windows)
+    """
+
+    name = "auto"
+
+    def __init__(
+        self,
+        epsilons: Sequence[Fraction],
+        *,
+        values: str = "any",
+        spread: str = "1/3",
+        symbols: int = MOST_SYMBOLS,
+    ) -> None:
+        ScalarMean.__init__(self, epsilons)
+        if values not in ("any", "two"):
+            raise ValueError(f"values = {values!r}: expected 'any' or 'two'")
+        expected = Fraction(1) if values == "two" else _share(spread)
+        shapes = [(two_symbols(each), shape_at(each, symbols)) for each in self.epsilons]
+        self._use(
+            [
+                sign if expected > sign.worst_variance - windows.worst_variance else windows
+                for sign, windows in shapes
+            ]
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
+
+    @property
+    def level_mechanisms(self) -> list[str]:
+        """The mechanism of each level."""
+        names = {True: "randomized_response", False: Windows.name}
+        return [names[shape.symbols == 2] for shape in self.shapes]
+
+
+def _share(text: str) -> Fraction:
+    """Return a number from 0 to 1 that is written in decimals or as a fraction."""
+    try:
+        found = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        found = Fraction(-1)
+    if not 0 <= found <= 1:
+        raise ValueError(f"spread = {text!r}: expected a number from 0 to 1 as text, as in '0.9'")
+    return found
+
+
+class AutoFrequency(SupportCounts):
+    """The mechanism of least variance among those that fit.
+
+    It has the smallest variance averaged over the categories, for the worst data (f = 1/k), among
+    those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
+    Algorithm 2; HIST, section 2.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+    categories : int
+        k, at least 2.
+    report_bytes : int
+        The largest size of a report, in bytes.
+
+    Raises
+    ------
+    ValueError
+        If no report fits, with the smallest possible size.
+
+    Notes
+    -----
+    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
+    Statistic of a level: that of its mechanism; the other columns stay zero.
+
     The choice depends on epsilon and the options alone, and uses exact fractions, so that devices
     and aggregators agree on it. Privacy and checks are those of the chosen mechanisms. The weights
     of levels are as if each had a metric of its own; the bounds are those of mixed levels in
     :class:`estimators.bounds.Law`.
+
+    Examples
+    --------
+    >>> AutoFrequency([Fraction(1), Fraction(4)], categories=16)
+    AutoFrequency(subset_selection, grr)
     """
 
     name = "auto"
     memoizable = False
     dtype = np.dtype(np.uint8)
-    children: Sequence[ScalarMean | SupportCounts]
+    children: Sequence[SupportCounts]
     """The mechanism of each level, built for that level alone."""
+
+    def __init__(
+        self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
+    ) -> None:
+        _check_report_bytes(report_bytes)
+        chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
+        signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
+        SupportCounts.__init__(self, epsilons, categories, signs)
+        self.facts = self._choose(chosen)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self.level_mechanisms)})"
@@ -68,7 +182,7 @@ class Auto(Mechanism):
         """The mechanism of each level."""
         return [child.name for child in self.children]
 
-    def _choose(self, children: Sequence[ScalarMean | SupportCounts]) -> LevelFacts:
+    def _choose(self, children: Sequence[SupportCounts]) -> LevelFacts:
         """Set these mechanisms, one for each level; return the public constants of the levels."""
         self.children = children
         self.shape = (max(child.width for child in children),)
@@ -134,95 +248,6 @@ class Auto(Mechanism):
         """Return whether the level's mechanism is private."""
         return self.children[level].is_private(0)
 
-
-class AutoMean(Auto, NoisyMean):
-    """Signs at small epsilons, Laplace noise at large ones.
-
-    The mechanism is `randomized_response` or `laplace`, whichever has the smaller worst-case
-    variance over all values: they cross at epsilon = 2.32. Source: HLDP, Algorithm 1.
-
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    grid : int
-        g of `laplace`.
-    report_bytes : int
-        The largest size of a report, in bytes.
-
-    Examples
-    --------
-    >>> from estimators.exact.randomness import SeededBits
-    >>> mechanism = AutoMean([Fraction(1), Fraction(4)])
-    >>> mechanism
-    AutoMean(randomized_response, laplace)
-    >>> mechanism.randomize(np.array([0.5, 0.5]), np.array([0, 1]), SeededBits(1))
-    array([[  0,   0,   0,   0],
-           [167,   3,   0,   0]], dtype=uint8)
-    """
-
-    children: Sequence[RandomizedResponse | Laplace]
-
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, grid: int = 1024, report_bytes: int = 16
-    ) -> None:
-        Mechanism.__init__(self, epsilons)
-        check_grid(grid)
-        _check_report_bytes(report_bytes)
-        self.facts = self._choose([_mean_at(e, grid, report_bytes) for e in self.epsilons])
-        self._contrast = np.array(
-            [1.0 if isinstance(x, Laplace) else x.signs.contrast[0] for x in self.children]
-        )
-        self.rate = np.array(
-            [x.rate[0] if isinstance(x, Laplace) else np.inf for x in self.children]
-        )
-        self._unit = 1 / grid
-
-    def level_means(self, table: Counts) -> Floats:
-        """Return the unbiased mean of each level, zero without reports."""
-        rows = [self._row(table, level) for level in range(len(self.epsilons))]
-        parts = [x.level_means(row) for x, row in zip(self.children, rows, strict=True)]
-        return np.concatenate(parts)
-
-
-class AutoFrequency(Auto, SupportCounts):
-    """The mechanism of least variance among those that fit.
-
-    It has the smallest variance averaged over the categories, for the worst data (f = 1/k), among
-    those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
-    Algorithm 2; HIST, section 2.
-
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-    report_bytes : int
-        The largest size of a report, in bytes.
-
-    Raises
-    ------
-    ValueError
-        If no report fits, with the smallest possible size.
-
-    Examples
-    --------
-    >>> AutoFrequency([Fraction(1), Fraction(4)], categories=16)
-    AutoFrequency(subset_selection, grr)
-    """
-
-    children: Sequence[SupportCounts]
-
-    def __init__(
-        self, epsilons: Sequence[Fraction], *, categories: int, report_bytes: int = 16
-    ) -> None:
-        _check_report_bytes(report_bytes)
-        chosen = [_frequency_at(epsilon, categories, report_bytes) for epsilon in epsilons]
-        signs = ReportedSigns(*zip(*(child.signs.exact[0] for child in chosen), strict=True))
-        SupportCounts.__init__(self, epsilons, categories, signs)
-        self.facts = self._choose(chosen)
-
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
@@ -251,30 +276,6 @@ class AutoFrequency(Auto, SupportCounts):
 def _check_report_bytes(report_bytes: int) -> None:
     if report_bytes < 1:
         raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
-
-
-def _mean_at(epsilon: Fraction, grid: int, most: int) -> RandomizedResponse | Laplace:
-    """Return the mechanism with the smaller worst-case variance, if its report fits.
-
-    That of a sign is 1 / a^2, at the value 0; that of noise with q = e^(-epsilon / 2g), including
-    rounding, is (2q / (1 - q)^2 + 1/4) / g^2. The second is irrational, so the comparison
-    terminates.
-
-    Examples
-    --------
-    >>> [_mean_at(Fraction(e), 1024, 4).name for e in ("2.3", "2.32", "2.33")]
-    ['randomized_response', 'randomized_response', 'laplace']
-    """
-    signs = RandomizedResponse([epsilon])
-    if Laplace([epsilon], grid=grid).width > most:
-        return signs
-    ((p, q),) = signs.signs.exact
-    variance = 1 / (p - q) ** 2
-
-    def has_less_noise(e: Fraction) -> bool:
-        return variance <= (2 * e / (e - 1) ** 2 + Fraction(1, 4)) / grid**2
-
-    return signs if at_exp(epsilon / (2 * grid), has_less_noise) else Laplace([epsilon], grid=grid)
 
 
 def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCounts:

@@ -28,52 +28,7 @@ LOW_BITS = 31
 MOST_REPORTS = 2**32  # that a statistic can hold
 
 
-class NoisyMean(ScalarMean):
-    """A mechanism for the mean with Laplace noise at some levels, and flipped signs at the others.
-
-    Attributes
-    ----------
-    rate : ndarray of float64, shape (levels,)
-        The rate of the noise; infinite at a level of signs.
-    """
-
-    rate: Floats
-    _contrast: Floats
-    _unit: float
-
-    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
-        """Return the law of signs and of values with noise; some count is above zero."""
-        used = counts > 0
-        n, contrast = counts[used].astype(np.float64), self._contrast[used]
-        free = question is not None and not question.one_mean(len(n))
-        rate = self.rate[used] if np.isfinite(self.rate[used]).any() else None
-        return Law(n, shares[used] / (n * contrast), contrast, rate, self._unit, free)
-
-    def noise(self, law: Law, counts: Counts) -> Noise | None:
-        """Return the law of noise and rounding; None if no level has noise.
-
-        It depends on the levels on offer, not on those in use, because bounds for all times must be
-        of one kind throughout.
-        """
-        if np.isinf(self.rate).all():
-            return None
-        rate = self.rate[counts > 0]
-        return LaplaceNoise(law.counts, law.coefficient, rate, self._unit, law.contrast)
-
-    def outside_law(self, question: Question, counts: Counts) -> float:
-        """Bound the probability that a report with noise is clamped; 1 beyond MOST_REPORTS.
-
-        For all times at once: one of all the reports that a statistic can hold.
-        """
-        noisy = np.isfinite(self.rate)
-        reports = int(counts[noisy].sum())
-        most = MOST_REPORTS if question.bound == "anytime" else reports
-        if not noisy.any():
-            return 0.0
-        return most / WORD if reports <= most else 1.0
-
-
-class Laplace(NoisyMean):
+class Laplace(ScalarMean):
     """Discrete Laplace noise on a grid.
 
     A value x in [-1, 1] is rounded at random to the grid of step 1/g (unbiased), and an integer z
@@ -138,7 +93,6 @@ class Laplace(NoisyMean):
         """M per level: the largest report."""
         self.rate = np.array([float(rate) for rate in self._rates])
         """Of the noise, per level: epsilon / (2 g)."""
-        self._contrast, self._unit = np.ones(len(self.rate)), 1 / grid
         epsilon = np.array([float(e) for e in self.epsilons])
         variances = 1 + discrete_laplace.variance(self.rate) / grid**2
         self.facts = LevelFacts(epsilon, variances, paper=1 / (1 + 1 / epsilon**2))
@@ -184,6 +138,26 @@ class Laplace(NoisyMean):
     def level_means(self, table: Counts) -> Floats:
         """Return the unbiased mean of each level, zero without reports."""
         return table[:, 1] / np.maximum(table[:, 0], 1) / self.grid
+
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of values with noise; some count is above zero."""
+        used = counts > 0
+        n = counts[used].astype(np.float64)
+        free = question is not None and not question.one_mean(len(n))
+        return Law(n, shares[used] / n, np.ones_like(n), self.rate[used], 1 / self.grid, free)
+
+    def noise(self, law: Law, counts: Counts) -> Noise:
+        """Return the law of noise and rounding."""
+        return LaplaceNoise(law.counts, law.coefficient, self.rate[counts > 0], 1 / self.grid)
+
+    def outside_law(self, question: Question, counts: Counts) -> float:
+        """Bound the probability that a report is clamped; 1 beyond MOST_REPORTS.
+
+        For all times at once: one of all the reports that a statistic can hold.
+        """
+        reports = int(counts.sum())
+        most = MOST_REPORTS if question.bound == "anytime" else reports
+        return most / WORD if reports <= most else 1.0
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the same for a value in [-1, 1], ignoring the clamp."""

@@ -137,15 +137,23 @@ class Windows(ReportedSymbols, ScalarMean):
         totals = np.einsum("ij,ij->i", table[:, 1:], numbers)
         return np.asarray(totals / (np.maximum(table[:, 0], 1) * scale))
 
-    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> WindowLaw:
-        """Return the law of the weighted mean of reports; some count is above zero."""
+    def law(self, counts: Counts, shares: Floats, question: Question | None = None) -> Law:
+        """Return the law of the weighted mean of reports; some count is above zero.
+
+        Where every level on offer has two symbols, it is that of signs.
+        """
         used = np.flatnonzero(counts)
         n = counts[used].astype(np.float64)
         free = question is not None and not question.one_mean(len(n))
+        if all(shape.symbols == 2 for shape in self.shapes):
+            contrast = 1 / self.report_range()[1][used]
+            return Law(n, shares[used] / (n * contrast), contrast, free=free)
         return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
 
-    def noise(self, law: Law, counts: Counts) -> WindowNoise:
-        """Return the law of the noise alone, for the users' own values."""
+    def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
+        """Return the law of the noise alone, for the users' own values; None for signs alone."""
+        if not isinstance(law, WindowLaw):
+            return None
         used = [shape for shape, n in zip(self.shapes, counts, strict=True) if n]
         return WindowNoise(law.counts, law.coefficient, tuple(used))
 

@@ -1,6 +1,7 @@
 /**
  * The choice of `auto`, as in the Python package: at each level the mechanism of least variance
- * among those whose reports fit. Exact arithmetic, because devices and aggregators have to agree.
+ * among those whose reports fit. Exact arithmetic, because devices and aggregators have to agree;
+ * for a mean, the choice is in the definition.
  *
  * @module auto
  */
@@ -8,7 +9,8 @@
 import { bestSize, categoryCount } from "./categories.js";
 import { wholeOptions, wrongOptions } from "./checks.js";
 import { categoryGeometry, supportsOf } from "./geometry.js";
-import { WORD, atExp, bitLength, missThreshold, symbolWidth } from "./sampling.js";
+import { WORD, bitLength, missThreshold, symbolWidth } from "./sampling.js";
+import { chosenWindows } from "./windows.js";
 
 /** @import { Definition } from "./dither.js" */
 
@@ -20,7 +22,6 @@ import { WORD, atExp, bitLength, missThreshold, symbolWidth } from "./sampling.j
  */
 
 const MOST_BYTES = 16;
-const NARROWEST_NOISE = 4; // bytes of a report of `laplace`
 
 /**
  * The mechanism of each level.
@@ -30,40 +31,15 @@ const NARROWEST_NOISE = 4; // bytes of a report of `laplace`
  * @throws {TypeError} If its options are none, or no report fits.
  */
 export function chosenFor(definition) {
-  const { kind, levels } = definition;
-  const isMean = kind === "mean";
-  const known = { report_bytes: MOST_BYTES, ...(isMean ? { grid: 1024 } : {}) };
-  const { report_bytes: most, grid = 1 } = wholeOptions(definition, known, (given) =>
-    Object.values(given).every((one) => one >= 1),
-  );
-  if (isMean) return levels.map((epsilon) => meanAt(epsilon, BigInt(grid), most));
+  if (definition.kind === "mean") return chosenWindows(definition);
+  const { levels } = definition;
+  const { report_bytes: most } = wholeOptions(definition, { report_bytes: MOST_BYTES });
   const count = categoryCount(definition);
   return levels.map((epsilon) => {
     const fitting = candidates(epsilon, count).filter(([, width]) => width <= most);
     if (fitting.length === 0) throw wrongOptions(definition, `more than ${most} report_bytes`);
     return fitting.reduce((best, each) => (isBetter(each, best, BigInt(count)) ? each : best))[0];
   });
-}
-
-/**
- * Noise, or a sign where its variance in the worst case is not larger.
- *
- * @param {number} epsilon
- * @param {bigint} grid
- * @param {number} most
- */
-function meanAt(epsilon, grid, most) {
-  const contrast = (WORD - 2n * missThreshold(epsilon)) ** 2n;
-  const scale = 4n * (WORD * grid) ** 2n;
-  const isSign = atExp(
-    epsilon,
-    (e, one) => {
-      const square = (e - one) ** 2n;
-      return scale * square <= (8n * e * one + square) * contrast ? 1n : 0n;
-    },
-    2n * grid,
-  );
-  return isSign === 1n || most < NARROWEST_NOISE ? "randomized_response" : "laplace";
 }
 
 /** @param {number} epsilon @param {number} count k. @returns {Candidate[]} */

@@ -45,9 +45,7 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [bins] Of a distribution, with `range`.
  * @property {string} [scale] Of a distribution: "log", or left out.
  * @property {number[]} [edges] Of a distribution, instead of `range`.
- * @property {{block_bits: number[], hash_bits: number[], depths: number[][]}} [constants] Of
- *   `dyadic_hadamard`, by level: how many bits of a node travel as they are, how many as parities,
- *   and the probability of each depth, times 2^16.
+ * @property {Constants} [constants] Of some mechanisms, by level.
  * @property {string[]} [coordinates] Of a vector mean, with `radius`: their names.
  * @property {number} [radius] The largest length of a vector.
  * @property {number} [rounds] Of a minimum or maximum: see `answer`.
@@ -66,6 +64,18 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number} [max_batch_reports]
  * @property {string[]} [by] The attributes of devices by which reports are also summed.
  * @property {Record<string, string[]>} [attributes] Their declared values.
+ */
+
+/**
+ * How the reports of each level are made; privacy does not depend on it.
+ *
+ * @typedef {object} Constants
+ * @property {number[]} [block_bits] Of `dyadic_hadamard`: how many bits of a node travel as they
+ *   are.
+ * @property {number[]} [hash_bits] And how many as parities.
+ * @property {number[][]} [depths] The probability of each depth, times 2^16.
+ * @property {number[]} [window] Of `windows`, and `auto` for a mean: how many symbols a window has.
+ * @property {number[][]} [z] The numbers of the symbols.
  */
 
 /**

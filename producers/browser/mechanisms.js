@@ -18,6 +18,7 @@ import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
 import { repetition } from "./repetition.js";
 import { hemisphere } from "./vectors.js";
+import { windows } from "./windows.js";
 
 /** @import { Definition } from "./dither.js" */
 /** @import { Bits } from "./sampling.js" */
@@ -33,6 +34,7 @@ import { hemisphere } from "./vectors.js";
 /** @type {Record<string, (definition: Definition) => Mechanism>} */
 const MECHANISMS = {
   randomized_response: randomizedResponse,
+  windows,
   laplace,
   dyadic_hadamard: dyadicHadamard,
   grr,
@@ -48,23 +50,18 @@ const MECHANISMS = {
   prefix_tree: prefixTree,
   hemisphere,
   repetition: (definition) => repetition(definition, MECHANISMS),
-  auto,
+  auto: (definition) => (definition.kind === "mean" ? windows(definition) : auto(definition)),
 };
 
 /**
- * The mechanism of each level; reports are padded to the widest.
+ * The mechanism of each level, for categories; reports are padded to the widest.
  *
  * @param {Definition} definition
  * @returns {Mechanism}
  */
 function auto(definition) {
-  const { grid } = /** @type {{grid?: unknown}} */ (definition.options ?? {});
   const children = chosenFor(definition).map((name, level) =>
-    MECHANISMS[name]({
-      ...definition,
-      levels: [definition.levels[level]],
-      options: name === "laplace" && grid !== undefined ? { grid } : {},
-    }),
+    MECHANISMS[name]({ ...definition, levels: [definition.levels[level]], options: {} }),
   );
   const width = Math.max(...children.map((child) => child.width));
   return {

@@ -236,6 +236,19 @@ export function uniformBelow(bits, bound) {
 }
 
 /**
+ * An integer uniform on [0, bound) from single bytes, by rejection.
+ *
+ * @param {Bits} bits
+ * @param {number} bound 1 to 255.
+ * @internal
+ */
+export function byteBelow(bits, bound) {
+  let [drawn] = uniformBytes(bits, 1);
+  while (drawn >= 256 - (256 % bound)) [drawn] = uniformBytes(bits, 1);
+  return drawn % bound;
+}
+
+/**
  * An integer uniform on [0, bound) without one of them.
  *
  * @param {Bits} bits

@@ -15,16 +15,21 @@ import sys
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.point_collisions import (
     collisions_log_p,
     least_collisions,
     most_collisions,
 )
+from estimators.exact import discrete_laplace
+from estimators.exact.windows import shape_at, two_symbols
 from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
+from tests.support.reports.least_variances import LEAST_VARIANCES
 
 if TYPE_CHECKING:
     from estimators.mechanisms import Mechanism
@@ -65,6 +70,7 @@ def main() -> None:
         size = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}"
         variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
         out.write(f"| `{name}` | {size} | {variances} |\n")
+    _print_windows()
     for categories in SIZES:
         out.write(f"\n| k = {categories:,} | bits a report | cells a level | {head} |\n")
         out.write("|---|---|---|" + "---|" * len(EPSILONS) + "\n")
@@ -78,6 +84,26 @@ def main() -> None:
             variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
             out.write(f"| `{name}` | {sizes} | {variances} |\n")
     _print_sketches(head)
+
+
+def _print_windows() -> None:
+    out = sys.stdout
+    out.write(
+        "\n| epsilon | M, W | least possible | `windows` | `randomized_response` | `laplace` | "
+    )
+    out.write("users |\n" + "|---" * 7 + "|\n")
+    for epsilon, least in LEAST_VARIANCES.items():
+        exact, square = Fraction(epsilon), 1 / 3
+        shape, grid = shape_at(exact), 1024
+        worst = float(shape.worst_variance)
+        sign = float(two_symbols(exact).worst_variance)
+        step = float(exact) / (2 * grid)
+        noise = float(discrete_laplace.variance(np.array(step)) + 1 / 4) / grid**2
+        users = min(sign, noise + square) / min(sign, worst + square)
+        out.write(
+            f"| {epsilon} | {shape.symbols}, {shape.window} | {least:.4g} | {worst:.4g} | "
+            f"{sign:.4g} | {noise:.4g} | {users:.2f} |\n"
+        )
 
 
 def _print_sketches(head: str) -> None:

@@ -19,11 +19,11 @@ import numpy as np
 
 from estimators.bounds import FlipNoise, limits
 from estimators.bounds.differences import difference_limits
-from estimators.mechanisms import Auto, Laplace, Repetition
+from estimators.mechanisms import AutoFrequency, Laplace, Repetition, Windows
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
-from tests.support.reports.populations import LEVELS, Population
+from tests.support.reports.populations import LEVELS, Population, symbol_chances
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,14 +77,16 @@ class Paths:
     def statistics(self) -> Iterator[tuple[Counts, Counts, Counts]]:
         """Yield at every look: counts (levels,), held (levels, runs, values), sums.
 
-        Sums are ones per category for frequencies, (levels, runs, 1) ones or grid sums for a mean;
-        for block differences those of D, then those of abs(D).
+        Sums are ones per category for frequencies, (levels, runs, 1) ones or grid sums for a mean,
+        reports per symbol for windows; for block differences those of D, then those of abs(D).
         """
         rng = np.random.default_rng(self.seed)
         held = np.zeros((len(LEVELS), self.runs, self.frequencies.size), dtype=np.int64)
         columns = self.frequencies.size if self.histogram else 1
         if isinstance(self.population.metric.randomizer, BlockDifferences):
             columns *= 2
+        if isinstance(self.population.metric.randomizer, Windows):
+            columns = self.population.metric.randomizer.columns - 1
         sums = np.zeros((len(LEVELS), self.runs, columns), dtype=np.int64)
         before = np.zeros(len(LEVELS), dtype=np.int64)
         for look, counts in enumerate(levels_over_time()):
@@ -111,6 +113,9 @@ class Paths:
             return grid
         if isinstance(mechanism, BlockDifferences):
             return block_differences(mechanism, index, held, rng)
+        if isinstance(mechanism, Windows):
+            symbols: Counts = rng.multinomial(held, symbol_chances(mechanism, index)).sum(axis=1)
+            return symbols
         own, reports = times * (held if self.histogram else held[:, 1:]), times * n
         p, q = mechanism.signs.p[index], mechanism.signs.q[index]
         ones: Counts = rng.binomial(own, p) + rng.binomial(reports - own, q)
@@ -165,7 +170,7 @@ class Paths:
         else:
             law = mechanism.law(counts, shares, question)
             noise = mechanism.noise(law, counts)
-            mean = np.zeros(flat.shape[1])
+            mean = np.zeros(self.runs)
             for level in np.flatnonzero(used).tolist():
                 mean += shares[level] * level_mean(mechanism, level, counts[level], flat[level])
         lower, upper = limits(law, mean, question, log_p, total, noise, signs)
@@ -194,7 +199,7 @@ def block_differences(
 
 def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
     """Return what makes the reports of a level, which level of that it is, and how many a user."""
-    if isinstance(mechanism, Auto):
+    if isinstance(mechanism, AutoFrequency):
         return mechanism.children[level], 0, 1
     if isinstance(mechanism, Repetition):
         return mechanism.one, level, mechanism.repeats[level]
@@ -206,6 +211,10 @@ def level_mean(mechanism: Any, level: int, n: int, sums: Counts) -> Floats:
     one, index, times = made_by(mechanism, level)
     if isinstance(one, Laplace):
         return np.asarray(sums / (n * one.grid))
+    if isinstance(one, Windows):
+        shape = one.shapes[index]
+        tally = sums.reshape(-1, one.columns - 1)[:, : shape.symbols]
+        return np.asarray(tally @ np.array(shape.z) / (n * float(shape.scale)))
     return np.asarray((2 * sums - n * times) / (n * times * one.signs.contrast[index]))
 
 

@@ -20,7 +20,7 @@ from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.hashing import buckets_and_signs
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
-    Auto,
+    AutoFrequency,
     CountSketch,
     Grr,
     HadamardResponse,
@@ -32,6 +32,7 @@ from estimators.mechanisms import (
     ProjectiveSketch,
     RecursiveHadamard,
     Repetition,
+    Windows,
     mechanism_class,
 )
 from estimators.mechanisms.shared.frequencies import SupportCounts
@@ -146,7 +147,7 @@ class Population:
 def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Counts:
     """Draw the table of a mechanism, given how many users of each level hold each value."""
     n, epsilons = held.sum(axis=1), mechanism.epsilons
-    if isinstance(mechanism, Auto):
+    if isinstance(mechanism, AutoFrequency):
         table = np.zeros((len(n), mechanism.columns), dtype=np.int64)
         for level, child in enumerate(mechanism.children):
             table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
@@ -163,7 +164,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
         )
         sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
         return np.stack([n, sums, 0 * n, 0 * n], axis=1)
-    if isinstance(mechanism, Symbols):
+    if isinstance(mechanism, Symbols | Windows):
         return _symbols(mechanism, held, rng)
     if isinstance(mechanism, SupportCounts):
         own = held
@@ -176,7 +177,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
     return np.concatenate([n[:, None], ones], axis=1)
 
 
-def _symbols(mechanism: Symbols, held: Counts, rng: np.random.Generator) -> Counts:
+def _symbols(mechanism: Symbols | Windows, held: Counts, rng: np.random.Generator) -> Counts:
     """Draw the counts of reports of each symbol."""
     table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
     table[:, 0] = held.sum(axis=1)
@@ -196,9 +197,15 @@ def symbol_cells(mechanism: Mechanism, tally: Counts) -> Counts:
 
 
 @functools.lru_cache(maxsize=64)
-def symbol_chances(mechanism: Symbols, level: int) -> Floats:
-    """Return the chance of each symbol for each category, from the definition."""
+def symbol_chances(mechanism: Symbols | Windows, level: int) -> Floats:
+    """Return the chance of each symbol for each category, or for -1 and 1, from the definition."""
     e = float(np.exp(float(mechanism.epsilons[level])))
+    if isinstance(mechanism, Windows):
+        symbol, shape = np.arange(mechanism.columns - 1), mechanism.shapes[level]
+        ends = np.array([[0], [len(shape.z) - shape.window]])
+        odds = np.where((symbol >= ends) & (symbol < ends + shape.window), e, 1.0)
+        odds[:, len(shape.z) :] = 0.0
+        return np.asarray(odds / odds.sum(axis=1, keepdims=True))
     k = np.arange(mechanism.categories)[:, None]
     if isinstance(mechanism, Projection):
         if mechanism.random:

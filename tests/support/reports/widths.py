@@ -131,6 +131,7 @@ def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
     counts = np.full(len(levels), n // len(levels))
     law = mechanism.law(counts, level_weights("optimal", counts, mechanism.facts))
     noise, log_p = mechanism.noise(law, counts), float(np.log(BETA / 2))
+    assert noise is not None
     margin = noise.deviation(log_p)
     if ever:
         total = total_weight("optimal", counts, mechanism.facts)

@@ -1,23 +1,21 @@
-"""`auto`: what it chooses, how it reports, and the law of levels that are not alike."""
+"""`auto`: what it chooses, and how it reports."""
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from estimators import DefinitionError, ReportError
-from estimators.bounds import LaplaceNoise, Law
-from estimators.exact import discrete_laplace
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import Auto, Laplace, RandomizedResponse, mechanism_class
+from estimators.exact.windows import shape_at
+from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import CANDIDATES
 from estimators.mechanisms.shared.packed import PackedBits
-from tests.support.reports.cases import exact, metric_for
+from tests.support.reports.cases import metric_for
 
 EPSILONS = [Fraction(x, 4) for x in range(1, 33)]
 
@@ -27,29 +25,56 @@ def auto(epsilons: list[Fraction], **options: Any) -> Any:
     return build(epsilons, **options)
 
 
-@pytest.mark.parametrize("grid", [1, 16, 1024])
-def test_a_mean_has_the_mechanism_of_the_smaller_worst_variance(grid: int) -> None:
-    """Of a report at a fixed value: at zero for signs, half-way on the grid for noise."""
+@pytest.mark.parametrize("spread", ["0", "1/3", "0.6", "0.85", "1"])
+def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread(spread: str) -> None:
+    """Of data with mean 0: at the value 0 for signs, whose variance is the same everywhere."""
     signs = RandomizedResponse(EPSILONS).facts.variances
-    rate = np.array([float(e) for e in EPSILONS]) / (2 * grid)
-    noise = (discrete_laplace.variance(rate) + 1 / 4) / grid**2
-    expected = np.where(signs <= noise, "randomized_response", "laplace")
-    assert auto(EPSILONS, grid=grid).level_mechanisms == expected.tolist()
+    noise = np.array([float(shape_at(epsilon).worst_variance) for epsilon in EPSILONS])
+    better = signs < noise + float(Fraction(spread))
+    two = np.array(EPSILONS) < Fraction("0.42")  # both are the same there
+    expected = np.where(better | two, "randomized_response", "windows")
+    assert auto(EPSILONS, spread=spread).level_mechanisms == expected.tolist()
+    if spread == "1":
+        assert expected.tolist() == auto(EPSILONS, values="two").level_mechanisms
+        assert set(expected) == {"randomized_response"}
 
 
-def test_signs_and_noise_cross_at_an_epsilon_of_2_324() -> None:
-    chosen = auto([exact(e) for e in (0.0001, 2.323, 2.325, 64)]).level_mechanisms
-    assert chosen == ["randomized_response"] * 2 + ["laplace"] * 2
+def test_two_values_have_the_reports_weights_and_bounds_of_randomized_response() -> None:
+    options = {"values": "two"}
+    both = metric_for("auto_mean", options=options), metric_for("randomized_response")
+    rng = np.random.default_rng(1)
+    level = rng.integers(0, 5, 2000).astype(np.uint8)
+    reports = both[1].randomize(rng.choice([-1.0, 1.0], 2000), level, SeededBits(1))
+    questions: list[dict[str, Any]] = [
+        {},
+        {"target": "sample"},
+        {"bound": "anytime"},
+        {"weights": "uniform"},
+    ]
+    for question in questions:
+        found = []
+        for metric in both:
+            statistic = metric.zero()
+            metric.accumulate(statistic, level, reports)
+            estimate = metric.estimate(statistic, **question)
+            found.append([estimate.value, estimate.lower, estimate.upper, estimate.heterogeneity])
+        assert found[0] == pytest.approx(found[1], abs=1e-12)
 
 
-def test_noise_that_does_not_fit_is_not_chosen() -> None:
-    assert auto([Fraction(4)], report_bytes=4).level_mechanisms == ["laplace"]
-    assert auto([Fraction(4)], report_bytes=3).level_mechanisms == ["randomized_response"]
-
-
-def test_a_mean_of_signs_alone_takes_one_byte() -> None:
-    assert metric_for("auto_mean", (0.5, 1)).randomizer.width == 1
-    assert metric_for("auto_mean", (0.5, 3)).randomizer.width == 4
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"values": "three"}, "values = 'three': expected 'any' or 'two'"),
+        ({"spread": "1.1"}, "spread = '1.1': expected a number from 0 to 1 as text"),
+        ({"spread": "wide"}, "spread = 'wide': expected a number"),
+        ({"spread": "1/0"}, "spread = '1/0': expected a number"),
+        ({"spread": 0.5}, "spread = 0.5: expected str"),
+        ({"symbols": 8}, "symbols = 8: expected 64 to 255"),
+    ],
+)
+def test_an_option_of_a_mean_that_is_none_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        metric_for("auto_mean", options=options)
 
 
 @pytest.mark.parametrize("categories", [2, 3, 16, 100, 1000])
@@ -85,20 +110,16 @@ def test_the_smallest_possible_report_is_named() -> None:
         metric_for("auto_frequency", categories=1000, options={"report_bytes": 1})
     with pytest.raises(DefinitionError, match="report_bytes = 0: expected 1 or more"):
         metric_for("auto_frequency", options={"report_bytes": 0})
-    with pytest.raises(DefinitionError, match="expected a power of two"):
-        metric_for("auto_mean", (0.5,), options={"grid": 0})
 
 
-@pytest.mark.parametrize("case", ["auto_mean", "auto_frequency"])
-def test_what_fills_a_report_up_has_to_be_zero(case: str) -> None:
-    changes: dict[str, Any] = {"categories": 10} if case == "auto_frequency" else {}
-    randomizer = metric_for(case, (0.5, 4.0), **changes).randomizer
-    assert isinstance(randomizer, Auto)
+def test_what_fills_a_report_up_has_to_be_zero() -> None:
+    randomizer = metric_for("auto_frequency", (0.5, 4.0), categories=10).randomizer
+    assert isinstance(randomizer, AutoFrequency)
     widths = [child.width for child in randomizer.children]
     narrow = int(np.argmin(widths))
     assert widths[narrow] < randomizer.width
     wire = bytearray(randomizer.width)
-    wire[0] = 1 if case == "auto_mean" else 3
+    wire[0] = 3
     randomizer.check(bytes([narrow]), bytes(wire))
     wire[-1] = 1
     with pytest.raises(ReportError, match="expected zeros") as refused:
@@ -107,93 +128,18 @@ def test_what_fills_a_report_up_has_to_be_zero(case: str) -> None:
 
 
 def test_the_choice_is_shown_and_part_of_what_a_batch_means() -> None:
-    metric = metric_for("auto_mean", (1.0, 4.0))
-    assert repr(metric.randomizer) == "AutoMean(randomized_response, laplace)"
-    other = metric_for("auto_mean", (1.0, 4.0), description="")  # one of its own: it is changed
-    assert other.revision == metric.revision
-    randomizer = other.randomizer
-    assert isinstance(randomizer, Auto)
+    metric = metric_for("auto_mean", (0.25, 4.0))
+    assert repr(metric.randomizer) == "AutoMean(randomized_response, windows)"
+    assert metric_for("auto_mean", (0.25, 4.0)).revision == metric.revision
+    meaning = json.loads(metric.canonical)
+    assert meaning["chosen"] == ["randomized_response", "windows"]
+    assert meaning["constants"]["window"] == [1, 8]
+    assert meaning["constants"]["z"] == [[-1, 1], list(shape_at(Fraction(4)).z)]
+    frequency = metric_for("auto_frequency", (1.0, 4.0))
+    other = metric_for("auto_frequency", (1.0, 4.0), description="")  # it is changed
+    assert isinstance(other.randomizer, AutoFrequency)
+    assert other.revision == frequency.revision
     for name in ("revision", "fingerprint", "canonical"):
         other.__dict__.pop(name, None)  # kept since it was asked for first
-    randomizer.children = [randomizer.children[0]] * 2
-    assert other.revision != metric.revision
-
-
-# -- Levels of signs and of noise together -------------------------------------------------------
-
-CONTRAST = np.array([0.4, 1.0])
-RATE = np.array([np.inf, 0.5])
-COUNTS = np.array([3.0, 4.0])
-COEFFICIENT = np.array([0.375, 0.1375])  # times counts and contrast, they sum to 1
-GRID = 4
-
-
-def mixed(*, free: bool = False) -> Law:
-    return Law(COUNTS, COEFFICIENT, CONTRAST, RATE, 1 / GRID, free)
-
-
-@settings(deadline=None)
-@given(values=st.lists(st.floats(-1, 1), min_size=7, max_size=7), tilt=st.floats(0.01, 1))
-def test_the_cumulant_of_mixed_levels_bounds_all_values(values: list[float], tilt: float) -> None:
-    """Fixed values, each of them different: signs from the exact law, noise from its series."""
-    law = mixed(free=True)
-    tilt *= law.steepest
-    x = np.array(values)
-    z = tilt * np.repeat(COEFFICIENT, COUNTS.astype(int))
-    signs = np.log(np.cosh(z[:3]) + 0.4 * x[:3] * np.sinh(z[:3])).sum()
-    y = np.arange(-2000, 2001)
-    odds = -RATE[1] * np.abs(y)
-    noise = np.log(np.exp(odds + tilt * COEFFICIENT[1] / GRID * y).sum() / np.exp(odds).sum())
-    weight = np.repeat(COEFFICIENT * CONTRAST, COUNTS.astype(int))
-    theta = float(weight @ x / weight.sum())
-    rest = (z[3:] * x[3:]).sum() + 4 * noise
-    total = law.cumulant(np.array([theta]), np.array([tilt])).value[0]
-    assert signs + rest <= total + 1e-9
-    alone = LaplaceNoise(COUNTS, COEFFICIENT, RATE, 1 / GRID, CONTRAST)
-    centred = signs - tilt * COEFFICIENT[0] * 0.4 * x[:3].sum() + 4 * noise
-    assert centred <= alone.cumulant(np.array([tilt]))[0] + 1e-9
-
-
-@settings(deadline=None)
-@given(values=st.tuples(st.floats(-1, 1), st.floats(-1, 1)), share=st.floats(0.01, 0.99))
-def test_the_moments_of_mixed_levels_are_enclosed(
-    values: tuple[float, float], share: float
-) -> None:
-    """Users of one law on two values; the noise's moments from its series."""
-    shares = np.array([share, 1 - share])
-    theta = float(shares @ values)
-    spread = float(shares @ (np.array(values) - theta) ** 2)
-    z = np.arange(-400, 401)
-    chance = np.exp(-RATE[1] * np.abs(z))
-    chance /= chance.sum()
-    noisy = np.abs(np.array(values)[:, None] - theta + z / GRID)
-    mean = 0.4 * theta
-    variances = np.array([1 - mean**2, spread + chance @ z**2 / GRID**2])
-    thirds = np.array([1 - mean**4, shares @ noisy**3 @ chance])
-    variance, third = COUNTS @ (COEFFICIENT**2 * variances), COUNTS @ (COEFFICIENT**3 * thirds)
-    for free in (False, True):
-        law = mixed(free=free)
-        moments = law.moments(np.array([theta]))
-        inside = (moments.least_variance <= variance + 1e-12) & (
-            variance <= moments.largest_variance + 1e-12
-        )
-        assert np.any(inside & (third <= moments.third + 1e-12))
-        assert variance <= law.largest_variance(np.array([theta]))[0] + 1e-12
-        assert variance <= law.worst_variance + 1e-12
-
-
-def test_one_level_has_the_bounds_of_its_mechanism() -> None:
-    """A metric with one level of laplace is that of laplace, to the last digit of rounding."""
-    both = metric_for("auto_mean", (4.0,)), metric_for("laplace", (4.0,))
-    assert isinstance(both[1].randomizer, Laplace)
-    level, values = np.zeros(500, dtype=np.uint8), np.linspace(-1, 1, 500)
-    for target in ("population", "sample"):
-        for bound in ("fixed", "anytime", "normal"):
-            found = []
-            for metric in both:
-                statistic = metric.zero()
-                reports = metric.randomize(values, level, SeededBits(4))
-                metric.accumulate(statistic, level, reports)
-                estimate = metric.estimate(statistic, target=target, bound=bound)
-                found.append([estimate.value, estimate.lower, estimate.upper])
-            assert found[0] == pytest.approx(found[1], abs=1e-12)
+    other.randomizer.children = [other.randomizer.children[0]] * 2
+    assert other.revision != frequency.revision

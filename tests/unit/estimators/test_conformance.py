@@ -47,7 +47,7 @@ SIZES = {
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "dyadic_hadamard": (5, 2 * 16),
     "auto_frequency": (2, 1 + CATEGORIES),
-    "auto_mean": (4, 4),
+    "auto_mean": (1, 1 + 30),
     "repetition_frequency": (4 * 2, 1 + CATEGORIES),
     "repetition_mean": (4, 2),
 }

@@ -75,7 +75,7 @@ def test_bad_categories_are_refused(categories: Any, expected: str) -> None:
         ("subset_selection", "frequency", "grid", "no option 'grid': expected size"),
         ("subset_selection", "frequency", "categories", "no option 'categories': expected size"),
         ("auto", "frequency", "grid", "no option 'grid': expected report_bytes"),
-        ("auto", "mean", "grit", "no option 'grit': did you mean 'grid'? (known: grid, report_"),
+        ("auto", "mean", "value", "no option 'value': did you mean 'values'? (known: spread, sy"),
         ("repetition", "mean", "off", "no option 'off': did you mean 'of'?"),
         ("count_sketch", "frequency", "x", "no option 'x': expected one of buckets, rows, seed"),
         ("randomized_response", "mean", "grid", "no option 'grid': there are none"),

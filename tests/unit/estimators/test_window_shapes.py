@@ -10,23 +10,8 @@ import pytest
 
 from estimators.exact.thresholds import exp_bounds
 from estimators.exact.windows import WindowShape, check_numbers, shape_at, two_symbols
+from tests.support.reports.least_variances import LEAST_VARIANCES
 
-OPTIMUM = {
-    "0.1": 400.0,
-    "0.25": 64.0,
-    "0.5": 16.0,
-    "1": 3.99,
-    "1.5": 1.693,
-    "2": 0.866,
-    "2.6": 0.4465,
-    "3": 0.3043,
-    "4": 0.127,
-    "5": 0.05743,
-    "6": 0.02716,
-    "8": 0.006505,
-    "10": 0.001634,
-}
-"""The least worst-case variance, by a convex programme on fine grids; 0.25 by its closed form."""
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
 
 
@@ -40,11 +25,11 @@ def _probabilities(shape: WindowShape) -> np.ndarray[tuple[int, int], np.dtype[n
     return rows
 
 
-@pytest.mark.parametrize("epsilon", OPTIMUM)
+@pytest.mark.parametrize("epsilon", LEAST_VARIANCES)
 def test_the_worst_variance_is_within_5_percent_of_the_optimum(epsilon: str) -> None:
     shape = shape_at(Fraction(epsilon))
     worst = float(shape.worst_variance)
-    assert 0.999 < worst / OPTIMUM[epsilon] < 1.05
+    assert 0.999 < worst / LEAST_VARIANCES[epsilon] < 1.05
     # again, on a fine grid, from probabilities and rounding written out
     law, values = _probabilities(shape), shape.values
     x = np.linspace(-1, 1, 20_001)
