@@ -40,6 +40,11 @@ MOST_PANES = 400
 MOST_BYTES = 64_000_000
 """Of all panes of the file's times in Redis, in as many partitions as a topic has by default."""
 PARTITIONS = 6
+DAY_MS = 86_400_000
+NO_TIMES = (
+    "pane: 1m, the narrowest. A step of the history needs 100 reports (`minimum_reports`): with "
+    "--users-per-day N the panes are wide enough for what N users report"
+)
 FEWER_ROWS = (1024, 512, 256)
 """Of an open vocabulary's tables: as many as fit into these bytes, or the fewest."""
 WHY_OPEN = (
@@ -88,6 +93,7 @@ def suggest(
     is_open: bool = False,
     missing: Sequence[str] = (),
     levels: Sequence[float] = LEVELS,
+    users_per_day: float | None = None,
 ) -> Suggestion:
     """Suggest a metric that fits a column of a CSV file.
 
@@ -108,8 +114,8 @@ def suggest(
     kind : str, optional
         ``mean``, ``distribution`` or ``frequency``; by default it follows from the cells.
     time : sequence of str, optional
-        The columns of event times. Panes are then wide enough that there are at most 400, and that
-        all of them fit into 64 MB.
+        The columns of event times. Panes are then wide enough that there are at most 400, that all
+        of them fit into 64 MB, and that most of them have the reports that an estimate needs.
     time_format, time_zone : str, optional
         As for :func:`producers.populations.tables.read_population`.
     within : (float, float), optional
@@ -124,6 +130,9 @@ def suggest(
         Further cells that mean "no value".
     levels : sequence of float
         The epsilons on offer.
+    users_per_day : float, optional
+        How many users are expected to report on a day: panes are wide enough for their reports,
+        whatever the file has. By default the file says it, if it has times.
 
     Raises
     ------
@@ -166,10 +175,14 @@ def suggest(
     keys["levels"] = list(levels)
     if time:
         time_ms, note = read_time_columns(path, table, time, time_format, time_zone)
-        keys, said = _with_pane(keys, named, time_ms)
-        notes += [note, said]
+        keys, said = _with_pane(keys, named, time_ms, users_per_day)
+        notes += [note, *said]
+    elif users_per_day is not None:
+        keys, said = _with_pane(keys, named, np.empty(0, np.int64), users_per_day)
+        notes += said
     else:
         keys["pane"] = PANES[0]
+        notes.append(NO_TIMES)
     define(name=named, **keys)  # raises what loading it would
     if keys.get("mechanism") == ANSWERING:
         notes.append(WHY_OPEN)
@@ -287,31 +300,69 @@ def _vocabulary(
 
 
 def _with_pane(
-    keys: dict[str, object], named: str, times: NDArray[np.int64]
-) -> tuple[dict[str, object], str]:
+    keys: dict[str, object],
+    named: str,
+    times: NDArray[np.int64],
+    users_per_day: float | None,
+) -> tuple[dict[str, object], list[str]]:
     """Return a definition's keys with a pane, and with fewer rows where they are too costly."""
     for rows in FEWER_ROWS if keys.get("mechanism") == ANSWERING else FEWER_ROWS[:1]:
         fewer = {} if rows == FEWER_ROWS[0] else {"options": {"rows": rows}}
-        pane, size, said = _pane(times, define(name=named, **keys, **fewer))
+        pane, size, said = _pane(times, define(name=named, **keys, **fewer), users_per_day)
         if size <= MOST_BYTES:
             break
-    return keys | {"pane": pane} | fewer, said + (f"; {rows} rows make it smaller" if fewer else "")
+    if fewer:
+        said[0] += f"; {rows} rows make it smaller"
+    return keys | {"pane": pane} | fewer, said
 
 
-def _pane(times: NDArray[np.int64], metric: Metric) -> tuple[str, int, str]:
-    """Return the narrowest pane that is not too costly, its bytes, and its cost in words."""
+def _pane(
+    times: NDArray[np.int64], metric: Metric, users_per_day: float | None
+) -> tuple[str, int, list[str]]:
+    """Return the narrowest pane that is not too costly and has enough reports, and why.
+
+    Returns
+    -------
+    str
+        The pane.
+    int
+        The bytes of all panes.
+    list of str
+        Its cost and its reports, in words.
+    """
     known = times[times >= 0]
     for pane in PANES:
-        panes, stored = _count_panes(known, milliseconds(pane))
+        width = milliseconds(pane)
+        panes, stored = _count_panes(known, width)
         size = stored * metric.zero().nbytes * PARTITIONS
-        if panes <= MOST_PANES and size <= MOST_BYTES:
+        reports = _reports(known, width, users_per_day)
+        has_enough = reports >= metric.minimum_reports
+        if panes <= MOST_PANES and size <= MOST_BYTES and has_enough:
             break
-    megabytes = max(1, round(size / 1e6))
-    said = (
-        f"pane: {pane}, so that the times span {panes} pane{'s' * (panes != 1)}: at most "
-        f"{megabytes} MB in Redis with {PARTITIONS} partitions (`retention` lets old panes expire)"
+    said = f"pane: {pane}"
+    if known.size:
+        megabytes = max(1, round(size / 1e6))
+        said += (
+            f", so that the times span {panes} pane{'s' * (panes != 1)}: at most {megabytes} MB in "
+            f"Redis with {PARTITIONS} partitions (`retention` lets old panes expire)"
+        )
+    source = "of the file" if users_per_day is None else f"for {users_per_day:,g} users a day"
+    said += f"; {reports:,.0f} reports {source} are in one of them, typically"
+    few = (
+        f"a step of the history needs {metric.minimum_reports} reports (`minimum_reports`), and "
+        f"not even a pane of {pane} has them: the history will show no numbers, but the running "
+        "total will. --users-per-day says how many users you expect"
     )
-    return pane, size, said
+    return pane, size, [said] if has_enough else [said, few]
+
+
+def _reports(times: NDArray[np.int64], width_ms: int, users_per_day: float | None) -> float:
+    """Return how many reports a pane has, typically: the median of those that have any."""
+    if users_per_day is not None:
+        return users_per_day * width_ms / DAY_MS
+    if not times.size:
+        return 0.0
+    return float(np.median(np.unique(times // width_ms, return_counts=True)[1]))
 
 
 def _count_panes(times: NDArray[np.int64], width_ms: int) -> tuple[int, int]:

@@ -71,6 +71,13 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
     show_default=True,
     help="An epsilon that owners may choose; may be repeated.",
 )
+@click.option(
+    "--users-per-day",
+    type=click.FloatRange(0, min_open=True),
+    metavar="N",
+    help="How many users will report on a day: panes are wide enough for a history "
+    "[default: as many as the file has].",
+)
 def define(
     table: str | None,
     column: str | None,

@@ -31,7 +31,7 @@ def table(folder: Path, *rows: str) -> Path:
 def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     some = [f"{i / 3 - 2:.2f},{60 + i}" for i in range(31)]
     file = table(tmp_path, "Delay (min),when", "3.5,60", "NA,99", "-2,600", "8,120060", *some)
-    found = suggest(file, "Delay (min)", unit="minutes", time=["when"])
+    found = suggest(file, "Delay (min)", unit="minutes", time=["when"], users_per_day=1e5)
     metric = defined(tmp_path, found.text)
     assert (metric.name, metric.kind, metric.unit) == ("delay_min", "mean", "minutes")
     assert metric.range is not None
@@ -166,6 +166,30 @@ def test_an_open_vocabulary_says_why_it_has_its_mechanism_and_its_rows(tmp_path:
     short = table(tmp_path, "tail,time", *hours[:20])
     few = suggest(short, "tail", is_open=True, time=["time"], levels=[1])
     assert not defined(tmp_path, few.text).options
+
+
+def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:
+    rows = [f"{i % 60},{864_000 + 60 * i}" for i in range(3_000)]  # one a minute
+    file = table(tmp_path, "delay,when", *rows)
+    found = suggest(file, "delay", time=["when"])
+    assert defined(tmp_path, found.text).pane == "6h", "of 1h it would be 60, and 100 are needed"
+    assert "360 reports of the file are in one of them" in found.notes[-1]
+    for users, pane in ((1e6, "15m"), (24_000, "15m"), (2_400, "1h"), (2_399, "6h"), (10, "4w")):
+        found = suggest(file, "delay", time=["when"], users_per_day=users)
+        assert defined(tmp_path, found.text).pane == pane, users
+    few = suggest(file, "delay", time=["when"], users_per_day=3)
+    assert defined(tmp_path, few.text).pane == "4w"
+    assert "the history will show no numbers" in few.notes[-1]
+
+
+def test_without_times_the_expected_users_give_the_pane(tmp_path: Path) -> None:
+    file = table(tmp_path, "delay", *map(str, range(60)))
+    blind = suggest(file, "delay")
+    assert defined(tmp_path, blind.text).pane == "1m"
+    assert "--users-per-day" in blind.notes[-1]
+    found = suggest(file, "delay", users_per_day=500)
+    assert defined(tmp_path, found.text).pane == "6h"
+    assert "125 reports for 500 users a day" in found.notes[-1]
 
 
 def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) -> None:
