@@ -63,7 +63,7 @@ LABELS = ("categories", "coordinates")
 _PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
     Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),
-    Kind("vector_mean", Ball, Shape.NAMED_NUMBERS),
+    Kind("vector_mean", Ball, Shape.NAMED_NUMBERS, mechanism="caps"),
     Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED),
     Kind("distribution", Bins, Shape.DISTRIBUTION, mechanism="dyadic_hadamard"),
     Kind("minimum", Interval, Shape.SEARCH, _SEARCHED),

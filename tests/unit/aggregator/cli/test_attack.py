@@ -47,7 +47,6 @@ options = { rows = 64 }
 [metrics.place]
 max_batch_reports = 10
 kind = "vector_mean"
-mechanism = "hemisphere"
 dimension = 2
 radius = 5
 levels = [1, 2]
