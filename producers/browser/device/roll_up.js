@@ -88,7 +88,7 @@ export class RollUp {
    * Adds a value to the present window; then reports windows that are over. It is stored when this
    * resolves. A report that fails goes to `onFailure`, and is tried again later.
    *
-   * @param {number | string} [value] For "sum", "last" and "largest".
+   * @param {import("./device.js").Value} [value] For "sum", "last" and "largest".
    * @throws {TypeError | RangeError} If the metric cannot have this value. Nothing is added then.
    * @throws {import("./database.js").StorageError}
    */

@@ -29,21 +29,35 @@ await build({
 });
 const { code } = await minify(readFileSync(OUT, "utf8"), {
   module: true,
-  compress: { passes: 3, ecma: 2020, keep_fargs: false, unsafe_arrows: true },
+  compress: { passes: 3, ecma: 2020, keep_fargs: false, unsafe: true, unsafe_arrows: true },
 });
 writeFileSync(OUT, code);
 
 execFileSync("tsc", ["--project", ".", "--removeComments"], { stdio: "inherit" });
-/** @type {Set<string>} Declarations that an application needs. */
-const needed = new Set(["dist/device/device.d.ts"]);
+const ENTRY = "dist/device/device.d.ts";
+/** @type {Set<string>} What the entry exports from other modules. */
+const exported = new Set();
+const needed = new Set([ENTRY]); // in this order: the entry, and what it refers to
+const parts = [];
 for (const file of needed) {
-  const declared = readFileSync(file, "utf8").replaceAll(/^ +/gm, "");
-  writeFileSync(file, declared);
+  const declared = readFileSync(file, "utf8");
   for (const [, path] of declared.matchAll(/(?:from |import\()"(\.[^"]+)\.js"/g)) {
     needed.add(join(dirname(file), `${path}.d.ts`));
   }
+  const own = declared
+    .replaceAll(/^ +/gm, "")
+    .replaceAll(/^import .*;\n/gm, "")
+    .replaceAll(/import\("[^"]+"\)\./g, "");
+  parts.push(file === ENTRY ? own : own.replaceAll(/^export (\{.*\n)?/gm, ""));
 }
-for (const found of readdirSync("dist", { recursive: true, encoding: "utf8" })) {
-  const file = join("dist", found);
-  if (file.endsWith(".d.ts") && !needed.has(file)) rmSync(file);
+const all = parts
+  .join("")
+  .replaceAll(/^(?:export )?type (\w+) = \1;\n/gm, (_, name) => (exported.add(name), ""))
+  .replaceAll(/^export \{(.*)\} from ".*";\n/gm, (_, names) => {
+    for (const name of names.match(/\w+/g)) exported.add(name);
+    return "";
+  });
+for (const found of readdirSync("dist")) {
+  if (join("dist", found) !== OUT) rmSync(join("dist", found), { recursive: true });
 }
+writeFileSync("dist/dither.d.ts", `${all}export { ${[...exported].join(", ")} };\n`);
