@@ -76,6 +76,8 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {number[][]} [depths] The probability of each depth, times 2^16.
  * @property {number[]} [window] Of `windows`, and `auto` for a mean: how many symbols a window has.
  * @property {number[][]} [z] The numbers of the symbols.
+ * @property {number[]} [candidates] Of `caps`: how many directions are ranked.
+ * @property {number[]} [inside] And how many of them are the best.
  */
 
 /**

@@ -17,7 +17,7 @@ import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
 import { repetition } from "./repetition.js";
-import { hemisphere } from "./vectors.js";
+import { caps, hemisphere } from "./vectors.js";
 import { windows } from "./windows.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -49,6 +49,7 @@ const MECHANISMS = {
   projective_sketch: projectiveSketch,
   prefix_tree: prefixTree,
   hemisphere,
+  caps,
   repetition: (definition) => repetition(definition, MECHANISMS),
   auto: (definition) => (definition.kind === "mean" ? windows(definition) : auto(definition)),
 };

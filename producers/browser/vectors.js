@@ -10,14 +10,16 @@
  */
 
 import { numberOf, wholeOptions, wrong, wrongOptions, wrongValue } from "./checks.js";
-import { bernoulli, missThreshold, roundUp, roundsUp } from "./sampling.js";
+import { bernoulli, missThreshold, roundUp, roundsUp, uniformBelow } from "./sampling.js";
 
 /** @import { Definition } from "./dither.js" */
 /** @import { Mechanism } from "./mechanisms.js" */
 /** @import { Bits } from "./sampling.js" */
 
 const LARGEST_GRID = 2 ** 24;
-const NARROW_GRID = 2 ** 15; // below it a coordinate has two bytes
+const FINE = 1024; // coordinates up to which `caps` has a byte for each
+const BLOCK = 2 ** 17; // numbers that are drawn together
+const MOST_NUMBERS = 2 ** 21; // normal numbers of a report
 
 /** @param {number[]} one @param {number[]} other */
 const product = (one, other) => one.reduce((sum, each, i) => sum + each * other[i], 0);
@@ -52,23 +54,36 @@ function ballOf({ name, coordinates, radius = NaN }) {
 }
 
 /**
- * Draws a unit vector: normal variates by Box and Muller, divided by their length.
+ * Draws vectors of normal variates, by Box and Muller, in blocks of as many as have 2^17 numbers.
  *
  * @param {Bits} bits
+ * @param {number} count
  * @param {number} size
+ * @returns {number[][]}
  */
-function uniformDirection(bits, size) {
-  const pairs = Math.ceil(size / 2);
-  const { buffer, byteOffset } = bits.integers(pairs);
-  const uniform = Array.from(
-    new Uint32Array(buffer, byteOffset, 2 * pairs), (word) => (word + 0.5) * 2 ** -32,
-  );
-  const lengths = uniform.slice(0, pairs).map((each) => Math.sqrt(-2 * Math.log(each)));
-  const turns = uniform.slice(pairs);
-  const cosines = turns.map((turn) => Math.cos(2 * Math.PI * turn));
-  const sines = cosines.map((cosine, i) => Math.sqrt(1 - cosine ** 2) * Math.sign(0.5 - turns[i]));
-  const normal = [cosines, sines].flatMap((all) => all.map((each, i) => lengths[i] * each));
-  const vector = normal.slice(0, size);
+function normalVectors(bits, count, size) {
+  const block = Math.max(1, Math.floor(BLOCK / size));
+  const vectors = [];
+  for (let first = 0; first < count; first += block) {
+    const some = Math.min(block, count - first);
+    const pairs = Math.ceil((some * size) / 2);
+    const { buffer, byteOffset } = bits.integers(pairs);
+    const uniform = Array.from(
+      new Uint32Array(buffer, byteOffset, 2 * pairs), (word) => (word + 0.5) * 2 ** -32,
+    );
+    const turns = uniform.slice(pairs);
+    const cosines = turns.map((turn) => Math.cos(2 * Math.PI * turn));
+    const sines = cosines.map((one, i) => Math.sqrt(1 - one ** 2) * Math.sign(0.5 - turns[i]));
+    const numbers = [cosines, sines].flatMap((all) =>
+      all.map((each, i) => Math.sqrt(-2 * Math.log(uniform[i])) * each),
+    );
+    for (let i = 0; i < some; i += 1) vectors.push(numbers.slice(size * i, size * (i + 1)));
+  }
+  return vectors;
+}
+
+/** A vector divided by its length. @param {number[]} vector */
+function unitVector(vector) {
   const length = lengthOf(vector);
   return length === 0
     ? vector.map((_, i) => (i === 0 ? 1 : 0))
@@ -89,29 +104,76 @@ function onGrid(bits, vector, grid) {
 }
 
 /**
+ * Reports one of k random directions and their opposites: by preference one of the W that point
+ * best to the value. The threshold is computed here, so epsilon holds for any k and W.
+ *
+ * @param {Definition} definition
+ * @param {number} grid
+ * @param {{candidates: number, inside: number}[]} sets k and W of each level.
+ * @returns {Mechanism}
+ */
+function rankedDirections(definition, grid, sets) {
+  if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
+  const ball = ballOf(definition);
+  const size = Number(definition.coordinates?.length);
+  const thresholds = definition.levels.map((epsilon, level) => {
+    const { candidates, inside } = sets[level];
+    return missThreshold(epsilon, BigInt(inside), BigInt(candidates - inside));
+  });
+  const Coordinates = [Int8Array, Int16Array, Int32Array][
+    definition.mechanism === "caps" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
+  ];
+  return {
+    width: size * Coordinates.BYTES_PER_ELEMENT,
+    randomize(value, level, bits) {
+      const vector = ball(value);
+      const { candidates, inside } = sets[level];
+      const pairs = candidates / 2;
+      const directions = normalVectors(bits, pairs, size);
+      const scores = directions.map((each) => product(each, vector) / (lengthOf(each) || 1));
+      scores.push(...scores.map((score) => -score));
+      const isKept = roundUp(bits, (1 + Math.min(lengthOf(vector), 1)) / 2);
+      const [missed] = bernoulli(bits, thresholds[level], 1);
+      const best = [...scores.keys()].sort((a, b) => scores[b] - scores[a] || a - b);
+      const among = missed ? best.slice(inside) : best.slice(0, inside);
+      const rank = candidates > 2 ? uniformBelow(bits, BigInt(among.length)) : 0n;
+      const chosen = among.sort((a, b) => a - b)[Number(rank)];
+      const rounded = onGrid(bits, unitVector(directions[chosen % pairs]), grid);
+      const isTurned = (chosen >= pairs) === isKept;
+      const report = new Coordinates(rounded.map((each) => (isTurned ? -each : each)));
+      return new Uint8Array(report.buffer); // little-endian, as every browser's machine
+    },
+  };
+}
+
+/**
  * @param {Definition} definition
  * @returns {Mechanism}
  * @throws {TypeError} If the definition's ball or grid is none.
  */
 export function hemisphere(definition) {
   const { grid } = wholeOptions(definition, { grid: 2 ** 14 });
-  if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
-  const ball = ballOf(definition);
-  const size = Number(definition.coordinates?.length);
-  const thresholds = definition.levels.map((epsilon) => missThreshold(epsilon));
-  const Coordinates = grid < NARROW_GRID ? Int16Array : Int32Array;
-  return {
-    width: size * Coordinates.BYTES_PER_ELEMENT,
-    randomize(value, level, bits) {
-      const vector = ball(value);
-      const direction = uniformDirection(bits, size);
-      const isAway = product(direction, vector) < 0;
-      const isKept = roundUp(bits, (1 + Math.min(lengthOf(vector), 1)) / 2);
-      const [flipped] = bernoulli(bits, thresholds[level], 1);
-      const isTurned = (isAway === isKept) !== flipped;
-      const rounded = onGrid(bits, direction, grid);
-      const report = new Coordinates(rounded.map((each) => (isTurned ? -each : each)));
-      return new Uint8Array(report.buffer); // little-endian, as every browser's machine
-    },
-  };
+  const sets = definition.levels.map(() => ({ candidates: 2, inside: 1 }));
+  return rankedDirections(definition, grid, sets);
+}
+
+/**
+ * @param {Definition} definition
+ * @returns {Mechanism}
+ * @throws {TypeError} If the definition's ball, grid or numbers of candidates are none.
+ */
+export function caps(definition) {
+  const { name, constants, coordinates = [], levels } = definition;
+  const usual = coordinates.length > FINE ? 2 ** 14 : 127;
+  const { grid } = wholeOptions(definition, { grid: usual });
+  const sets = levels.map((_, level) => {
+    const candidates = Number(constants?.candidates?.[level]);
+    const inside = Number(constants?.inside?.[level]);
+    const isSet =
+      [candidates / 2, inside].every((one) => Number.isInteger(one) && one >= 1) &&
+      inside <= candidates / 2 && (candidates / 2) * coordinates.length <= MOST_NUMBERS;
+    if (!isSet) throw wrong(name, `constants that fit level ${level}`);
+    return { candidates, inside };
+  });
+  return rankedDirections(definition, grid, sets);
 }

@@ -293,9 +293,10 @@ function picture({definition, report, index, round, epsilon}) {
       definition.categories.map((name, i) => h("i", {class: `${bit(i) ? "set" : ""}${i === index ? " yours" : ""}`, title: name}))),
       h("p", {class: "note"}, `${set} of ${definition.categories.length} bits are set, at random; yours is outlined.`));
   }
-  if (definition.mechanism === "hemisphere") {
-    const grid = definition.options?.grid ?? 2 ** 14;
-    const each = grid < 2 ** 15 ? new Int16Array(report.buffer) : new Int32Array(report.buffer);
+  if (definition.coordinates) {
+    const {length} = definition.coordinates;
+    const [each, usual] = report.length === length ? [new Int8Array(report.buffer), 127] : report.length === 2 * length ? [new Int16Array(report.buffer), 2 ** 14] : [new Int32Array(report.buffer), 2 ** 15];
+    const grid = definition.options?.grid ?? usual;
     const shown = [...each.slice(0, MOST_FIELDS)].map((one) => number(one / grid, 3)).join(", ");
     return h("p", {class: "own"}, `(${shown}${each.length > MOST_FIELDS ? ", …" : ""})`, h("span", {class: "note"}, " a direction, drawn at random; it leans to yours"));
   }
