@@ -18,16 +18,18 @@ from aggregator.cli.commands.options import (
 from aggregator.cli.format import printable, table
 from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
-from aggregator.reading.discovery.answers import Discovered, DiscoveryAnswer, discovery_answer
+from aggregator.reading.discovery.answers import (
+    COMMON,
+    Discovered,
+    DiscoveryAnswer,
+    discovery_answer,
+)
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from estimators.discovery.string_code import normal_form
 from estimators.metrics.attributes import OTHER
 from estimators.metrics.categories import CodedVocabulary
 from estimators.rounding import certainty
-
-COMMON = 0.1
-"""A share of people of which a forecast speaks where nothing can be found yet."""
 
 
 @click.command()
@@ -81,7 +83,7 @@ def as_text(answer: Discovered) -> str:
     lines.append(outlook(discovery_answer(answer)))
     if rows:
         return "\n".join([*lines, "", table(("string", "share", "from", "to"), rows)])
-    return "\n".join([*lines, "", "No string is frequent enough to be found."])
+    return "\n".join([*lines, "", f"nothing    {answer.reason}"])
 
 
 def outlook(answer: DiscoveryAnswer) -> str:

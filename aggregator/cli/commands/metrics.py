@@ -19,9 +19,9 @@ from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso, iso
-from estimators import Metric, TrustedMetric
+from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN, CodedVocabulary
 
 UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
 """A metric's counts if Redis does not answer."""
@@ -91,6 +91,11 @@ def metrics(settings: Settings, output: Output) -> None:
     ]
     click.echo(table(head, cells))
     notes = [_slices(metric.name, metric.slicing) for metric in defined.values() if metric.slicing]
+    notes += [
+        _longest(metric)
+        for metric in defined.values()
+        if isinstance(metric, LocalMetric) and isinstance(metric.domain, CodedVocabulary)
+    ]
     notes += [_denied(metric) for metric in defined.values() if metric.domain.meaning.get("deny")]
     notes += [line for one in (*left_out, nameless) for line in one.lines()]
     if notes or stopped:
@@ -152,6 +157,16 @@ def _slices(name: str, slicing: Slicing) -> str:
     """Return how many slices a metric has, and how much the attributes of a batch reveal."""
     by = ", ".join(slicing.attributes)
     return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
+
+
+def _longest(metric: LocalMetric) -> str:
+    """Return which strings are never discovered."""
+    layout = metric.require_discovery().layout
+    return (
+        f"discovers  {metric.name}: strings whose code words have at most {layout.depths[-1]} bits "
+        f"(the option `last`), not longer ones: `dither estimate {metric.name} --category STRING` "
+        "says which"
+    )
 
 
 def _denied(metric: Metric) -> str:

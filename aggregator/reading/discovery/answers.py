@@ -24,6 +24,8 @@ from estimators.rounding import certainty
 
 FOUND_NEARLY_ALWAYS = 10.0
 """Standard errors of a frequency from which more than 90% of strings are found."""
+COMMON = 0.1
+"""A share of people of which a forecast speaks where nothing can be found yet."""
 COLUMNS = (
     *WINDOW,
     *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"),
@@ -59,14 +61,27 @@ class Discovered(Pictured):
         return discovery_answer(self).to_frame()
 
     @property
+    def reason(self) -> str:
+        """Why there are no strings; empty if there are some."""
+        return "" if len(self.found) else why_nothing(self)
+
+    def __str__(self) -> str:
+        """Return what was found in a line, or why nothing was."""
+        name = self.window.metric.name
+        if self.reason:
+            return f"{name}: {self.reason}"
+        return f"{name}: {len(self.found)} frequent strings in {self.found.reports:,} reports"
+
+    @property
     def picture(self) -> Picture:
         """Their intervals."""
         name, found = self.window.metric.name, self.found
-        facts = (
+        facts: tuple[str, ...] = (
             f"{self.status.replace('_', ' ')}; {found.reports:,} reports",
             f"with {certainty(self.beta)} all strings are real and all bounds hold; "
             f"covers {self.covers}",
         )
+        facts += (self.reason,) * bool(self.reason)
         rows = (Interval(row.string, row.value, row.lower, row.upper) for row in found)
         return Intervals(f"{name}: {len(found)} frequent strings", facts, tuple(rows))
 
@@ -160,6 +175,39 @@ def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
         found_from=from_share if math.isfinite(from_share) else None,
         longest_code=LocalMetric.require(window.metric).require_discovery().layout.depths[-1],
         strings=[StringAnswer(*row) for row in found],
+    )
+
+
+def why_nothing(discovered: Discovered) -> str:
+    """Return why no string was found, and what to do."""
+    metric, found = LocalMetric.require(discovered.window.metric), discovered.found
+    answer = discovery_answer(discovered)
+    match discovered.status:
+        case "not_ready":
+            return (
+                f"no pane is closed yet: one of {metric.pane} closes {metric.lateness} of event "
+                "time after its end, in every partition"
+            )
+        case "provisional":
+            return "the window is not closed yet, and strings are found in closed panes only"
+        case "expired":
+            return "the window has expired (`retention`)"
+        case "too_few_reports":
+            return (
+                f"{found.reports:,} reports are too few: the metric asks for "
+                f"{metric.minimum_reports:,} (`minimum_reports`)"
+            )
+    if answer.found_from is None:
+        return "there are no reports"
+    if answer.found_from > 1:
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        return (
+            f"{found.reports:,} reports are too few: strings of {COMMON:.0%} of people need about "
+            f"{needed:,}"
+        )
+    return (
+        f"no string is frequent enough: those of {answer.found_from:.2%} of people are found "
+        f"nearly always, but for code words of more than {answer.longest_code} bits"
     )
 
 

@@ -166,4 +166,6 @@ def polled(client: Client, path: str) -> dict[str, Any]:
 def test_before_any_report_nothing_is_found(deployment: Deployment) -> None:
     answer = Reader(deployment.store, deployment.metrics).discover("tail")
     assert (answer.status, answer.found.strings) == ("not_ready", [])
-    assert "No string is frequent enough" in printed(deployment, "discover", "tail")
+    assert "no pane is closed yet" in answer.reason
+    assert answer.reason in printed(deployment, "discover", "tail")
+    assert "discovers  tail: strings whose code words" in printed(deployment, "metrics")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import tomllib
 from pathlib import Path
@@ -80,7 +81,30 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
 
 def test_a_lower_bound_of_zero_is_not_attained() -> None:
     assert "> 0" in as_text(answer(["JFK"], 0.0))
-    assert "No string" in as_text(answer([], 0.0, "too_few_reports"))
+
+
+@pytest.mark.parametrize(
+    ("status", "floor", "expected"),
+    [
+        ("not_ready", np.inf, "no pane is closed yet: one of 1m closes 0s of event time after"),
+        ("provisional", np.inf, "the window is not closed yet"),
+        ("expired", np.inf, "expired (`retention`)"),
+        ("too_few_reports", np.inf, "9,000 reports are too few: the metric asks for 100"),
+        ("final", np.inf, "there are no reports"),
+        ("final", 0.2, "strings of 10% of people need about 3,600,000"),
+        ("final", 0.01, "no string is frequent enough: those of 10.00% of people"),
+    ],
+)
+def test_an_empty_answer_says_why(status: str, floor: float, expected: str) -> None:
+    some = answer([], 0.0, status)
+    empty = dataclasses.replace(some, found=dataclasses.replace(some.found, noise_floor=floor))
+    assert expected in empty.reason
+    assert str(empty) == f"tail: {empty.reason}"
+    assert empty.reason in as_text(empty)
+    assert empty.reason in html.unescape(empty._repr_html_())
+    full = answer(["JFK"], 0.1)
+    assert full.reason == ""
+    assert str(full) == "tail: 1 frequent strings in 9,000 reports"
 
 
 def test_an_answer_is_plain_json() -> None:
