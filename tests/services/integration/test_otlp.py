@@ -73,7 +73,7 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
             assert found[name, labels] == pytest.approx(np.atleast_1d(numbers)[place])
     (resource,) = receiver.received["/v1/metrics"][-1]["resourceMetrics"]
     assert attributes_of(resource["resource"])["service.name"] == "dither"
-    wanted = {"GET /healthz", "GET /v1/metrics/{name}"}
+    wanted = {"GET /healthz", "GET /v1/metrics/{name}", "commit", "fetch", "count", "store"}
     assert wanted <= {span["name"] for span in receiver.spans()}
     assert not [span for span in receiver.spans() if "reports" in span["name"]]
 
@@ -81,10 +81,11 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
 @contextlib.contextmanager
 def serving(deployment: Deployment, url: str, collector: str) -> Iterator[None]:
     """Run a worker, and `dither serve` that sends to a collector."""
-    worker = deployment.start_worker()
+    traces = ["--set", f"otlp.endpoint={collector}", "--set", "otlp.traces=true"]
+    worker = deployment.start_worker(*traces)
     command = [sys.executable, "-m", "aggregator", "serve", "--port", url.rpartition(":")[2]]
-    command += ["--set", f"otlp.endpoint={collector}", "--set", "otlp.interval=300ms"]
-    server = subprocess.Popen([*command, "--set", "otlp.traces=true", *deployment.flags])
+    command += [*traces, "--set", "otlp.interval=300ms"]
+    server = subprocess.Popen([*command, *deployment.flags])
     try:
         wait_until(lambda: is_ready(url), "dither serve answers")
         yield

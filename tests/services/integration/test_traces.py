@@ -6,6 +6,7 @@ import contextlib
 import copy
 import itertools
 import json
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.storage.connection import connect
+from aggregator.tracing.commit_trace import MESSAGES, MOST_STEPS, REPORTS, CommitTrace
 from estimators import SearchMetric
 from tests.support.events import on_topic, reader_of, settings_of
 from tests.support.reports.bad_batches import bad_batches
@@ -26,9 +28,9 @@ from tests.support.reports.searching import METRICS, ROUNDS, devices, told
 from tests.support.reports.traffic import COUNTRIES, traffic
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.otlp import Receiver, attributes_of, receiving
+from tests.support.running.prometheus import free_port
 from tests.support.running.servers import Kafka
 
-MESSAGES = "messaging.batch.message_count"
 Spans = list[dict[str, Any]]
 
 
@@ -154,6 +156,45 @@ def test_a_commit_that_fails_is_a_span_with_the_class_of_the_error(
         assert root["status"] == {"code": "STATUS_CODE_ERROR"}
         assert attributes_of(root)["error.type"] == "OutOfMemoryError"
     assert "maxmemory" not in json.dumps(receiver.received["/v1/traces"])
+
+
+def test_a_worker_process_sends_its_last_spans_before_it_ends(deployment: Deployment) -> None:
+    with receiving() as receiver:
+        flags = [f"otlp.endpoint={receiver.url}", "otlp.traces=true"]
+        process = deployment.start_worker(*(word for one in flags for word in ("--set", one)))
+        deployment.produce(traffic(deployment, 5))
+        deployment.wait_until_counted()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert total([root for root, _ in traces(receiver)], MESSAGES) == 15
+    (resource, *_) = receiver.received["/v1/traces"][0]["resourceSpans"]
+    assert attributes_of(resource["resource"])["service.instance.id"].endswith(f":{process.pid}")
+
+
+def test_a_worker_counts_and_ends_in_time_where_no_collector_is(deployment: Deployment) -> None:
+    flags = [f"otlp.endpoint=http://127.0.0.1:{free_port()}", "otlp.traces=true"]
+    process = deployment.start_worker(*(word for one in flags for word in ("--set", one)))
+    deployment.produce(traffic(deployment, 5))
+    deployment.wait_until_counted()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(25) == 0, "a supervisor would kill it after 30 s"
+    assert deployment.verify().verified
+
+
+def test_a_commit_of_many_polls_has_few_children_and_whole_sums(deployment: Deployment) -> None:
+    with traced(deployment) as (tracing, receiver):
+        trace = CommitTrace(tracing, "reports")
+        for _ in range(MOST_STEPS):
+            trace.fetched(trace.begin("fetch"), 3)
+            with trace.step("count", has_work=True):
+                pass
+        with trace.committing(), trace.step("store", has_work=True, partition=0) as store:
+            trace.add(store, {REPORTS: 7})
+        with trace.committing():
+            trace.begin("fetch")  # an idle interval
+    ((root, children),) = traces(receiver)
+    assert len(children) == MOST_STEPS
+    assert (total([root], MESSAGES), total([root], REPORTS)) == (3 * MOST_STEPS, 7)
 
 
 @pytest.mark.parametrize(("share", "expected"), [("0", 0), ("1", 3)])
