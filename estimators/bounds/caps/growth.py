@@ -91,6 +91,12 @@ class ReportLaw:
         along = float((above + below) @ z**2)
         return (1 - along) / (self.dimension - 1), along
 
+    def variances(self, unit: float) -> Floats:
+        """Bound the mean square of a coordinate for each c^2 of `squares`, rounding included."""
+        low, high = self.mean_squares
+        found: Floats = low + (high - low) * self.squares + unit**2 / 4
+        return found
+
     @functools.cached_property
     def squares(self) -> Floats:
         """Values of c^2 from 0 to 1, closer where the mean square changes more; (CELLS + 1,)."""

@@ -21,11 +21,14 @@ from numpy.typing import NDArray
 
 from estimators.bounds import anytime
 from estimators.bounds.caps.growth import STEEPEST, ReportLaw
+from estimators.bounds.caps.remainder import log_remainder
+from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
 from estimators.estimate import Floats
 
 SPENT = 0.04  # of beta, for the upper bounds on q
 FINE = 1.03  # ratio of tilts
+ALIKE, GROUPS = 0.08, 8  # of ln variance: coordinates that share a remainder, and how many groups
 LENGTHS = 400  # tried for the bound on the length at all times
 
 
@@ -73,12 +76,27 @@ class CapReports:
     def coordinate_deviation(self, log_p: float) -> Floats:
         """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p.
 
-        Chernoff's bound at q+, which takes 4% of the failure probability.
+        Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder
+        for coordinates that are alike: at the largest q+ among them.
         """
-        tilts = self._tilts(log_p)
-        value = self._cumulants(tilts, log_p, fixed=True)
-        found: Floats = ((value - log_p - math.log1p(-SPENT)) / tilts).min(axis=1)
+        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
+        columns = self._columns(self._spent(log_p), fixed=True)
+        found: Floats = ((self._cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        for alike in self._alike(columns):
+            sharp = self.even_at(columns[:, alike].max(axis=1)).coordinate_deviation(goal)
+            found[alike] = np.minimum(found[alike], sharp)
         return found
+
+    def _alike(self, columns: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+        """Return groups of coordinates whose variances at q+ are within 8%, or as few as GROUPS."""
+        variance = np.zeros(self.dimension)
+        for law, n, s, column in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
+        ):
+            variance += n * s * s * law.variances(self.unit)[column]
+        apart = np.log(variance / variance.min())
+        group = np.floor(apart / max(ALIKE, float(apart.max()) / GROUPS)).astype(np.intp)
+        return [np.flatnonzero(group == one) for one in np.unique(group).tolist()]
 
     def _tilts(self, log_p: float) -> Floats:
         """Return tilts around the best ones of normal laws with the least and the largest noise."""
@@ -89,13 +107,16 @@ class CapReports:
         tilts: Floats = normal[0] / 2 * FINE ** np.arange(steps + 1)
         return np.minimum(tilts, self.steepest)
 
-    def _cumulants(self, tilts: Floats, log_p: float, *, fixed: bool) -> Floats:
-        """Bound the cumulants of the coordinates, except with 4% of 2 p each; (d, tilts)."""
-        columns = self._columns(math.log(2 * SPENT / self.counts.size) + log_p, fixed=fixed)
+    def _cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
+        """Bound the cumulants of the coordinates at these columns, (levels, d); (d, tilts)."""
         total = np.zeros((self.dimension, tilts.size))
         for (grown, n), column in zip(self._grown(tilts), columns, strict=True):
             total += n * grown.T[column]
         return total
+
+    def _spent(self, log_p: float) -> float:
+        """Return the ln of 4% of 2 p, shared alike by the levels."""
+        return math.log(2 * SPENT / self.counts.size) + log_p
 
     def _columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
         """Return the columns of q+, each of which fails with probability p; (levels, d)."""
@@ -123,7 +144,16 @@ class CapReports:
         bound : str
             ``"anytime"`` or another of :data:`estimators.question.BOUNDS`.
         """
-        columns = self._columns(log_p, fixed=bound != "anytime").max(axis=1)
+        return self.even_at(self._columns(log_p, fixed=bound != "anytime").max(axis=1))
+
+    def even_at(self, columns: NDArray[np.intp]) -> EvenCapReports:
+        """Return bounds for every coordinate of which q is at most at these columns.
+
+        Parameters
+        ----------
+        columns : ndarray of intp, shape (levels,)
+            Of :meth:`ReportLaw.growth`.
+        """
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return EvenCapReports(**parts, columns=columns)
 
@@ -136,7 +166,8 @@ class CapReports:
         tilts, log_weights = anytime.usable_tilts(self.steepest, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
-        value = self._cumulants(tilts, log_p, fixed=False)
+        columns = self._columns(self._spent(log_p), fixed=False)
+        value = self._cumulants(tilts, columns)
         return anytime.deviations(value, tilts, log_weights, log_p + math.log1p(-SPENT))
 
     def radius(self, log_beta: float) -> float:
@@ -225,11 +256,9 @@ class EvenCapReports(CapReports):
     @property
     def coordinate_variance(self) -> float:  # type: ignore[override]
         """The largest variance of a coordinate."""
-        of_one = []
-        for law, column in zip(self.laws, self.columns.tolist(), strict=True):
-            low, high = law.mean_squares
-            of_one.append(low + (high - low) * law.squares[column] + self.unit**2 / 4)
-        return float(self.counts * self.coefficient**2 @ np.array(of_one))
+        each = zip(self.laws, self.columns.tolist(), strict=True)
+        of_one = np.array([law.variances(self.unit)[column] for law, column in each])
+        return float(self.counts * self.coefficient**2 @ of_one)
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
@@ -239,6 +268,15 @@ class EvenCapReports(CapReports):
         return total
 
     def coordinate_deviation(self, log_p: float) -> float:  # type: ignore[override]
-        """Bound one coordinate of N with probability 1 - 2 p."""
-        tilts = self._tilts(log_p)
-        return float(((self.cumulant(tilts) - log_p) / tilts).min())
+        """Bound one coordinate of N with probability 1 - 2 p.
+
+        The true q has a bound of its own, the least over all tilts, which grows with q. So tilts
+        may be chosen by looking at the data.
+        """
+        scale = math.sqrt(-2 * log_p / self.coordinate_variance)
+        return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.steepest, log_p)
+
+    def _log_remainder(self, tilt: Floats) -> Floats:
+        columns = self.columns.tolist()
+        parts = self.laws, self.counts, self.coefficient, columns, self.unit
+        return np.array([log_remainder(*parts, one) for one in tilt.tolist()])

@@ -18,6 +18,7 @@ from scipy.special import bdtr, betainc, hyp0f1
 
 from estimators import define
 from estimators.bounds.caps.growth import STEEPEST
+from estimators.bounds.caps.reports import CapReports
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps, Hemisphere
@@ -127,6 +128,45 @@ def test_moments_grow_with_c_and_majorants_are_concave(epsilon: float, d: int) -
     cells, largest = np.diff(law.squares), law.majorants[:, -1:]
     slopes = np.diff(law.majorants, axis=1) / cells
     assert np.all(np.diff(slopes, axis=1) <= 1e-12 * largest / cells.min())
+
+
+@pytest.mark.parametrize(("epsilon", "d"), [(1, 2), (4, 3), (8, 10)])
+@pytest.mark.parametrize("n", [100, 1000])
+@pytest.mark.parametrize("p", [0.025, 1e-4])
+def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
+    epsilon: float, d: int, n: int, p: float
+) -> None:
+    """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
+    law = Caps([exact(epsilon)], dimension=d).laws[0]
+    one, no_rounding = np.ones(1), 1e-9
+    shown = CapReports(d, one * n, one / n, (law,), no_rounding, np.zeros((1, d)))
+    bound = shown.even_at(np.zeros(1, dtype=np.intp)).coordinate_deviation(math.log(p)) * n
+    z, above, below = law.scores
+    h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
+    side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
+    across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
+    transform = (across @ (above + below)) ** n
+    tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
+    assert tail <= p * (1 + 1e-3)
+    assert tail >= p * (0.5 if n > 100 else 0.2)
+
+
+def test_moduli_between_the_nodes_are_at_most_those_at_the_nodes() -> None:
+    """|F(t + i h, c)| - t m c for c between nodes, from the power series of its moments."""
+    for epsilon, d in ((8, 2), (4, 10), (8, 1024)):
+        law = Caps([exact(epsilon)], dimension=d).laws[0]
+        finer = Caps([exact(epsilon)], dimension=d).laws[0]
+        middle = np.sqrt((law.squares[1:] + law.squares[:-1]) / 2) ** 2
+        finer.__dict__["squares"] = middle
+        for t, h in itertools.product((0.05, 0.5), (0.1, 0.5, 1.5)):
+            found = []
+            for one in (law, finer):
+                c, order = np.sqrt(one.squares), np.arange(2, len(one.moments) + 2)
+                scaled = (t + 1j * h) * math.sqrt(d) * one.mean * c
+                series = 1 + scaled + (t + 1j * h) ** order @ one.moments
+                found.append(np.abs(series) - t * math.sqrt(d) * one.mean * c)
+            highest = np.maximum(found[0][1:], found[0][:-1])
+            assert np.all(found[1] <= highest + 1e-5 * abs(t + 1j * h) ** 2)
 
 
 def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:

@@ -1,0 +1,101 @@
+"""The remainder of Chernoff's bound for a coordinate of ranked directions.
+
+For one user with a law of v, |E e^((t + i h) (u_j - E u_j))| is at most e^(-t E u_j) E|F(t + i h,
+c)| with F(z, c) = E[e^(z u_j) | c], and so at most the exponential of the mean of
+
+    r_h(c) = |F(t + i h, c)| - 1 - t m c,
+
+because y <= e^(y - 1). At h = 0 that is the growth r. The product over the users is at most exp(n
+H(h)), with H the largest mean of r_h over laws of c with a mean of c^2 of at most q. For every b >=
+0 it is at most b q plus the largest r_h(c) - b c^2 over c; some b are tried. Given u, rounding
+changes F by at most F(t, c) times |z|^2 unit^2 exp(t unit) / 8.
+
+**Between the nodes** of h: each |F| + F(t, c) E'[u^2] h^2 / 2 is convex in h, E' the tilted law, so
+with V the largest of F(t, c) E'[u^2] over c, H + V h^2 / 2 is convex, and exp(H - K) + V h^2 / 2 as
+well where H <= K. That is what :mod:`estimators.bounds.fourier.remainder` needs. Between the nodes
+of c^2, some 1% of noise apart, r_h is taken as the larger of its neighbours; it is smooth there
+(tests look closer).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw
+from estimators.bounds.fourier import remainder
+from estimators.estimate import Floats
+
+STEP = 0.1  # between nodes, in standard deviations of the sum
+FEWEST = 20  # nodes, below which there are too few reports
+PRICES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2])
+"""Of c^2: b, in units of the slope of r in c^2."""
+NEGLIGIBLE = 1e-15  # of a term of the power series
+
+
+def log_remainder(
+    laws: tuple[ReportLaw, ...],
+    counts: Floats,
+    coefficient: Floats,
+    columns: list[int],
+    unit: float,
+    tilt: float,
+) -> float:
+    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R.
+
+    Parameters
+    ----------
+    laws : tuple of ReportLaw
+        Per level.
+    counts, coefficient : ndarray of float64, shape (levels,)
+        Reports of each level, and the factor of one report.
+    columns : list of int
+        q of each level: the column of :meth:`ReportLaw.growth` that K has.
+    unit : float
+        The step of the grid.
+    tilt : float
+    """
+    dimension = laws[0].dimension
+    each = zip(laws, columns, strict=True)
+    variance = np.array([law.variances(unit)[column] for law, column in each])
+    at = remainder.nodes(counts, coefficient**2 * variance, STEP)
+    reach = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
+    at = at[np.hypot(at, tilt) < reach]
+    if at.size < FEWEST:
+        return 0.0
+    moduli, spread = [], []
+    for law, column, s in zip(laws, columns, coefficient.tolist(), strict=True):
+        modulus, largest = _log_modulus(law, column, tilt * s, at * s, unit)
+        moduli.append(modulus)
+        spread.append(largest * s * s)
+    found = remainder.log_remainder(tilt, at, np.array(moduli), counts, np.array(spread))
+    return float(found)
+
+
+def _log_modulus(
+    law: ReportLaw, column: int, tilt: float, at: Floats, unit: float
+) -> tuple[Floats, float]:
+    """Return H(h) - K at the nodes, and V, for one report."""
+    d, steep = law.dimension, math.hypot(tilt, float(at[-1])) / math.sqrt(law.dimension)
+    largest = law.moments[:, -1] * steep ** np.arange(2.0, ORDER + 1)
+    order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
+    c = np.sqrt(law.squares)
+    even = np.concatenate([[np.ones_like(c), law.mean * math.sqrt(d) * c], law.moments])[:order]
+    powers = ((tilt + 1j * at) / math.sqrt(d))[:, None] ** np.arange(order)
+    odd = np.where(np.arange(order) % 2, -1.0, 1.0)
+    size = np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8
+    highest = np.full((at.size, c.size), -np.inf)
+    for sign, moments in ((1.0, even), (-1.0, even * odd[:, None])):
+        f = np.abs(powers @ moments) + np.outer(size, (powers[0].real @ moments))
+        highest = np.maximum(highest, f - 1 - sign * tilt * law.mean * c)
+    highest = np.maximum(highest[:, :-1], highest[:, 1:])
+    grown = law.growth(np.array([tilt]), concave=True)[0]
+    slope = float(grown[-1] - grown[0])
+    prices = PRICES * slope
+    tried = (highest[:, :, None] - law.squares[:-1, None] * prices).max(axis=1)
+    bound = (tried + prices * law.squares[column]).min(axis=1)
+    start = grown[column] + (tilt * unit) ** 2 / 8
+    q = np.arange(2, order)
+    second = (q * (q - 1) * (tilt / math.sqrt(d)) ** (q - 2)) @ even[2:] / d
+    return bound - start, float(second.max()) * 1.01
