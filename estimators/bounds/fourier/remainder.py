@@ -62,7 +62,7 @@ STEP, BULK = 0.05, 6.0
 GROWTH = 0.04  # of cells beyond, as a share of tau
 WIDEST = 0.3  # of cells, in standard deviations of one report
 FARTHEST, MOST = 2_000.0, 400  # the last node, and how many nodes there are at most
-WIDTHS = 8  # candidates for D
+WIDTHS = 16  # candidates for D
 ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
 
 

@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.remainder import log_factors, nodes, weights
+from estimators.bounds.fourier.pieces import (
+    STEP,
+    Pieces,
+    largest_cumulants,
+    log_paired_remainder,
+)
+from estimators.bounds.fourier.remainder import nodes
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape
 
 T = TypeVar("T", np.float64, np.complex128)
 
 STEEPEST = 40.0  # of a tilt times the largest report: a steeper one gains nothing
-STEP = 0.1  # between nodes: half as wide ones change no width by 0.1%
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +40,7 @@ class WindowNoise:
     Notes
     -----
     Between two neighbouring knots E[e^(t Y) | x] is a line in x. So psi(x) = ln E[e^(t Y) | x] - t
-    x is concave there, and its largest value is known in closed form.
-
-    **The remainder** takes cumulant and modulus from the same data. Let f_x(tau) = |E e^((t + i
-    tau)(Y - x))|, and let p_l be numbers with sum 1 / p_l = 1. By Hoelder's inequality, first for
-    levels and then for users, the integral of b times the product of all moduli is at most
-
-        prod_l max over x of (int b f_x^(n_l p_l))^(1 / p_l).
-
-    Let g_s be the modulus at the knot s, divided by its value at tau = 0. Between the knots s and s
-    + 1 f_x is at most e^psi(x) max(g_s, g_(s+1)), because a mixture of two moduli is below the
-    larger share. So the maximum over x is one over pieces. 1 / p_l is the level's share of the
-    variance: for normal laws there is then no loss.
+    x is concave there: see :mod:`estimators.bounds.fourier.pieces`.
     """
 
     counts: Floats
@@ -94,31 +88,21 @@ class WindowNoise:
         highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
         at = nodes(self.counts, highest, STEP)
         shares = self.counts * highest / (self.counts @ highest)
-        weight, total = weights(tilt, at), np.zeros(1)
-        for index, shape in enumerate(self.shapes):
-            psi = _psi(shape, steps[index : index + 1])[0]
-            mass, variance = moments[index]
-            modulus = (
-                _moduli(shape, steps[index], at * self.coefficient[index]) - np.log(mass)[:, None]
-            )
-            paired = np.maximum(modulus[:-1], modulus[1:])[:, None]
-            spread = np.maximum(variance[:-1], variance[1:]) * self.coefficient[index] ** 2
-            n, share = self.counts[index : index + 1], shares[index]
-            factors = log_factors(at, paired, n / share, spread[:, None], weight)
-            pieces = n * psi[:, None] + share * factors
-            total = total + pieces.max(axis=0) - n * psi.max()
-        return min(float(total.min()), 0.0)
+        levels = []
+        for shape, step, s, (mass, variance) in zip(
+            self.shapes, steps, self.coefficient, moments, strict=True
+        ):
+            log_modulus = _moduli(shape, step, at * s) - np.log(mass)[:, None]
+            paired = np.maximum(log_modulus[:-1], log_modulus[1:])
+            levels.append(Pieces(_psi(shape, np.array([step]))[0], paired, variance * s**2))
+        return log_paired_remainder(tilt, at, self.counts, shares, levels)
 
 
 def _psi(shape: WindowShape, tilt: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
-    t, knots = tilt[:, None], shape.knots
-    mass = _means(shape, np.expm1(t * shape.values))  # less 1
-    left, rise = mass[:, :-1], np.maximum(np.diff(mass), 0) / np.diff(knots)
-    with np.errstate(divide="ignore"):
-        x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
-    found: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
-    return found
+    return largest_cumulants(
+        tilt, shape.knots, _means(shape, np.expm1(tilt[:, None] * shape.values))
+    )
 
 
 def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:

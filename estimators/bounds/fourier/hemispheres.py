@@ -1,0 +1,94 @@
+"""The modulus of a coordinate of directions from a hemisphere, whatever the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.estimate import Floats
+
+T = TypeVar("T", np.float64, np.complex128)
+
+FARTHEST = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
+PARTS = (1.0, 0.5)
+LOST = 1e-14  # more than the digits that are lost up to there, and far below any effect
+
+
+def hemisphere_moduli(
+    dimension: int, contrast: Floats, tilt: Floats, tau: Floats, means: Floats, odd: Floats
+) -> Floats:
+    """Bound |E e^((t + i tau) Z)| for a density 1 + a f, f odd, |f| <= 1, and E Z = m.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    contrast, tilt : ndarray of float64, shape (levels,)
+        a and t.
+    tau : ndarray of float64, shape (levels, nodes)
+        At most FARTHEST sqrt(d).
+    means : ndarray of float64, shape (levels, knots)
+        m.
+    odd : ndarray of float64, shape (levels, nodes)
+        E0 (sinh r|Z| - r |Z|) at r = |t + i tau|, or more.
+
+    Returns
+    -------
+    ndarray of float64, shape (bounds, levels, knots, nodes)
+        Several bounds, each of which is convex in m at each node.
+
+    Notes
+    -----
+    With z = t + i tau and C(z) = E0 cosh(z Z), E e^(z Z) = C(z) + c m + a E0 f (sinh(z Z) - c Z)
+    for every number c. So its modulus is at most |C(z) + c m| + a E0 |sinh(z Z) - c Z|. For c = z
+    the last mean is at most `odd`. For c = r d C'(z), r in PARTS, it is at most the root of E0
+    |sinh(z Z) - c Z|^2 = (C(2 t) - C(2 i tau)) / 2 - r (2 - r) d |C'(z)|^2. C(z) is the sum of (z^2
+    / 4)^k / (k! (d/2) (d/2 + 1) ... (d/2 + k - 1)), and C'(z) = z / d times the same in d + 2
+    dimensions.
+    """
+    z = np.asarray(tilt[:, None] + 1j * tau, dtype=np.complex128)
+    even, higher = mean_cosh(dimension, z * z), mean_cosh(dimension + 2, z * z)
+    best, a, m = z * higher, contrast[:, None], means[:, :, None]
+    square = mean_cosh(dimension, 4 * tilt[:, None] ** 2) - mean_cosh(dimension, -4 * tau**2)
+    found = [np.abs(even[:, None] + z[:, None] * m) + (a * odd)[:, None]]
+    for part in PARTS:
+        rest = square / 2 - part * (2 - part) * np.abs(best) ** 2 / dimension
+        apart = a * np.sqrt(np.maximum(rest, 0.0) + LOST * square)
+        found.append(np.abs(even[:, None] + part * best[:, None] * m) + apart[:, None])
+    return np.stack(found) + LOST
+
+
+def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
+    """Return E0 cosh(z Z), Z a coordinate of a uniform unit vector, from z^2.
+
+    Examples
+    --------
+    >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
+    (3.762196, 3.762196)
+    """
+    return series(square / 4, lambda k: (k + 1) * (dimension / 2 + k))
+
+
+def series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
+    """Return 1 + x / r_0 + x^2 / (r_0 r_1) + ..., by Horner's scheme.
+
+    Parameters
+    ----------
+    x : ndarray of float64 or complex128
+    ratio : callable
+        r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last summand,
+        which is below 1e-17.
+    """
+    largest, ratios, last = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
+    while last > 1e-17 or largest > ratios[-1] / 2:
+        last *= largest / ratios[-1]
+        ratios.append(ratio(len(ratios)))
+    total = np.ones_like(x)
+    for one in reversed(ratios):
+        total *= x
+        total /= one
+        total += 1
+    return total

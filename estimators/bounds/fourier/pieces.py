@@ -1,0 +1,96 @@
+"""The remainder if a report's law depends on one unknown number, between known knots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.fourier.remainder import log_factors, weights
+from estimators.estimate import Floats
+
+STEP = 0.1  # between nodes: half as wide ones change no width by 0.1%
+
+
+class Pieces(NamedTuple):
+    """What is known of E[e^(z Y) | x] at the knots, for one level.
+
+    Parameters
+    ----------
+    psi : ndarray of float64, shape (knots - 1,)
+        From :func:`largest_cumulants`, for the tilt of one report.
+    log_modulus : ndarray of float64, shape (knots - 1, nodes)
+        For all x between two knots, a bound on ln |E[e^((t + i tau) Y) | x]| less the logarithm of
+        the line. If it is convex in x, the larger ratio at the knots is one.
+    variance : ndarray of float64, shape (knots,)
+        At least the variance of Y under the tilted law, in the unit of S squared.
+    """
+
+    psi: Floats
+    log_modulus: Floats
+    variance: Floats
+
+
+def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
+    """Return the largest ln E[e^(t (Y - x)) | x] between each two knots, shape (k, knots - 1).
+
+    E[e^(t Y) | x] is at most a line in x there, so the logarithm less t x is concave.
+
+    Parameters
+    ----------
+    tilt : ndarray of float64, shape (k,)
+        t, above 0.
+    knots : ndarray of float64, shape (knots,)
+        Ascending.
+    grown : ndarray of float64, shape (k, knots)
+        E[e^(t Y) | x] - 1 at the knots, or more.
+    """
+    t = tilt[:, None]
+    left, rise = grown[:, :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
+    with np.errstate(divide="ignore"):
+        x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
+    found: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
+    return found
+
+
+def log_paired_remainder(
+    tilt: float, at: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
+) -> float:
+    """Bound ln R, less the sum of n_l times the largest psi_l, from above.
+
+    Parameters
+    ----------
+    tilt : float
+        t.
+    at : ndarray of float64, shape (nodes,)
+        tau, from :func:`estimators.bounds.fourier.remainder.nodes`.
+    counts, shares : ndarray of float64, shape (levels,)
+        n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
+    levels : sequence of Pieces
+        One for each level.
+
+    Returns
+    -------
+    float
+        At most 0.
+
+    Notes
+    -----
+    The remainder takes cumulant and modulus from the same data. Let f_x(tau) = |E[e^((t + i tau) (Y
+    - x)) | x]|. By Hoelder's inequality, first for levels and then for users, the integral of b
+    times the product of all moduli is at most
+
+        prod_l max over x of (int b f_x^(n_l p_l))^(1 / p_l).
+
+    Between two knots f_x is at most e^psi(x) times the bound for the piece. So the maximum over x
+    is one over pieces. For normal laws with p_l from shares of the variance, nothing is lost.
+    """
+    weight = weights(tilt, at)
+    total = np.zeros(len(weight))
+    for n, share, (psi, log_modulus, variance) in zip(counts, shares, levels, strict=True):
+        spread = np.maximum(variance[:-1], variance[1:])[:, None]
+        factors = log_factors(at, log_modulus[:, None], np.array([n / share]), spread, weight)
+        pieces = n * psi[:, None] + share * factors
+        total += pieces.max(axis=0) - n * psi.max()
+    return min(float(total.min()), 0.0)

@@ -1,0 +1,99 @@
+"""Bounds on a coordinate of directions from hemispheres: against quadrature and exact tails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import fft
+from scipy.stats import binom
+
+from estimators.bounds import Directions
+from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli, mean_cosh
+from estimators.bounds.spheres import _odd_part, width
+from estimators.estimate import Floats
+
+CELLS = 2_000
+
+
+def coordinate(dimension: int) -> tuple[Floats, Floats]:
+    """Return points in (-1, 1) and shares of the uniform law of a coordinate, symmetric."""
+    angle = (np.arange(CELLS) + 0.5) * np.pi / CELLS
+    density = np.sin(angle) ** (dimension - 2)
+    return np.cos(angle), density / density.sum()
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 10, 1_000])
+@pytest.mark.parametrize("contrast", [0.3, 0.96])
+def test_no_law_of_a_report_has_a_larger_modulus(dimension: int, contrast: float) -> None:
+    """Odd functions f drawn at random, and the steepest one, at exponents of any direction."""
+    rng = np.random.default_rng(3)
+    z, share = coordinate(dimension)
+    tau = np.linspace(0, FARTHEST, 40) * np.sqrt(dimension)
+    for trial in range(9):
+        half = rng.uniform(-1, 1, 8).repeat(CELLS // 16) if trial else np.ones(CELLS // 2)
+        if trial % 3 == 1:
+            half = np.sign(half)
+        chances = share * (1 + contrast * np.concatenate([half, -half[::-1]]))
+        mean = float(chances @ z)
+        for t in np.array([0.01, 0.3, 2.0]) * np.sqrt(dimension):
+            exact = np.abs(np.exp((t + 1j * tau[:, None]) * z) @ chances)
+            odd = _odd_part(dimension, np.hypot(t, tau))
+            bound = hemisphere_moduli(
+                dimension,
+                np.array([contrast]),
+                np.array([t]),
+                tau[None],
+                np.array([[mean]]),
+                odd[None],
+            )
+            assert np.all(exact <= bound[:, 0, 0] * (1 + 1e-5))  # the quadrature's error is less
+
+
+def test_the_series_is_that_of_known_functions() -> None:
+    z = np.array([0.01, 1 + 2j, 3j, 5 + 1j])
+    assert mean_cosh(1, z**2) == pytest.approx(np.cosh(z), rel=1e-12)
+    assert mean_cosh(3, z**2) == pytest.approx(np.sinh(z) / z, rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 9, 200, 5_000])
+@pytest.mark.parametrize("contrast", [0.4, 0.99])
+def test_exact_tails_of_signs_are_below_p(n: int, contrast: float) -> None:
+    """One dimension: a report is a sign of mean -a to a, of which the sum is binomial."""
+    law = Directions(1, np.array([float(n)]), np.ones(1), np.array([contrast]), 0.0)
+    for p in (0.1, 0.025, 1e-5):
+        bound = law.coordinate_deviation(float(np.log(p)))
+        for mean in (contrast, 0.7 * contrast, 0.0, -contrast):
+            ones = np.ceil((n * (1 + mean) + bound) / 2 - 1e-9)
+            assert binom.sf(ones - 1, n, (1 + mean) / 2) <= p
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 20])
+@pytest.mark.parametrize("n", [1, 5, 60])
+def test_tails_of_directions_are_below_p(dimension: int, n: int) -> None:
+    """Convolved on a fine grid: users who hold the axis, its opposite, both, or the equator."""
+    contrast, p, cells = 0.96, 0.025, 501
+    law = Directions(dimension, np.array([float(n)]), np.ones(1), np.array([contrast]), 0.0)
+    bound = law.coordinate_deviation(float(np.log(p)))
+    z, share = coordinate(dimension)
+    size = 2 ** int(np.ceil(np.log2(2 * n * cells + 2)))
+    place = np.rint(z * cells).astype(int)  # moves a sum by 0.3 sqrt(n) / cells
+    for ahead in {0, n // 2, n}:
+        transform = np.ones(size // 2 + 1, dtype=np.complex128)
+        for sign, count in ((1, ahead), (-1, n - ahead)):
+            one = np.bincount(place % size, share * (1 + sign * contrast * np.sign(z)), size)
+            transform = transform * fft.rfft(one) ** count
+        chance = fft.irfft(transform, size)
+        sums = ((np.arange(size) + size // 2) % size - size // 2) / cells
+        mean = (2 * ahead - n) * contrast / width(dimension)
+        assert chance[np.abs(sums - mean) >= bound + 0.01 * np.sqrt(n)].sum() <= 2 * p
+        assert chance[sums - mean >= bound + 0.01 * np.sqrt(n)].sum() <= p
+
+
+@pytest.mark.parametrize("dimension", [2, 10, 1_024])
+def test_half_widths_are_close_to_the_normal_one(dimension: int) -> None:
+    for n, contrast, most in ((1_000, 0.46, 1.035), (1_000, 0.96, 1.08), (10**5, 0.96, 1.012)):
+        law = Directions(
+            dimension, np.array([float(n)]), np.ones(1), np.array([contrast]), 2.0**-14
+        )
+        normal = 1.959964 * np.sqrt(n / dimension)
+        assert 1 < law.coordinate_deviation(float(np.log(0.025))) / normal < most
