@@ -276,11 +276,13 @@ function picture({definition, report, index, round, epsilon}) {
     const asked = `Round ${round.number} of ${round.rounds}: is it ${definition.kind === "minimum" ? "at most" : "at least"} ${number(round.threshold, round.threshold % 1 ? 2 : 0)}${unit}?`;
     return h("p", {class: "own"}, report[0] === 1 ? "yes" : "no", h("span", {class: "note"}, ` ${asked} The answer is turned round at random.`));
   }
-  if (definition.mechanism === "randomized_response") {
+  const numbers = definition.constants?.z?.[definition.levels.indexOf(epsilon)];
+  if (definition.mechanism === "randomized_response" || numbers?.length === 2) {
     const [low, high] = definition.range;
     const up = report[0] === 1;
     return h("p", {class: "own"}, up ? `${high}` : `${low}`, h("span", {class: "note"}, up ? " the upper end: one bit, 1" : " the lower end: one bit, 0"));
   }
+  if (numbers) return h("p", {class: "own"}, `symbol ${report[0] + 1} of ${numbers.length}`, h("span", {class: "note"}, ` in a row from ${definition.range.join(" to ")}; those near your value are more likely`));
   if (definition.mechanism === "laplace") {
     const [low, high] = definition.range;
     const noisy = new DataView(report.buffer).getInt32(0, true) / (definition.options?.grid ?? 1024);
