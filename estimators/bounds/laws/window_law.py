@@ -29,7 +29,9 @@ class _Symbols(NamedTuple):
 
     `values`, `bottom` and `top` are y_j and P(j | x = -1 and 1), of shape (levels, symbols);
     `knots`, `squares`, `starts` and `ends` are x_s, E[Y^2 | x_s] and the windows' first symbol and
-    the one after their last, of shape (levels, windows); the others have shape (levels,).
+    the one after their last, of shape (levels, windows); the others, of shape (levels,), are the
+    probabilities outside a window, what is added inside, the largest y_j, and the least variance at
+    a knot.
     """
 
     values: Floats
@@ -94,18 +96,18 @@ class WindowLaw(Law):
         return False
 
     @functools.cached_property
-    def _symbols(self) -> _Symbols:
-        return _symbols(self.shapes)
+    def symbols(self) -> _Symbols:
+        return _symbols_of(self.shapes)
 
     @functools.cached_property
     def steepest(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return STEEPEST / float((self.coefficient * self._symbols.largest).max())
+        return STEEPEST / float((self.coefficient * self.symbols.largest).max())
 
     @property
     def proxy(self) -> float:
         """Hoeffding's variance proxy: no report is larger than the largest number."""
-        return float(self.counts @ (self.coefficient * self._symbols.largest) ** 2)
+        return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
 
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
         """Return the bound on ln E exp(z Y), and its derivatives.
@@ -115,7 +117,7 @@ class WindowLaw(Law):
         mean, z : ndarray of float64, shape (..., levels)
             Of one broadcast shape.
         """
-        one = self._symbols
+        one = self.symbols
         moved = z[..., None] * one.values
         grown = np.expm1(moved)
         low = (one.bottom * grown).sum(axis=-1)
@@ -149,7 +151,7 @@ class WindowLaw(Law):
         value = at.value @ self.counts
         if self.free:
             value = value + self._freedom(theta, at.by_mean)
-        farthest = self._symbols.largest + np.abs(at.mean)
+        farthest = self.symbols.largest + np.abs(at.mean)
         return Cumulant(
             value=value,
             by_tilt=at.mean @ weight,
@@ -173,7 +175,7 @@ class WindowLaw(Law):
 
         E[Y^2] is below the lifted chord of its values at the knots, which are equal at -1 and 1.
         """
-        found: Floats = self._symbols.squares.max(axis=1) - theta[:, None] ** 2
+        found: Floats = self.symbols.squares.max(axis=1) - theta[:, None] ** 2
         return found
 
     def _variance_slopes(self, theta: Floats) -> Floats:
@@ -188,7 +190,7 @@ class WindowLaw(Law):
     @functools.cached_property
     def least_variance(self) -> float:
         """The least variance of S over all data: that of the noise."""
-        return float(self._symbols.least_noise @ (self.counts * self.coefficient**2))
+        return float(self.symbols.least_noise @ (self.counts * self.coefficient**2))
 
     def moments(self, theta: Floats) -> Moments:
         """Enclose the moments of S that the mean leaves possible.
@@ -204,7 +206,7 @@ class WindowLaw(Law):
         noise = float(np.array([float(x.worst_variance) for x in self.shapes]) @ weight)
         most = self.largest_variance(theta)[:, None]
         largest = np.minimum(noise + weight.sum() * edges[:, 1:], most)
-        farthest = float((self._symbols.largest * self.coefficient).max())
+        farthest = float((self.symbols.largest * self.coefficient).max())
         reach = farthest + np.abs(theta)[:, None] * float(self.coefficient.max())
         return Moments(self.least_variance + weight.sum() * edges[:, :-1], largest, largest * reach)
 
@@ -226,13 +228,13 @@ class WindowLaw(Law):
         slopes = square * self._variance_slopes(theta)
         gain, slope = self._free_tangent(theta, slopes)
         largest = largest + gain + np.abs(slope) * apart
-        farthest = ((self._symbols.largest + 1) * self.coefficient).max()
+        farthest = ((self.symbols.largest + 1) * self.coefficient).max()
         least = np.full((theta.size, 1), self.least_variance)
         return Moments(least, largest[:, None], (largest * farthest)[:, None])
 
 
 @functools.lru_cache(maxsize=64)
-def _symbols(shapes: tuple[WindowShape, ...]) -> _Symbols:
+def _symbols_of(shapes: tuple[WindowShape, ...]) -> _Symbols:
     levels = len(shapes)
     symbols = max(shape.symbols for shape in shapes)
     windows = max(shape.windows for shape in shapes)
