@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Law, WindowLaw
+from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
@@ -149,6 +150,22 @@ class Windows(ReportedSymbols, ScalarMean):
             contrast = 1 / self.report_range()[1][used]
             return Law(n, shares[used] / (n * contrast), contrast, free=free)
         return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
+
+    def mean_limits(
+        self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
+    ) -> tuple[float, float]:
+        """Return bounds on the mean: for a population, from the counts of symbols.
+
+        Parameters
+        ----------
+        table, law, mean, question, log_p, total
+            As in :meth:`.shared.means.ScalarMean.mean_limits`.
+        """
+        if not isinstance(law, WindowLaw) or question.panes != 1 or question.target == "sample":
+            return super().mean_limits(table, law, mean, question, log_p, total)
+        used = table[table[:, 0] > 0, 1:]
+        lower, upper = symbol_limits(law, used, question, log_p, total)
+        return float(lower[0]), float(upper[0])
 
     def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""

@@ -11,10 +11,10 @@ symbols, the gain W = sum N_lj ln(1 + t s_l y_lj) has
 
 where m_i are the users' means (or their values, if these are fixed) and sum s_l(i) m_i = theta.
 
-**One mean**: K = sum n_l ln(1 + t s_l theta), exactly. **Free means**: ln(1 + t u) is concave in u =
-s m, so by Jensen's inequality over all n users K = n ln(1 + t theta / n). Both grow with theta. So
-a theta is too small if W - K(theta) is too large, and with it every smaller one. An upper limit is
-a lower one of the mirrored reports: the numbers of symbols are antisymmetric.
+**One mean**: K = sum n_l ln(1 + t s_l theta), exactly. **Free means**: ln(1 + t u) is concave in
+u = s m, so by Jensen's inequality over all n users K = n ln(1 + t theta / n). Both grow with theta.
+So a theta is too small if W - K(theta) is too large, and with it every smaller one. An upper limit
+is a lower one of the mirrored reports: the numbers of symbols are antisymmetric.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class SymbolBets:
     ----------
     law : WindowLaw
         With sum n_l s_l = 1.
-    counts : ndarray of int64, shape (levels, symbols)
+    counts : ndarray of int64 or float64, shape (levels, symbols)
         N_lj: how often each symbol was reported; zero beyond the last symbol of a level.
     """
 
     law: WindowLaw
-    counts: Counts
+    counts: Counts | Floats
 
     def mirrored(self) -> SymbolBets:
         """Return the bets on -Y, whose mean is -theta."""
@@ -69,8 +69,9 @@ class SymbolBets:
             At most `steepest`.
         """
         stakes = self.law.coefficient[:, None] * self.law.symbols.values
-        gained: Floats = np.log1p(tilts[:, None, None] * stakes)
-        return np.einsum("mlj,lj->m", gained, self.counts)
+        each = np.log1p(tilts[:, None, None] * stakes)
+        gained: Floats = np.einsum("mlj,lj->m", each, self.counts)
+        return gained
 
     def fair(self, tilts: Floats, theta: float) -> Floats:
         """Return K for each t, shape (m,)."""

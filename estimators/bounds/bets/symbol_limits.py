@@ -35,9 +35,9 @@ two are bets again. For a fixed a, let m_l = s_l a with one mean, m = a / n with
 (1 +- z Z_i) <= (1 +- z M / n)^n by Jensen's inequality, which bounds M on both sides. The centres a
 are fixed, too, and each has all of its share: only the one next to theta has to be right.
 
-**Free means**, Berry and Esseen. tau^2 = sigma^2 + b, with the users' own variance sigma^2 = sum s^2
-Var Y_i, at least that of the noise, and b = sum (s_i m_i - theta / n)^2, unknown. But where b is
-large, K is too: ln is strongly concave up to h = 1 + t max s, so K exceeds its exact value by at
+**Free means**, Berry and Esseen. tau^2 = sigma^2 + b, with the users' own variance sigma^2 = sum
+s^2 Var Y_i, at least that of the noise, and b = sum (s_i m_i - theta / n)^2, unknown. But where b
+is large, K is too: ln is strongly concave up to h = 1 + t max s, so K exceeds its exact value by at
 least t^2 b / (2 h^2), which lowers R by as much. R is the largest over all splits of tau^2.
 """
 
@@ -69,14 +69,14 @@ FARTHEST = 200.0  # of tau: what is beyond gains less than 1% of R
 
 
 def symbol_limits(
-    law: WindowLaw, counts: Counts, question: Question, log_p: float, total: float
+    law: WindowLaw, counts: Counts | Floats, question: Question, log_p: float, total: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean for a question.
 
     Parameters
     ----------
     law : WindowLaw
-    counts : ndarray of int64, shape (levels, symbols)
+    counts : ndarray of int64 or float64, shape (levels, symbols)
         How often each symbol was reported.
     question : Question
         Its `bound` determines the interval.
@@ -100,7 +100,7 @@ def symbol_limits(
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (-0.032, 0.032)
     """
-    bets = SymbolBets(law, counts)
+    bets = SymbolBets(law, counts[:, : law.symbols.values.shape[1]])
     if question.bound == "normal":
         found = _normal(bets, log_p)
     elif question.bound == "anytime":
@@ -147,7 +147,7 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     first, last = np.clip(within, 0, edges.size - 2).tolist()
     lower, upper = 1.0, -1.0
     for cell in range(first, last + 1):
-        bet = _Bet(law, float(edges[cell]), float(edges[cell + 1]), bets.steepest, log_left)
+        bet = Bet(law, float(edges[cell]), float(edges[cell + 1]), bets.steepest, log_left)
         lower = min(lower, bet.lower_limit(bets, low))
         upper = max(upper, -bet.lower_limit(other, -high))
     return max(lower, low), min(upper, high)
@@ -168,8 +168,8 @@ def _spread(bets: SymbolBets, within: tuple[float, float], log_p: float) -> tupl
     """Return an interval for tau^2; each of its ends fails with probability p."""
     law, weight = bets.law, _weight(bets.law)
     half = NEAR * math.sqrt(law.least_variance / weight)
-    first, last = (math.floor((x + 1) / (2 * half)) for x in within)
-    ends = [_squares(bets, (2 * x + 1) * half - 1, log_p) for x in range(first, last + 1)]
+    first, last = (math.floor(x / (2 * half) + 0.5) for x in within)
+    ends = [squares(bets, 2 * x * half, log_p) for x in range(first, last + 1)]
     low = min(x[0] for x in ends) - half**2 * weight
     rounding = 1e-12 * law.worst_variance
     return low - rounding, max(x[1] for x in ends) + rounding
@@ -182,8 +182,16 @@ def _weight(law: WindowLaw) -> float:
     return float(law.counts @ law.coefficient**2)
 
 
-def _squares(bets: SymbolBets, a: float, log_p: float) -> tuple[float, float]:
-    """Return an interval for the mean of Z, the sum of all (s Y - m)^2: m is s a, or a / n."""
+def squares(bets: SymbolBets, a: float, log_p: float) -> tuple[float, float]:
+    """Return an interval for the mean of the sum of all (s Y - m)^2: m is s a, or a / n.
+
+    Parameters
+    ----------
+    bets : SymbolBets
+    a : float
+    log_p : float
+        ln of the probability with which each end fails.
+    """
     law = bets.law
     n, s = float(law.counts.sum()), law.coefficient
     centre = np.full_like(s, a / n) if law.free else s * a
@@ -201,8 +209,19 @@ def _squares(bets: SymbolBets, a: float, log_p: float) -> tuple[float, float]:
     return float(low.max()), float(high.min())
 
 
-class _Bet:
-    """The tilt for all data whose tau^2 is in a cell."""
+class Bet:
+    """The tilt for all data whose tau^2 is in a cell.
+
+    Parameters
+    ----------
+    law : WindowLaw
+    least, largest : float
+        The ends of the cell.
+    steepest : float
+        The largest tilt.
+    log_p : float
+        ln p, the failure probability.
+    """
 
     def __init__(
         self, law: WindowLaw, least: float, largest: float, steepest: float, log_p: float
@@ -218,7 +237,7 @@ class _Bet:
         self.fourier = min(0.0, log_fourier(law, self.tilt))
 
     def log_remainder(self, low: float, high: float) -> float:
-        """Return ln R for all thetas in an interval."""
+        """Return ln R for all thetas from `low` to `high`."""
         law, tilt, least = self.law, self.tilt, self.least
         if not law.free:
             own = log_berry_esseen(law, tilt, np.array([least]), self.largest, (low, high))

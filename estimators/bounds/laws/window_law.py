@@ -24,7 +24,7 @@ from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape
 
 
-class _Symbols(NamedTuple):
+class Symbols(NamedTuple):
     """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
 
     `values`, `bottom` and `top` are y_j and P(j | x = -1 and 1), of shape (levels, symbols);
@@ -96,7 +96,8 @@ class WindowLaw(Law):
         return False
 
     @functools.cached_property
-    def symbols(self) -> _Symbols:
+    def symbols(self) -> Symbols:
+        """Constants of the levels' symbols."""
         return _symbols_of(self.shapes)
 
     @functools.cached_property
@@ -234,7 +235,7 @@ class WindowLaw(Law):
 
 
 @functools.lru_cache(maxsize=64)
-def _symbols_of(shapes: tuple[WindowShape, ...]) -> _Symbols:
+def _symbols_of(shapes: tuple[WindowShape, ...]) -> Symbols:
     levels = len(shapes)
     symbols = max(shape.symbols for shape in shapes)
     windows = max(shape.windows for shape in shapes)
@@ -255,7 +256,7 @@ def _symbols_of(shapes: tuple[WindowShape, ...]) -> _Symbols:
     insides = np.array([float(shape.inside) for shape in shapes])
     largest = np.array([shape.values[-1] for shape in shapes])
     least = np.array([shape.noise.min() for shape in shapes])
-    return _Symbols(
+    return Symbols(
         values,
         bottom,
         top,

@@ -50,6 +50,30 @@ class ScalarMean(Mechanism):
     def noise(self, law: Law, counts: Counts) -> Noise | None:
         """Return the law of the noise alone; None if :meth:`law` is used for the users' values."""
 
+    def mean_limits(
+        self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
+    ) -> tuple[float, float]:
+        """Return bounds on the mean, each of which fails with probability p.
+
+        By default, those of the law of the estimate, which is all that is used of the table.
+
+        Parameters
+        ----------
+        table : ndarray of int64, shape (levels, columns)
+        law : Law
+            From :meth:`law`, for this question.
+        mean : float
+            The estimate.
+        question : Question
+        log_p : float
+            ln p.
+        total : float
+            From :func:`estimators.weights.total_weight`.
+        """
+        noise = self.noise(law, table[:, 0])
+        lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
+        return float(lower[0]), float(upper[0])
+
     def outside_law(self, question: Question, counts: Counts) -> float:
         """Return the probability that the reports deviate from the law."""
         return 0.0
@@ -63,9 +87,7 @@ class ScalarMean(Mechanism):
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
             law = self.law(counts, shares, question)
-            noise, log_p = self.noise(law, counts), math.log(beta / 2)
-            lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)
-            bounds = float(lower[0]), float(upper[0])
+            bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
         users = self.law(counts, shares)
         apart = heterogeneity(users, means[counts > 0, None])
         effective = 1 / users.worst_variance

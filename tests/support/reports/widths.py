@@ -18,6 +18,7 @@ from scipy.stats import chi2
 
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.anytime import deviation
+from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
@@ -28,6 +29,7 @@ from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.question import Question
 from estimators.weights import level_weights, total_weight
 from tests.support.reports.cases import exact
+from tests.support.windows import knots_of, probabilities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,6 +139,45 @@ def window_noise(n: int, levels: Floats, *, ever: bool = False) -> float:
         total = total_weight("optimal", counts, mechanism.facts)
         margin = deviation(noise.cumulant, noise.steepest, log_p, total)
     return float(margin / (-ndtri(BETA / 2) * np.sqrt(noise.variance)))
+
+
+def window_population(
+    n: int,
+    levels: Floats,
+    data: tuple[float, float],
+    *,
+    weights: str = "optimal",
+    ever: bool = False,
+) -> float:
+    """Return the same for the mean of a population, from counts of symbols at their expectation.
+
+    Values are uniform in [data[0], data[1]]; if these are -1 and 1 and `weights` is "ends", they
+    are -1 or 1.
+    """
+    ends = weights == "ends"
+    question = Question(
+        bound="anytime" if ever else "fixed",
+        weights="uniform" if weights == "uniform" else "optimal",
+    )
+    mechanism = Windows([exact(e) for e in levels])
+    counts = np.full(len(levels), n // len(levels))
+    shares = level_weights(question.weights, counts, mechanism.facts)
+    law = mechanism.law(counts, shares, question)
+    values = np.array(data) if ends else np.linspace(*data, 2001)[:-1] + (data[1] - data[0]) / 4000
+    table, theta, spread = np.zeros((len(levels), mechanism.columns - 1)), 0.0, 0.0
+    for row, shape, reports, s in zip(
+        table, mechanism.shapes, counts, law.coefficient, strict=True
+    ):
+        chance = knots_of(shape, values) @ probabilities(shape)
+        row[: shape.symbols] = reports * chance
+        mean = float(chance @ shape.values)
+        theta += reports * s * mean
+        spread += reports * s**2 * (float(chance @ shape.values**2) - mean**2)
+    total = total_weight(question.weights, counts, mechanism.facts)
+    lower, upper = symbol_limits(law, table, question, float(np.log(BETA / 2)), total)
+    half = float(-ndtri(BETA / 2) * np.sqrt(spread))
+    normal = min(1.0, theta + half) - max(-1.0, theta - half)
+    return float((upper - lower)[0] / normal)
 
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
@@ -252,6 +293,7 @@ def main() -> None:
     for epsilon in (1, 2, 4, 8):
         title = f"`windows`, users' own values, only level {epsilon}"
         rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
+    rows.update(_populations(ever=False))
     for name in ("auto", "repetition"):
         for theta in (0.0, 0.9):
             title = f"`{name}`, signs with mean {theta:g}"
@@ -302,6 +344,7 @@ def main() -> None:
                 laplace(n, free=True), 0.0
             ),
             "`windows`, users' own values": lambda n: window_noise(n, LEVELS, ever=True),
+            **_populations(ever=True),
             **ever,
             "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
                 n, 0.0
@@ -309,6 +352,27 @@ def main() -> None:
             "for comparison: normal mixture tuned to 100,000 reports": normal_mixture,
         },
     )
+
+
+def _populations(*, ever: bool) -> dict[str, Callable[[int], float]]:
+    """Return the rows of populations of `windows`."""
+    rows = [
+        ("values -1 and 1", LEVELS, (-1.0, 1.0), "ends"),
+        ("values in [-1, 1]", LEVELS, (-1.0, 1.0), "optimal"),
+        ("values in [-1, 1], `uniform` weights", LEVELS, (-1.0, 1.0), "uniform"),
+        ("values in [0.2, 0.4]", LEVELS, (0.2, 0.4), "optimal"),
+    ]
+    for epsilon in (1, 2, 4, 8):
+        one = np.array([epsilon])
+        rows.append((f"values in [-1, 1], only level {epsilon}", one, (-1.0, 1.0), "optimal"))
+    rows.append(("values -1 and 1, only level 8", np.array([8]), (-1.0, 1.0), "ends"))
+    rows.append(("values in [0.2, 0.4], only level 8", np.array([8]), (0.2, 0.4), "optimal"))
+    return {
+        f"`windows`, {title}": functools.partial(
+            window_population, levels=levels, data=data, weights=weights, ever=ever
+        )
+        for title, levels, data, weights in (rows[:4] if ever else rows)
+    }
 
 
 def _print(title: str, rows: dict[str, Callable[[int], float]]) -> None:

@@ -1,0 +1,149 @@
+"""Samples of reports of windows, drawn as counts of symbols."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import estimators.bounds.bets.symbol_limits as symbol_limits_module
+from estimators.bounds import WindowLaw
+from estimators.bounds.bets.symbol_bets import SymbolBets
+from estimators.bounds.bets.symbol_limits import symbol_limits
+from estimators.estimate import Counts, Floats
+from estimators.exact.windows import WindowShape, shape_at
+from estimators.question import Question
+
+HARD = ("ends", "uniform", "narrow", "top", "knot", "rare")
+"""Data: values -1 and 1; in [-1, 1]; in [0.2, 0.4]; all 1; all a knot; one in a hundred is 1."""
+
+
+def knots_of(shape: WindowShape, values: Floats) -> Floats:
+    """Return how likely each knot is, shape (windows,), for values rounded to knots at random."""
+    share = np.zeros(shape.windows)
+    left = np.clip(np.searchsorted(shape.knots, values, side="right") - 1, 0, shape.windows - 2)
+    up = (values - shape.knots[left]) / (shape.knots[left + 1] - shape.knots[left])
+    np.add.at(share, left, (1 - up) / len(values))
+    np.add.at(share, left + 1, up / len(values))
+    return share
+
+
+def probabilities(shape: WindowShape) -> Floats:
+    """Return P(j | x_s), shape (windows, symbols)."""
+    chance = np.full((shape.windows, shape.symbols), float(shape.outside))
+    for start, row in enumerate(chance):
+        row[start : start + shape.window] = float(shape.inside)
+    return chance
+
+
+class Sample:
+    """Reports of levels with these epsilons, counts and shares of the weights."""
+
+    def __init__(
+        self,
+        epsilons: Sequence[str],
+        counts: Floats,
+        shares: Sequence[float] | Floats,
+        *,
+        free: bool,
+    ) -> None:
+        shapes = [shape_at(Fraction(epsilon)) for epsilon in epsilons]
+        self.law = WindowLaw.of(shapes, counts, np.array(shares) / counts, free=free)
+        self.chances = [probabilities(shape) for shape in shapes]
+        self.steepest = self.bets([np.zeros(shape.symbols) for shape in shapes]).steepest
+
+    @classmethod
+    def of(cls, law: WindowLaw, counts: Floats, weights: Floats) -> Sample:
+        """Return a sample of other counts, with these weights of one report of each level."""
+        found = cls.__new__(cls)
+        total = float(counts @ weights)
+        found.law = WindowLaw.of(law.shapes, counts, weights / total, free=law.free)
+        return found
+
+    def values(self, kind: str) -> Floats:
+        """Return users' values, 200 or fewer that are equally likely."""
+        values = {
+            "ends": np.array([-1.0, 1.0]),
+            "uniform": (np.arange(200) + 0.5) / 100 - 1,
+            "narrow": 0.2 + (np.arange(200) + 0.5) / 1000,
+            "top": np.array([1.0]),
+            "knot": self.law.shapes[0].knots[-2:-1],
+            "rare": np.where(np.arange(100) == 0, 1.0, -1.0),
+        }
+        return values[kind]
+
+    def laws(self, kind: str) -> list[Floats]:
+        """Return how likely each symbol is, for each level."""
+        return [
+            knots_of(shape, self.values(kind)) @ chance
+            for shape, chance in zip(self.law.shapes, self.chances, strict=True)
+        ]
+
+    def bets(self, counts: Sequence[Counts | Floats]) -> SymbolBets:
+        """Return bets on these counts of symbols."""
+        table = np.zeros((len(counts), max(len(row) for row in counts)))
+        for row, filled in zip(table, counts, strict=True):
+            row[: len(filled)] = filled
+        return SymbolBets(self.law, table)
+
+    def draw(self, rng: np.random.Generator, laws: Sequence[Floats]) -> SymbolBets:
+        """Return bets on drawn counts."""
+        sizes = self.law.counts.astype(int)
+        return self.bets([rng.multinomial(n, law) for n, law in zip(sizes, laws, strict=True)])
+
+    def missed(
+        self,
+        kind: str,
+        beta: float,
+        runs: int,
+        rng: np.random.Generator,
+        data: Sequence[Floats] | None = None,
+    ) -> tuple[int, int]:
+        """Return how many of so many samples had bounds that miss the mean, and how many samples.
+
+        `data`: how likely each level's symbols are, if levels differ.
+        """
+        laws = self.laws(kind) if data is None else data
+        share = self.law.counts * self.law.coefficient
+        own = [law @ shape.values for law, shape in zip(laws, self.law.shapes, strict=True)]
+        theta, missed = float(share @ np.array(own)), 0
+        question, log_p = Question(bound="fixed"), math.log(beta / 2)
+        with remembered_bets():
+            for _ in range(runs):
+                counts = self.draw(rng, laws).counts.astype(np.int64)
+                low, high = symbol_limits(self.law, counts, question, log_p, 1.0)
+                missed += not low[0] <= theta <= high[0]
+        return missed, runs
+
+
+class RememberedBet(symbol_limits_module.Bet):
+    """A bet that remembers its remainders."""
+
+    def __init__(self, *cell: Any) -> None:
+        super().__init__(*cell)
+        self.known: dict[tuple[float, float], float] = {}
+
+    def log_remainder(self, low: float, high: float) -> float:
+        """Return what was found before, if anything was."""
+        if (low, high) not in self.known:
+            self.known[low, high] = super().log_remainder(low, high)
+        return self.known[low, high]
+
+
+@contextlib.contextmanager
+def remembered_bets() -> Iterator[None]:
+    """Keep the bets of the cells of one law: they depend on the numbers of reports only."""
+    found: dict[tuple[float, ...], RememberedBet] = {}
+
+    def bet(law: WindowLaw, *cell: float) -> RememberedBet:
+        if cell not in found:
+            found[cell] = RememberedBet(law, *cell)
+        return found[cell]
+
+    with mock.patch.object(symbol_limits_module, "Bet", bet):
+        yield

@@ -1,0 +1,187 @@
+"""Bets on counts of symbols: the remainders against tilted samples, widths and coverage."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from estimators.bounds.bets.symbol_limits import (
+    Bet,
+    at_all_times,
+    fixed,
+    squares,
+    symbol_limits,
+)
+from estimators.mechanisms import Windows
+from estimators.question import Question
+from tests.support.windows import Sample, knots_of
+
+LOG_P = math.log(0.025)
+Z = 1.959964
+
+
+def mixed(n: float, *, free: bool) -> Sample:
+    """Three levels of different weights."""
+    return Sample(("0.5", "2", "6"), n * np.array([0.5, 0.3, 0.2]), (0.1, 0.3, 0.6), free=free)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_expected_gain_is_known_whatever_the_data_are(free: bool) -> None:
+    """Exactly for one mean, from above for means of their own."""
+    rng, sample = np.random.default_rng(1), mixed(1000, free=free)
+    law = sample.law
+    for _ in range(20):
+        means = rng.uniform(-0.9, 0.9, 3) if free else np.full(3, rng.uniform(-0.9, 0.9))
+        spreads = rng.uniform(0, 0.1, 3)
+        expected = [
+            knots_of(shape, np.array([m - d, m + d])) @ chance
+            for shape, chance, m, d in zip(law.shapes, sample.chances, means, spreads, strict=True)
+        ]
+        theta = float((law.counts * law.coefficient) @ means)
+        bets = sample.bets([n * of for n, of in zip(law.counts, expected, strict=True)])
+        for tilt in np.array([0.01, 0.3, 1.0]) * bets.steepest:
+            grown = 1 + tilt * law.coefficient[:, None] * law.symbols.values
+            of_one = np.einsum("lj,lj->l", bets.counts, grown) / law.counts
+            exact = float(law.counts @ np.log(of_one))
+            known = float(bets.fair(np.array([tilt]), theta)[0])
+            assert known >= exact - 1e-9
+            if not free:
+                assert known == pytest.approx(exact, abs=1e-9)
+
+
+CASES = [
+    (epsilon, kind, free)
+    for epsilon in ("1", "4", "8")
+    for kind in ("ends", "uniform", "narrow", "top")
+    for free in (False, True)
+]
+
+
+@pytest.mark.parametrize(("epsilon", "kind", "free"), CASES)
+def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, free: bool) -> None:
+    """R is at least E'[e^(x0 + K - W); W >= K + x0] for every x0, measured under the tilted law.
+
+    With free means, users hold fixed values, and e^(K' - K) of the exact cumulant K' counts too.
+    """
+    n, rng = 400, np.random.default_rng(4)
+    sample = Sample((epsilon,), np.array([float(n)]), (1.0,), free=free)
+    values = sample.values(kind)
+    values = values[::5] if free and len(values) == 200 else values
+    law, (shape,), (chance,) = sample.law, sample.law.shapes, sample.chances
+    users = [knots_of(shape, np.array([x])) for x in values] if free else [knots_of(shape, values)]
+    each = np.array(users) @ chance
+    means = each @ shape.values
+    theta, spread = float(means.mean()), float((each @ shape.values**2).mean())
+    tau2 = (spread - theta**2) / n
+    bet = Bet(law, tau2 / 1.02, tau2 * 1.02, sample.steepest, LOG_P)
+    gain = np.log1p(bet.tilt / n * shape.values)
+    tilted = each * np.exp(gain)
+    exact = float(np.log(tilted.sum(axis=1)).sum()) * n / len(users)
+    tilted /= tilted.sum(axis=1, keepdims=True)
+    runs = 4000
+    drawn = sum(rng.multinomial(n // len(users), row, size=runs) @ gain for row in tilted)
+    known = float(sample.bets([np.zeros(shape.symbols)]).fair(np.array([bet.tilt]), theta)[0])
+    assert exact <= known + 1e-9
+    above = np.sort(np.asarray(drawn)) - exact
+    found = 0.0
+    for x0 in np.quantile(above, np.linspace(0.02, 0.98, 49)):
+        part = np.where(above >= x0, np.exp(np.minimum(x0 - above, 0)), 0.0)
+        found = max(found, part.mean() - 4 * part.std() / math.sqrt(runs))
+    low = math.floor((theta + 1) * 4 - 1e-12) / 4 - 1
+    bound = 1.0 if free else math.exp(bet.log_remainder(low, low + 0.25))
+    if free:
+        bound = math.exp(bet.log_remainder(-1, 1) + known - exact)
+    assert found <= bound
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_spread_of_squares_covers(free: bool) -> None:
+    rng, misses, runs = np.random.default_rng(8), np.zeros(2), 400
+    sample = mixed(600, free=free)
+    data = [knots_of(shape, np.array([0.2, 0.4])) for shape in sample.law.shapes]
+    laws = [part @ chance for part, chance in zip(data, sample.chances, strict=True)]
+    s, n = sample.law.coefficient, sample.law.counts
+    centre = 0.25 / n.sum() + 0 * s if free else 0.25 * s
+    truth = sum(
+        many * float(law @ (weight * shape.values - m) ** 2)
+        for many, law, weight, shape, m in zip(n, laws, s, sample.law.shapes, centre, strict=True)
+    )
+    for _ in range(runs):
+        low, high = squares(sample.draw(rng, laws), 0.25, math.log(0.05))
+        misses += truth < low, truth > high
+    assert (misses / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)).all()
+
+
+TABLE = {
+    "ends": ("1.06 1.04 1.02", "1.07 1.04 1.02", "1.07 1.04 1.02", "1.06 1.03 1.02"),
+    "uniform": ("1.05 1.04 1.03", "1.08 1.04 1.03", "1.10 1.05 1.03", "1.09 1.04 1.03"),
+    "narrow": ("1.05 1.04 1.03", "1.05 1.04 1.03", "1.10 1.05 1.04", "1.60 1.14 1.08"),
+}
+"""Widths over the normal ones of a prototype that knew the variance to 3%."""
+
+
+@pytest.mark.parametrize("kind", TABLE)
+def test_widths_are_near_the_normal_ones(kind: str) -> None:
+    for epsilon, row in zip("1248", TABLE[kind], strict=True):
+        for n, goal in zip((1e3, 1e4, 1e5), row.split(), strict=True):
+            sample = Sample((epsilon,), np.array([n]), (1.0,), free=False)
+            (shape,), (chance,) = sample.law.shapes, sample.chances
+            law = knots_of(shape, sample.values(kind)) @ chance
+            theta = float(law @ shape.values)
+            sd = math.sqrt((float(law @ shape.values**2) - theta**2) / n)
+            low, high = fixed(sample.bets([law * n]), LOG_P)
+            assert (high - low) / (2 * Z * sd) <= 1.05 * float(goal)
+
+
+def test_all_times_are_less_than_twice_the_normal_width() -> None:
+    for epsilon in "1248":
+        for n in (1e3, 1e4, 1e5):
+            sample = Sample((epsilon,), np.array([n]), (1.0,), free=False)
+            (shape,), (chance,) = sample.law.shapes, sample.chances
+            law = knots_of(shape, sample.values("uniform")) @ chance
+            sd = math.sqrt(float(law @ shape.values**2) / n)
+            low = at_all_times(sample.bets([law * n]), LOG_P, n)
+            assert -low / (Z * sd) <= 1.88
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+@pytest.mark.parametrize("free", [False, True])
+def test_mirrored_reports_have_mirrored_limits(bound: str, free: bool) -> None:
+    rng, sample = np.random.default_rng(2), mixed(900, free=free)
+    laws = [
+        knots_of(s, np.array([0.1, 0.9])) @ c
+        for s, c in zip(sample.law.shapes, sample.chances, strict=True)
+    ]
+    bets, question = sample.draw(rng, laws), Question(bound=bound)
+    low, high = symbol_limits(sample.law, bets.counts.astype(np.int64), question, LOG_P, 900.0)
+    other = bets.mirrored().counts.astype(np.int64)
+    below, above = symbol_limits(sample.law, other, question, LOG_P, 900.0)
+    assert float(below[0]) == pytest.approx(-float(high[0]), abs=1e-9)
+    assert float(above[0]) == pytest.approx(-float(low[0]), abs=1e-9)
+    assert low < bets.law.coefficient @ (bets.counts @ bets.law.symbols.values.T).diagonal() < high
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 0), (0, 0, 3), (2, 1, 40)])
+def test_few_reports_have_limits_within_the_domain(counts: tuple[int, ...]) -> None:
+    mechanism = Windows([Fraction(1, 4), Fraction(2), Fraction(8)])
+    for last in (False, True):
+        table = np.zeros((3, mechanism.columns), dtype=np.int64)
+        for row, (shape, n) in enumerate(zip(mechanism.shapes, counts, strict=True)):
+            table[row, [0, shape.symbols if last else 1]] = n
+        for bound in ("fixed", "anytime", "normal"):
+            for weights in ("optimal", "uniform"):
+                question = Question(bound=bound, weights=weights)
+                found = mechanism.estimate(table, question)
+                assert -1 <= found.lower <= found.upper <= 1
+                assert found.upper == 1 if last and bound != "normal" else True
+
+
+@pytest.mark.parametrize(("epsilon", "kind"), [("2", "uniform"), ("4", "narrow")])
+def test_coverage_of_a_few_samples(epsilon: str, kind: str) -> None:
+    """The slow tests have 2,000 samples of harder data."""
+    sample = Sample((epsilon,), np.array([2000.0]), (1.0,), free=False)
+    missed, runs = sample.missed(kind, 0.2, 150, np.random.default_rng(5))
+    assert missed / runs <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
