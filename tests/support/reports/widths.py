@@ -20,6 +20,7 @@ from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviatio
 from estimators.bounds.anytime import deviation
 from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.differences import difference_limits
+from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.own_values import own_value_limits
 from estimators.bounds.spheres import width
 from estimators.exact.discrete_laplace import variance
@@ -163,6 +164,7 @@ def window_population(
     counts = np.full(len(levels), n // len(levels))
     shares = level_weights(question.weights, counts, mechanism.facts)
     law = mechanism.law(counts, shares, question)
+    assert isinstance(law, WindowLaw)
     values = np.array(data) if ends else np.linspace(*data, 2001)[:-1] + (data[1] - data[0]) / 4000
     table, theta, spread = np.zeros((len(levels), mechanism.columns - 1)), 0.0, 0.0
     for row, shape, reports, s in zip(
