@@ -83,6 +83,8 @@ def best_lies(metric: LocalMetric) -> list[tuple[int, Any]]:
         if metric.mechanism == "laplace":
             limit = int(metric.randomizer.limits[level])  # type: ignore[attr-defined]
             said = [-limit, limit]
+        elif metric.mechanism == "windows":
+            said = [0, metric.randomizer.shapes[level].symbols - 1]  # type: ignore[attr-defined]
         else:
             said = [0, 1]
         found += [(level, np.array([report], dtype=dtype)) for report in said]
@@ -103,7 +105,7 @@ def closest(
     return max(shares)
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "grr", "laplace"])
+@pytest.mark.parametrize("mechanism", ["randomized_response", "grr", "laplace", "windows"])
 @pytest.mark.parametrize("policy", WEIGHTINGS)
 @pytest.mark.parametrize("counts", [[300, 300, 300], [10, 0, 2_000], [2_000, 50, 0]])
 def test_the_best_lies_move_it_by_as_much(mechanism: str, policy: str, counts: list[int]) -> None:
@@ -111,7 +113,7 @@ def test_the_best_lies_move_it_by_as_much(mechanism: str, policy: str, counts: l
     assert 0.99 < found <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "grr"])
+@pytest.mark.parametrize("mechanism", ["randomized_response", "grr", "windows"])
 @pytest.mark.parametrize("policy", WEIGHTINGS)
 def test_the_best_lies_among_those_counted_have_moved_it_by_as_much(
     mechanism: str, policy: str
