@@ -72,35 +72,30 @@ class FlipNoise:
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNoise:
-    """Discrete Laplace noise and rounding, to a grid or to signs.
+    """Discrete Laplace noise and rounding to its grid.
 
     Parameters
     ----------
     counts, coefficient, rate : ndarray of float64, shape (levels,)
-        n_l, s_l and the noise's rate, for levels with reports only. Infinite at a level of
-        randomized response, which rounds a value to a sign with the mean a_l x.
+        n_l, s_l and the noise's rate, for levels with reports only.
     unit : float
         The step of grid and noise.
-    contrast : ndarray of float64, shape (levels,), optional
-        a_l; used if the rate is infinite.
 
     Notes
     -----
     The noise's moment generating function is exact. Random rounding to a grid of step u has range u
-    and mean zero: E exp(z rounding) <= exp(z^2 u^2 / 8) by Hoeffding's lemma, variance at most u^2
-    / 4 and third absolute moment at most u^3 / 8. A sign is rounding with u = 2, whose variance is
-    1 - a^2 x^2, at least 1 - a^2.
+    and mean zero: E exp(z rounding) <= exp(z^2 u^2 / 8) by Hoeffding's lemma, and the variance is
+    at most u^2 / 4. The remainder is that of the noise alone.
     """
 
     counts: Floats
     coefficient: Floats
     rate: Floats
     unit: float
-    contrast: Floats | None = None
 
-    @functools.cached_property
+    @property
     def _step(self) -> Floats:
-        return np.where(np.isinf(self.rate), 2.0, self.unit) * self.coefficient
+        return self.unit * self.coefficient
 
     @functools.cached_property
     def variance(self) -> float:
@@ -109,9 +104,8 @@ class LaplaceNoise:
 
     @functools.cached_property
     def steepest(self) -> float:
-        """The rate, where the generating function becomes infinite; for signs as elsewhere."""
-        limit = np.where(np.isinf(self.rate), 2 * STEEPEST, 0.999 * self.rate)
-        return float((limit / self._step).min())
+        """Just below the rate, where the generating function becomes infinite."""
+        return 0.999 * float((self.rate / self._step).min())
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
@@ -122,9 +116,7 @@ class LaplaceNoise:
         """Bound |noise| with probability 1 - 2 p."""
         return sharpened_deviation(
             self.cumulant,
-            lambda tilt: log_laplace_remainder(
-                self.counts, self.rate, self._step, tilt, self.contrast
-            ),
+            lambda tilt: log_laplace_remainder(self.counts, self.rate, self._step, tilt),
             math.sqrt(-2 * log_p / self.variance),
             self.steepest,
             log_p,

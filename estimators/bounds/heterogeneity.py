@@ -89,10 +89,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     single = np.full(used.size, True)
     if isinstance(law, RepeatedLaw):
         single = law.repeats[used] == 1
-    elif isinstance(law, WindowLaw):
+    elif isinstance(law, WindowLaw) or law.rate is not None:
         single = np.full(used.size, False)
-    elif law.rate is not None:
-        single = np.isinf(law.rate[used])
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         found = np.empty((used.size, *theta.shape))

@@ -91,12 +91,12 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
     remainder, and theta is needed in the cumulant only. There it is concave; where a tangent is
     below the goal, the cumulant is, too.
     """
-    step = np.where(np.isinf(rate), 2.0, law.unit) * law.coefficient
+    step = law.unit * law.coefficient
     best = np.full_like(theta, -1.0)
     normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
     for below in BELOW:
         tilt = np.minimum(below * normal, law.steepest)
-        spare = log_laplace_remainder(law.counts, rate, step, tilt, law.contrast)
+        spare = log_laplace_remainder(law.counts, rate, step, tilt)
         goal, limit = tilt * observed + log_p - SAFETY - spare, theta
         for _ in range(TANGENTS):
             value, slope = law.tangent(limit, tilt)

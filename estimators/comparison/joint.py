@@ -244,13 +244,11 @@ def both_noises(one: Noise | None, two: Noise | None) -> Noise | None:
         return None
     if one.unit != two.unit:
         return None
-    contrast = [np.ones_like(x.rate) if x.contrast is None else x.contrast for x in (one, two)]
     return LaplaceNoise(
         np.concatenate([one.counts, two.counts]),
         np.concatenate([one.coefficient, two.coefficient]),
         np.concatenate([one.rate, two.rate]),
         one.unit,
-        np.concatenate(contrast),
     )
 
 

@@ -1,7 +1,4 @@
-"""The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers.
-
-An infinite rate means no noise: all moments and cumulants are zero.
-"""
+"""The discrete Laplace law: P(z) proportional to exp(-rate |z|) on the integers."""
 
 from __future__ import annotations
 

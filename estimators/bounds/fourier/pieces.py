@@ -10,7 +10,7 @@ import numpy as np
 from estimators.bounds.fourier.remainder import log_factors, weights
 from estimators.estimate import Floats
 
-STEP = 0.1  # between nodes: half as wide ones change no width by 0.1%
+STEP = 0.1  # between nodes: half as wide ones change a width by some 0.1%
 
 
 class Pieces(NamedTuple):

@@ -55,7 +55,7 @@ class Law:
     contrast : ndarray of float64, shape (levels,)
         a_l, in (0, 1].
     rate : ndarray of float64, shape (levels,), optional
-        The rate of the discrete Laplace noise, if there is any; infinite at a level of signs.
+        The rate of the discrete Laplace noise, if there is any.
     unit : float
         The step of the noise.
     free : bool
@@ -274,8 +274,7 @@ class Law:
         and B, B symmetric, E |A + B|^3 <= E |A|^3 + E |B|^3 + 3 min(E A^2 E |B|, E |A| E B^2): with
         m the larger and s the smaller of |A| and |B|, the mean over the sign of B is m^3 + 3 m s^2.
 
-        With noise and one common mean, v is common too, and its range is cut into pieces. A level
-        of signs has variance 1 - m^2 and third absolute moment 1 - m^4 at its mean m.
+        With noise and one common mean, v is common too, and its range is cut into pieces.
         """
         if self.offset is not None:
             return self.free_sign_moments(theta)
@@ -286,14 +285,10 @@ class Law:
             third = self.counts @ self.coefficient**3 + self._noise_third(np.ones_like(rest))
             return Moments(least, self.largest_variance(theta)[:, None], third)
         edges = rest * np.linspace(0, 1, PIECES + 1)
-        signs, mean = np.isinf(self.rate), self.means(theta)
-        data = self.counts * self.coefficient**2
-        variance = self.worst_variance - data[~signs].sum() * (1 - edges)
-        variance -= (mean**2 @ (data * signs))[:, None]
+        variance = self.worst_variance - self.proxy * (1 - edges)
         high = edges[:, 1:]
         skew = np.minimum(1 - (1 - rest) ** 2, (1 + np.abs(theta))[:, None] * high)
-        weight = self.counts * self.coefficient**3
-        third = skew * weight[~signs].sum() + ((1 - mean**4) @ (weight * signs))[:, None]
+        third = skew * float(self.counts @ self.coefficient**3)
         return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(high))
 
     def free_sign_moments(self, theta: Floats, apart: Floats | float = 0.0) -> Moments:

@@ -297,7 +297,7 @@ def main() -> None:
         rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
     rows.update(_populations(ever=False))
     for name in ("auto", "repetition"):
-        for theta in (0.0, 0.9):
+        for theta in (0.0, 0.9) if name == "repetition" else ():
             title = f"`{name}`, signs with mean {theta:g}"
             rows[title] = functools.partial(mean, name, theta=theta)
         for f in (0.3, 0.0):
