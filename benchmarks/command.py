@@ -30,6 +30,7 @@ from benchmarks import (
     read,
     scrape,
     slices,
+    users,
     window,
 )
 from benchmarks.machine import described
@@ -69,6 +70,7 @@ STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "growth": growth.benchmarks,
     "profile": profiles.benchmarks,
     "peers": libraries.benchmarks,
+    "users": users.benchmarks,
     "streams": streams.benchmarks,
 }
 """Each prepares a benchmark when its turn comes."""
@@ -117,8 +119,8 @@ def bench(
     """Benchmark every stage against a baseline, in turns in this process.
 
     A ratio of 1 is the baseline's rate; brackets show the lowest and the highest of all rounds. The
-    stages `peers` and `streams` compare with other libraries, each in its own environment, which is
-    created when it is first needed. Benchmarks that cannot run here are listed with the reason.
+    stages `peers`, `users` and `streams` compare with other libraries, each in its own environment,
+    which is created when it is first needed. Benchmarks that cannot run are listed with the reason.
     """
     if listing:
         for name, stage in STAGES.items():

@@ -47,7 +47,10 @@ def filled(page: str, record: Record) -> str:
 
 
 def table(record: Record, name: str) -> str:
-    """Return the table of a stage, or of ``machine``, ``not run`` or ``capacity``."""
+    """Return the table of a stage, or of ``machine``, ``not run`` or ``capacity``.
+
+    Of the stage `users` there is a table for each population: ``users/a mean, worst``.
+    """
     if name == "machine":
         return rows(("", ""), list(record.machine.items()))
     if name == "not run":
@@ -55,6 +58,8 @@ def table(record: Record, name: str) -> str:
         return rows(("benchmark", "why not"), lacking) if lacking else "Nothing.\n"
     if name == "capacity":
         return rows(*capacity.table(capacity.Rates.of(record)))
+    if name.startswith("users/"):
+        return _users(record, name)
     results = [
         (what, against, short(found.ours), short(found.baseline), found.unit, ratio)
         for key, found in record.results.items()
@@ -75,6 +80,34 @@ def table(record: Record, name: str) -> str:
     if figures:
         tables.append(rows(("what", "measured", "unit"), figures))
     return "\n".join(tables)
+
+
+def _users(record: Record, name: str) -> str:
+    """Return the users that each mechanism needs, a row for each epsilon."""
+    found: dict[str, dict[str, float]] = {}
+    for key, figure in record.figures.items():
+        population, _, mechanism = key.rpartition("/")
+        if population.startswith(f"{name}/"):
+            found.setdefault(population.rpartition("/")[2], {})[mechanism] = figure.value
+    heads = list(dict.fromkeys(mechanism for needed in found.values() for mechanism in needed))
+    lines = [
+        (epsilon, *(_rounded(needed[head]) if head in needed else "" for head in heads))
+        for epsilon, needed in found.items()
+    ]
+    return rows(("epsilon", *heads), lines)
+
+
+def _rounded(number: float) -> str:
+    """Return a count with three digits.
+
+    Examples
+    --------
+    >>> _rounded(163_912.0), _rounded(66.6), _rounded(1.05)
+    ('164,000', '67', '1.1')
+    """
+    if number < 10:
+        return f"{number:.2g}"
+    return f"{float(f'{number:.3g}'):,.0f}"
 
 
 def rows(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

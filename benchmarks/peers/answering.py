@@ -5,7 +5,9 @@ Runs in the peers' environments: it imports the standard library and numpy alone
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 import sys
 import time
@@ -65,6 +67,90 @@ def half(randomize: Callable[[list[int]], Any], estimate: Callable[[Any], Any]) 
     values = [index % 2 for index in range(HALF_REPORTS)]
     runs = [float(estimate(randomize(values))[0]) for _ in range(HALF_RUNS)]
     return -sum(runs) / HALF_RUNS
+
+
+DATA = {
+    "a mean, worst": ((0.0,), (0.5,), (1.0,)),
+    "a mean, uniform": (tuple((2 * i - 999) / 999 for i in range(1_000)),),
+}
+"""Numbers in [-1, 1], a tuple for each population; what counts is the one with most variance."""
+VECTORS = {"a vector of 2": 2, "a vector of 64": 64}
+"""Vectors on the unit sphere, and their dimension."""
+NUMBERS = 200_000
+"""Reports of a library, of numbers."""
+
+
+def unit_vectors(n: int, dimension: int) -> Any:
+    """Return random directions, shape (n, dimension)."""
+    import numpy as np
+
+    drawn = np.random.default_rng(7).normal(size=(n, dimension))
+    return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+
+
+Randomize = Callable[[Any], Any]
+"""Takes an array of values and returns what estimates each, in an array of the same shape."""
+
+
+def noises(
+    numbers: Mapping[str, Callable[[float], Randomize]],
+    vectors: Mapping[str, Callable[[float, int], Randomize]] | None = None,
+) -> dict[str, Task]:
+    """Return the tasks that measure the noise of mechanisms, each at the epsilon that is asked for.
+
+    Parameters
+    ----------
+    numbers : mapping of str to callable
+        From an epsilon to a mechanism for numbers in [-1, 1].
+    vectors : mapping of str to callable, optional
+        From an epsilon and a dimension to a mechanism for vectors in the unit ball.
+    """
+    size = arguments()["reports"]
+    tasks: dict[str, Task] = {}
+    for epsilon in (0.5, 1, 2, 4, 6, 8):
+        for name, build in numbers.items():
+            for data, populations in DATA.items():
+                tasks[f"noise {data} {name} {epsilon:g}"] = functools.partial(
+                    _noise, build, (epsilon,), size, populations
+                )
+        for name, build_vectors in (vectors or {}).items():
+            for data, dimension in VECTORS.items():
+                held = unit_vectors(max(1, size // dimension // 4), dimension)
+                tasks[f"noise {data} {name} {epsilon:g}"] = functools.partial(
+                    _noise, build_vectors, (epsilon, dimension), None, (held,)
+                )
+    return tasks
+
+
+def _noise(build: Any, given: tuple[Any, ...], size: int | None, populations: Any) -> float:
+    """Return minus the largest mean square of what one report is apart from the truth.
+
+    For numbers this is the population's mean; for vectors, which have no `size`, the users' own.
+    """
+    import numpy as np
+
+    randomize, found = build(*given), []
+    for values in populations:
+        held = true = np.asarray(values)
+        if size is not None:  # numbers of a population, whose mean is in question
+            held, true = np.resize(held, max(1, size // len(populations))), held.mean()
+        apart = np.asarray(randomize(held), dtype=np.float64) - true
+        found.append(float(np.mean(np.sum(np.atleast_2d(apart.T) ** 2, axis=0))))
+    return -max(found)
+
+
+def to_ends(values: Any) -> Any:
+    """Round numbers in [-1, 1] to 0, for -1, or 1 at random, without bias."""
+    import numpy as np
+
+    return (np.random.default_rng().random(values.size) < (1 + values) / 2).astype(np.int64)
+
+
+def from_ends(bits: Any, epsilon: float) -> Any:
+    """Return what randomized bits say of the numbers that were rounded, without bias."""
+    import numpy as np
+
+    return (2 * np.asarray(bits) - 1) / math.tanh(epsilon / 2)
 
 
 def answer(tasks: Mapping[str, Task]) -> None:

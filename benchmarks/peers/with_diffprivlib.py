@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from diffprivlib.mechanisms import Binary, Geometric
+import numpy as np
+from diffprivlib.mechanisms import Binary, Geometric, Laplace, Staircase
 
-from benchmarks.peers.answering import answer, given
+from benchmarks.peers.answering import Randomize, answer, given, noises
 
 MOST = 2_000
 SENSITIVITY = 2 * 1024
@@ -27,7 +28,23 @@ def main() -> None:
         {
             "randomize randomized_response": randomized(binary, answers),
             "randomize laplace": randomized(noise, numbers),
+            **noises({"laplace": _laplace, "staircase": _staircase}, {"laplace": _laplace}),
         }
+    )
+
+
+def _laplace(epsilon: float, dimension: int = 1) -> Randomize:
+    """Add noise to each number, of the most that a vector can change in l1: 2 sqrt(d)."""
+    return _each(Laplace(epsilon=epsilon, sensitivity=2 * dimension**0.5))
+
+
+def _staircase(epsilon: float) -> Randomize:
+    return _each(Staircase(epsilon=epsilon, sensitivity=2.0))
+
+
+def _each(mechanism: Any) -> Randomize:
+    return lambda values: np.reshape(
+        [mechanism.randomise(value) for value in values.reshape(-1).tolist()], values.shape
     )
 
 

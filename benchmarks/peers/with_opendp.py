@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 import opendp.prelude as dp
 
-from benchmarks.peers.answering import Given, answer, given
+from benchmarks.peers.answering import (
+    Given,
+    Randomize,
+    answer,
+    from_ends,
+    given,
+    noises,
+    to_ends,
+)
 
 BITS = 100_000
 NUMBERS = 20_000
@@ -29,6 +37,7 @@ def main() -> None:
             "randomize rappor": _unary(population),
             "aggregate rappor": _unary_estimates(population),
             "randomize laplace": _numbers(population),
+            **noises({"laplace": _laplace, "randomized_response": _signs}, {"laplace": _laplace}),
         }
     )
 
@@ -84,6 +93,22 @@ def _numbers(population: Given) -> Any:
     noise = dp.m.make_laplace(*space, scale=NOISE_SCALE / population.epsilon)
     values = np.resize(population.values, NUMBERS).tolist()
     return lambda: len(noise(values))
+
+
+def _laplace(epsilon: float, dimension: int = 1) -> Randomize:
+    """Add noise to each number, of the most that a vector can change in l1: 2 sqrt(d)."""
+    space = dp.vector_domain(dp.atom_domain(T=float, nan=False)), dp.l1_distance(T=float)
+    noise = dp.m.make_laplace(*space, scale=2 * math.sqrt(dimension) / epsilon)
+    return lambda values: np.reshape(noise(values.reshape(-1).tolist()), values.shape)
+
+
+def _signs(epsilon: float) -> Randomize:
+    def randomize(values: Any) -> Any:
+        flips, _ = _flips(epsilon, values.size)
+        flipped = np.frombuffer(flips(np.packbits(to_ends(values)).tobytes()), dtype=np.uint8)
+        return from_ends(np.unpackbits(flipped)[: values.size], epsilon)
+
+    return randomize
 
 
 if __name__ == "__main__":

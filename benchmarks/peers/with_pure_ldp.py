@@ -14,7 +14,16 @@ from pure_ldp.frequency_oracles import (
     UEServer,
 )
 
-from benchmarks.peers.answering import Task, answer, given, half
+from benchmarks.peers.answering import (
+    Randomize,
+    Task,
+    answer,
+    from_ends,
+    given,
+    half,
+    noises,
+    to_ends,
+)
 
 MOST = {"grr": 20_000, "rappor": 1_000, "oue": 1_000, "hadamard_response": 2_000}
 
@@ -50,7 +59,13 @@ def main() -> None:
         tasks[f"aggregate {name}"] = functools.partial(
             _aggregate, servers[name], functools.cache(randomize), size
         )
-    answer(tasks)
+    answer(tasks | noises({"randomized_response": _signs}))
+
+
+def _signs(epsilon: float) -> Randomize:
+    """Return direct encoding of two categories: the library has nothing for means."""
+    client = DEClient(epsilon, 2, index_mapper=int)
+    return lambda values: from_ends(_randomize(client, to_ends(values).tolist()), epsilon)
 
 
 def _count(randomize: Any) -> int:

@@ -22,6 +22,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.local.deployment import free_port
 from tests.services.security.conftest import Places
+from tests.support.running import warm_commands
 from tests.support.running.deployment import PATIENCE, wait_until
 from tests.support.running.processes import PROC, descendants
 
@@ -88,14 +89,8 @@ class Service:
 
     def run(self, role: str, *arguments: str, code: int = 0, **wrong: str) -> str:
         """Run a command to its end and return what it printed."""
-        ran = subprocess.run(
-            [sys.executable, "-m", "aggregator", *arguments],
-            env=self.environ(self.places.role(role), **wrong),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        environ = self.environ(self.places.role(role), **wrong)
+        ran = warm_commands.run(arguments, PATIENCE, environ)
         self.said += [ran.stdout, ran.stderr]
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout

@@ -7,6 +7,7 @@ environment, folder, output and exit code. Workers and servers are started as us
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.paths import ROOT
@@ -40,7 +41,9 @@ MOST_BYTES = 1 << 17
 ONE_AT_A_TIME = threading.Lock()
 
 
-def run(arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess[str]:
+def run(
+    arguments: Sequence[str], timeout: float, environ: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, as `subprocess.run` would.
 
     Raises
@@ -48,9 +51,9 @@ def run(arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess
     TimeoutExpired
         After `timeout` seconds; the command has been killed.
     """
-    asked = json.dumps([[*arguments], {**os.environ}, str(Path.cwd())]).encode()
+    asked = json.dumps([[*arguments], {**environ}, str(Path.cwd())]).encode()
     with ONE_AT_A_TIME, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        server, _ = _server()
+        server = _server()
         socket.send_fds(server, [asked], [output.fileno(), errors.fileno()])
         pid = int(server.recv(64))
         server.settimeout(timeout)
@@ -70,8 +73,8 @@ def run(arguments: Sequence[str], timeout: float) -> subprocess.CompletedProcess
 
 
 @functools.cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start the process that forks; it ends when this one does."""
+def _server() -> socket.socket:
+    """Start the process that forks; it ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * MOST_BYTES)
     with its:
@@ -81,7 +84,15 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             pass_fds=[its.fileno()],
             stdin=subprocess.DEVNULL,
         )
-    return ours, process
+
+    def end(owner: int) -> None:
+        if os.getpid() == owner:  # and none that was forked from it
+            ours.shutdown(socket.SHUT_RDWR)
+            ours.close()
+            process.wait()
+
+    atexit.register(end, os.getpid())
+    return ours
 
 
 def serve(asking: socket.socket) -> None:

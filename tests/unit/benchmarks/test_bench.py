@@ -67,7 +67,7 @@ def test_a_stage_runs_and_writes_ours_baseline_unit_and_ratio(stage: str, run: R
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "stage", [name for name in STAGES if name not in (*LIGHT, *BROKER, "peers")]
+    "stage", [name for name in STAGES if name not in (*LIGHT, *BROKER, "peers", "users")]
 )
 def test_a_stage_that_needs_servers_runs(stage: str, run: Run) -> None:
     result, written = run("--only", stage)

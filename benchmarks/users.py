@@ -1,0 +1,151 @@
+"""Users needed for the same error of a mean, against other libraries at the same epsilon.
+
+What one would use of a library: its noise on each user's number, or its randomized response, after
+a number in [-1, 1] was rounded to one of its ends at random. The variance of a report is measured,
+ours as well as theirs; users are that variance over the square of the error. It is about the mean
+of the population that users come from, so where values differ it includes how much they do. Vectors
+have length 1, and theirs is about the users' own mean.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.measure import CannotRunError, Figure, NotRun, Outcome
+from benchmarks.peers.answering import DATA, NUMBERS, VECTORS, unit_vectors
+from benchmarks.peers.environments import NotInstalledError
+from benchmarks.peers.process import serving
+from benchmarks.places import Places
+from estimators import LocalMetric, define
+from estimators.mechanisms.caps import Caps
+from estimators.mechanisms.hemisphere import Hemisphere
+from estimators.mechanisms.shared.means import ScalarMean
+
+ERROR_OF_NUMBERS, ERROR_OF_VECTORS = 0.01, 0.1
+"""Standard error of a mean in [-1, 1]; root mean square distance from a mean in the unit ball."""
+EPSILONS = {**dict.fromkeys(DATA, (0.5, 1, 2, 4, 6, 8)), **dict.fromkeys(VECTORS, (1, 2, 4, 8))}
+OURS = {
+    **dict.fromkeys(DATA, ("randomized_response", "laplace", "windows")),
+    **dict.fromkeys(VECTORS, ("hemisphere", "caps")),
+}
+THEIRS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "diffprivlib": {
+        **dict.fromkeys(DATA, ("laplace", "staircase")),
+        **dict.fromkeys(VECTORS, ("laplace",)),
+    },
+    "opendp": {
+        **dict.fromkeys(DATA, ("laplace", "randomized_response")),
+        **dict.fromkeys(VECTORS, ("laplace",)),
+    },
+    "pure-ldp": dict.fromkeys(DATA, ("randomized_response",)),
+}
+REPORTS = 1_000_000
+"""Of a mechanism for numbers; a report far away has probability 3% at epsilon = 8."""
+DIRECTIONS = {2: 100_000, 64: 4_000}
+
+
+def benchmarks(places: Places) -> Iterator[Outcome]:
+    for data, mechanisms in OURS.items():
+        for epsilon in EPSILONS[data]:
+            for mechanism in mechanisms:
+                if places.wanted(name := f"users/{data}/{epsilon:g}/{mechanism}"):
+                    noise = measured_noise(mechanism, epsilon, data, places.sized)
+                    yield _figure(name, data, noise)
+    for peer, tasks in THEIRS.items():
+        asked = {
+            f"users/{data}/{epsilon:g}/{peer}: {mechanism}": (data, mechanism, epsilon)
+            for data, mechanisms in tasks.items()
+            for mechanism in mechanisms
+            for epsilon in EPSILONS[data]
+        }
+        wanted = {name: task for name, task in asked.items() if places.wanted(name)}
+        if wanted:
+            yield from _of_peer(peer, wanted, places)
+
+
+def _of_peer(
+    peer: str, wanted: Mapping[str, tuple[str, str, float]], places: Places
+) -> Iterator[Outcome]:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        values = Path(folder) / "values.npy"
+        np.save(values, np.arange(2))
+        given = {"values": str(values), "epsilon": 1.0, "categories": 2}
+        try:
+            process = stack.enter_context(
+                serving(peer, {**given, "reports": places.sized(NUMBERS)})
+            )
+        except NotInstalledError as error:
+            yield from (NotRun(name, str(error)) for name in wanted)
+            return
+        for name, (data, mechanism, epsilon) in wanted.items():
+            try:
+                noise = process.side(f"noise {data} {mechanism} {epsilon:g}")(0)
+            except CannotRunError as error:
+                yield NotRun(name, str(error))
+                return
+            yield _figure(name, data, noise)
+
+
+def _figure(name: str, data: str, noise: float) -> Figure:
+    error = ERROR_OF_NUMBERS if data in DATA else ERROR_OF_VECTORS
+    return Figure(name, noise / error**2, "users")
+
+
+def measured_noise(mechanism: str, epsilon: float, data: str, sized: Any = int) -> float:
+    """Return the variance of one report of ours, the largest of all populations of `data`."""
+    if data in VECTORS:
+        return _noise_of_vectors(mechanism, epsilon, VECTORS[data], sized)
+    metric = LocalMetric.require(
+        define(name="m", kind="mean", mechanism=mechanism, range=(-1, 1), levels=[epsilon])
+    )
+    found = []
+    for points in DATA[data]:
+        held = np.resize(points, sized(REPORTS // len(DATA[data])))
+        level = np.zeros(held.size, dtype=np.uint8)
+        found.append(
+            _mean_square(estimates(metric, metric.randomize(held, level)) - np.mean(points))
+        )
+    return max(found)
+
+
+def estimates(metric: LocalMetric, reports: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the mean that each report by itself is an estimate of."""
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, ScalarMean)  # noqa: S101
+    level, each = np.zeros(1, dtype=np.uint8), []
+    different, which = np.unique(reports, return_inverse=True)
+    for report in different:
+        statistic = metric.zero()
+        metric.accumulate(statistic, level, np.array([report], dtype=reports.dtype))
+        each.append(float(mechanism.level_means(metric.table(statistic))[0]))
+    return np.array(each)[which]
+
+
+def _noise_of_vectors(mechanism: str, epsilon: float, dimension: int, sized: Any) -> float:
+    metric = LocalMetric.require(
+        define(
+            name="m",
+            kind="vector_mean",
+            mechanism=mechanism,
+            dimension=dimension,
+            radius=1,
+            levels=[epsilon],
+        )
+    )
+    drawn = metric.randomizer
+    assert isinstance(drawn, Caps | Hemisphere)  # noqa: S101
+    held = unit_vectors(sized(DIRECTIONS[dimension]), dimension)
+    reports = metric.randomize(held, np.zeros(len(held), dtype=np.uint8))
+    apart = reports * (drawn.scale[0] / drawn.grid) - held
+    return _mean_square(np.linalg.norm(apart, axis=1))
+
+
+def _mean_square(apart: NDArray[np.float64]) -> float:
+    return float(np.mean(apart**2))
