@@ -150,7 +150,7 @@ def from_ends(bits: Any, epsilon: float) -> Any:
     """Return what randomized bits say of the numbers that were rounded, without bias."""
     import numpy as np
 
-    return (2 * np.asarray(bits) - 1) / math.tanh(epsilon / 2)
+    return (2 * np.asarray(bits, dtype=np.float64) - 1) / math.tanh(epsilon / 2)
 
 
 def answer(tasks: Mapping[str, Task]) -> None:

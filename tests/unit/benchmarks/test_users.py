@@ -49,7 +49,7 @@ def test_the_noise_of_vectors_is_that_of_their_scale() -> None:
 
 def test_what_is_rounded_to_the_ends_is_unbiased() -> None:
     """Within 5 standard errors."""
-    bits = to_ends(np.full(100_000, 0.5))
+    bits = to_ends(np.full(100_000, 0.5)).astype(np.uint8)
     assert from_ends(bits, 50.0).mean() == pytest.approx(0.5, abs=5 / math.sqrt(100_000))
 
 
