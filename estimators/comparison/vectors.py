@@ -81,7 +81,7 @@ def mean_and_noise(
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if isinstance(law, CapReports):
         outside = SPENT / 2 * question.beta
-        each = math.log(outside / law.squares.size)
+        each = math.log(outside / law.dimension)
         return mean, CoordinateNoise(law.even(each, question.bound)), outside, slack
     assert isinstance(law, Directions)  # noqa: S101
     return mean, CoordinateNoise(law), 0.0, slack

@@ -155,14 +155,17 @@ class Caps(RankedDirections):
             sums[:d] += wide.sum(axis=0)
             sums[d:] += np.einsum("ij,ij->j", wide, wide)
 
-    def _law(self, table: Counts, used: NDArray[np.bool_], coefficient: Floats) -> VectorLaw:
+    def _law(
+        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+    ) -> VectorLaw:
         n = table[used, 0].astype(np.float64)
         if self.dimension == 1:  # a sign
             contrast = np.array([law.mean for law in self.laws])[used]
             return Directions(1, n, coefficient, contrast, 1 / self.grid)
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
-        return CapReports(self.dimension, n, coefficient, laws, 1 / self.grid, squares)
+        each = self.dimension, n, coefficient, laws, 1 / self.grid, squares
+        return CapReports(*each, len(self.epsilons), one_law)
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid

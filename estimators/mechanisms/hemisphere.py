@@ -87,7 +87,9 @@ class Hemisphere(RankedDirections):
         epsilon = np.array([float(e) for e in self.epsilons])
         self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
 
-    def _law(self, table: Counts, used: NDArray[np.bool_], coefficient: Floats) -> Directions:
+    def _law(
+        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+    ) -> Directions:
         n = table[used, 0].astype(np.float64)
         contrast = self.signs.contrast[used]
         return Directions(self.dimension, n, coefficient, contrast, 1 / self.grid)

@@ -17,12 +17,6 @@ share 1/d. So a coordinate has more noise where the data point along it, and r h
 the mean of c^2 over a level's users, q. Each moment is replaced by its least concave majorant as a
 function of c^2: by Jensen's inequality the mean of r over the users is at most
 :meth:`ReportLaw.growth` at q, which grows with q.
-
-**q is bounded from the data.** The mean of u_j^2 over a level is low + (high - low) q, and rounding
-only adds. For independent V_i >= 0, P(sum V <= sum E V - y) <= exp(-y^2 / (2 sum E V^2)), because
-e^-x <= 1 - x + x^2 / 2 (Maurer, 2003). At all times at once: exp(h (sum E V - sum V) - h^2 sum E
-V^2 / 2) is a supermartingale for each h > 0, and Ville's inequality holds for each of some h with a
-share of p.
 """
 
 from __future__ import annotations
@@ -34,7 +28,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import anytime
 from estimators.bounds.caps.law import Candidates
 from estimators.estimate import Floats
 
@@ -156,45 +149,7 @@ class ReportLaw:
         grown: Floats = powers @ of
         return grown
 
-    def largest_squares(self, square: Floats, log_p: float, counts: float, unit: float) -> Floats:
-        """Bound the mean c^2 from above, for each of some observed mean squares of a coordinate.
-
-        Parameters
-        ----------
-        square : ndarray of float64, shape (k,)
-        log_p : float
-            ln p, the failure probability of one of these bounds.
-        counts : float
-            n.
-        unit : float
-            The step of the grid.
-        """
-        base, slope = self._fourth(unit)
-        h = -log_p / counts
-        above = h * slope + np.sqrt((h * slope) ** 2 + 2 * h * (base + slope * square))
-        return self._to_squares(square + above)
-
-    def anytime_largest_squares(
-        self, square: Floats, log_p: float, counts: float, unit: float
-    ) -> Floats:
-        """Return the same, at all times at once.
-
-        Parameters
-        ----------
-        square : ndarray of float64, shape (k,)
-        log_p : float
-            The failure probability is over all times.
-        counts, unit : float
-            As in :meth:`largest_squares`.
-        """
-        base, slope = self._fourth(unit)
-        h = self.dimension * anytime.TILTS[:, None]
-        log_p = log_p + anytime.LOG_WEIGHTS[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            limit = (square + h * base / 2 - log_p / (counts * h)) / (1 - h * slope / 2)
-        return self._to_squares(np.where(h * slope < 2, limit, np.inf).min(axis=0))
-
-    def _fourth(self, unit: float) -> tuple[float, float]:
+    def fourth(self, unit: float) -> tuple[float, float]:
         """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.
 
         E (u + s)^4 <= E u^4 + 1.7 unit^2 E u^2 + 0.28 unit^4 for a rounding error s of mean zero:
@@ -208,10 +163,6 @@ class ReportLaw:
             return float(fourth.max()) + 0.28 * unit**4, 1.7 * unit**2
         steep = slope / (high - low)
         return base - steep * low + 0.28 * unit**4, steep + 1.7 * unit**2
-
-    def _to_squares(self, mean_square: Floats) -> Floats:
-        low, high = self.mean_squares
-        return np.clip((mean_square - low) / max(high - low, 1e-300), 0.0, 1.0)
 
     def column(self, squares: Floats) -> NDArray[np.intp]:
         """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""

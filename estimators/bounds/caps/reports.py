@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from estimators.bounds import anytime
 from estimators.bounds.caps.growth import STEEPEST, ReportLaw
 from estimators.bounds.caps.remainder import log_remainder
+from estimators.bounds.caps.unevenness import largest_squares
 from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
 from estimators.estimate import Floats
@@ -47,6 +48,10 @@ class CapReports:
         The step of the grid that coordinates are rounded to at random.
     squares : ndarray of float64, shape (levels, d)
         The observed mean square of each coordinate.
+    levels : int
+        All levels of the metric, in use or not.
+    one_law : bool
+        Whether the users of all levels are from one population.
     """
 
     dimension: int
@@ -55,6 +60,8 @@ class CapReports:
     laws: tuple[ReportLaw, ...]
     unit: float
     squares: Floats
+    levels: int
+    one_law: bool = False
 
     @functools.cached_property
     def variance(self) -> float:
@@ -80,7 +87,7 @@ class CapReports:
         for coordinates that are alike: at the largest q+ among them.
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
-        columns = self._columns(self._spent(log_p), fixed=True)
+        columns = self._columns(math.log(2 * SPENT) + log_p, fixed=True)
         found: Floats = ((self._cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         for alike in self._alike(columns):
             sharp = self.even_at(columns[:, alike].max(axis=1)).coordinate_deviation(goal)
@@ -114,16 +121,17 @@ class CapReports:
             total += n * grown.T[column]
         return total
 
-    def _spent(self, log_p: float) -> float:
-        """Return the ln of 4% of 2 p, shared alike by the levels."""
-        return math.log(2 * SPENT / self.counts.size) + log_p
-
     def _columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
-        """Return the columns of q+, each of which fails with probability p; (levels, d)."""
+        """Return the columns of q+, which fail with probability p a coordinate; (levels, d)."""
+        every = len(self.laws)
+        groups = [slice(0, every)] if self.one_law else [slice(i, i + 1) for i in range(every)]
+        if len(groups) > 1:  # for all times, any level may come into use
+            log_p -= math.log(every if fixed else self.levels)
         found = []
-        for law, n, square in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
-            bound = law.largest_squares if fixed else law.anytime_largest_squares
-            found.append(law.column(bound(square, log_p, n, self.unit)))
+        for group in groups:
+            observed = self.laws[group], self.counts[group], self.squares[group]
+            q = largest_squares(*observed, self.unit, log_p, at_all_times=not fixed)
+            found += [law.column(q) for law in self.laws[group]]
         return np.array(found)
 
     def _grown(self, tilts: Floats) -> Iterator[tuple[Floats, float]]:
@@ -140,7 +148,7 @@ class CapReports:
         Parameters
         ----------
         log_p : float
-            ln p, the failure probability of one q+; there are levels d of them.
+            ln p, the failure probability of the bounds on q of one coordinate.
         bound : str
             ``"anytime"`` or another of :data:`estimators.question.BOUNDS`.
         """
@@ -166,7 +174,7 @@ class CapReports:
         tilts, log_weights = anytime.usable_tilts(self.steepest, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
-        columns = self._columns(self._spent(log_p), fixed=False)
+        columns = self._columns(math.log(2 * SPENT) + log_p, fixed=False)
         value = self._cumulants(tilts, columns)
         return anytime.deviations(value, tilts, log_weights, log_p + math.log1p(-SPENT))
 
@@ -251,7 +259,7 @@ class EvenCapReports(CapReports):
         The column of :meth:`ReportLaw.growth` of these values.
     """
 
-    columns: NDArray[np.intp]
+    columns: NDArray[np.intp] = dataclasses.field(kw_only=True)
 
     @property
     def coordinate_variance(self) -> float:  # type: ignore[override]

@@ -178,7 +178,8 @@ class RankedDirections(Mechanism):
             ones = np.ones(self.dimension)
             none = ones * np.nan
             return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
-        mean, law, slack = self.mean_and_law(table, shares)
+        one_law = question.one_mean(int(np.count_nonzero(counts)))
+        mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
@@ -188,7 +189,9 @@ class RankedDirections(Mechanism):
             question, counts, shares, mean, bounds, 1 / law.variance, apart, nearest
         )
 
-    def mean_and_law(self, table: Counts, shares: Floats) -> tuple[Floats, VectorLaw, float]:
+    def mean_and_law(
+        self, table: Counts, shares: Floats, *, one_law: bool = False
+    ) -> tuple[Floats, VectorLaw, float]:
         """Return the mean vector in the unit ball, the law of its error, and what rounding adds.
 
         Parameters
@@ -196,14 +199,22 @@ class RankedDirections(Mechanism):
         table : ndarray of int64, shape (levels, columns)
             With reports.
         shares : ndarray of float64, shape (levels,)
+        one_law : bool
+            Whether the values of all levels have the same law.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)
         coefficient = shares[used] / n * self.scale[used]
         mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
-        return mean, self._law(table, used, coefficient), ARITHMETIC * float(n @ coefficient)
+        return (
+            mean,
+            self._law(table, used, coefficient, one_law),
+            ARITHMETIC * float(n @ coefficient),
+        )
 
-    def _law(self, table: Counts, used: NDArray[np.bool_], coefficient: Floats) -> VectorLaw:
+    def _law(
+        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+    ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
         raise NotImplementedError
 

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, betainc, hyp0f1
+from scipy.stats import binom
 
 from estimators import define
 from estimators.bounds.caps.growth import STEEPEST
 from estimators.bounds.caps.reports import CapReports
+from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps, Hemisphere
@@ -139,7 +141,7 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
     law = Caps([exact(epsilon)], dimension=d).laws[0]
     one, no_rounding = np.ones(1), 1e-9
-    shown = CapReports(d, one * n, one / n, (law,), no_rounding, np.zeros((1, d)))
+    shown = CapReports(d, one * n, one / n, (law,), no_rounding, np.zeros((1, d)), 1)
     bound = shown.even_at(np.zeros(1, dtype=np.intp)).coordinate_deviation(math.log(p)) * n
     z, above, below = law.scores
     h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
@@ -149,6 +151,26 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
     tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
     assert tail <= p * (1 + 1e-3)
     assert tail >= p * (0.5 if n > 100 else 0.2)
+
+
+@pytest.mark.parametrize("at_all_times", [False, True])
+def test_unevenness_is_below_its_bound_as_often_as_promised(at_all_times: bool) -> None:
+    """Half of the users hold the axis, half are across it: q = 1/2, at two levels.
+
+    1,000 times: the count of misses exceeds the limit for one seed in 10^4. The bound says
+    something: its mean is below 0.9.
+    """
+    rng, d, counts = np.random.default_rng(6), 3, np.array([4000.0, 300.0])
+    laws = tuple(Caps([exact(epsilon)], dimension=d).laws[0] for epsilon in (1, 8))
+    squares = np.zeros((2, 1000))
+    for law, n, row in zip(laws, counts.astype(int).tolist(), squares, strict=True):
+        z, above, below = law.scores
+        scores = rng.choice(z, (1000, n), p=(above + below) / (above + below).sum())
+        across = (1 - scores**2) * np.cos(rng.uniform(0, 2 * np.pi, scores.shape)) ** 2
+        row[:] = np.where(rng.random(scores.shape) < 0.5, scores**2, across).mean(axis=1)
+    found = largest_squares(laws, counts, squares, 0.0, math.log(0.05), at_all_times=at_all_times)
+    assert np.count_nonzero(found < 0.5) <= binom.isf(1e-4, 1000, 0.05)
+    assert found.mean() < 0.9
 
 
 def test_moduli_between_the_nodes_are_at_most_those_at_the_nodes() -> None:

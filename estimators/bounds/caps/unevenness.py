@@ -1,0 +1,69 @@
+"""Upper bounds on how far data point along a coordinate, from the sums of squares of reports.
+
+The mean of u_j^2 over a level's users is low + (high - low) q, q their mean of c^2, and rounding
+only adds to it. Let V be w times the square of a report's coordinate, w > 0. For independent V_i >=
+0, P(sum V <= sum E V - y) <= exp(-y^2 / (2 sum E V^2)), because e^-x <= 1 - x + x^2 / 2 (Maurer,
+2003); and E V^2 is at most a linear function of q. At all times at once: exp(h (sum E V - sum V) -
+h^2 sum E V^2 / 2) is a supermartingale for each h > 0, and Ville's inequality holds for each of
+some h with a share of p.
+
+Users of one population have the same q at all levels, so the levels share one bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from estimators.bounds import anytime
+from estimators.bounds.caps.growth import ReportLaw
+from estimators.estimate import Floats
+
+
+def largest_squares(
+    laws: tuple[ReportLaw, ...],
+    counts: Floats,
+    squares: Floats,
+    unit: float,
+    log_p: float,
+    *,
+    at_all_times: bool,
+) -> Floats:
+    """Bound q from above for levels with the same q, each coordinate with probability 1 - p.
+
+    Parameters
+    ----------
+    laws : tuple of ReportLaw
+    counts : ndarray of float64, shape (levels,)
+    squares : ndarray of float64, shape (levels, d)
+        The observed mean square of each coordinate.
+    unit : float
+        The step of the grid.
+    log_p : float
+        ln p.
+    at_all_times : bool
+        Whether the bound holds at all times at once. The weights of levels are constants.
+
+    Returns
+    -------
+    ndarray of float64, shape (d,)
+        In [0, 1].
+    """
+    low, high = np.array([law.mean_squares for law in laws]).T
+    base, slope = np.array([law.fourth(unit) for law in laws]).T
+    rise, d = np.maximum(high - low, 1e-12 / laws[0].dimension), laws[0].dimension
+    base, slope = base + slope * low, slope * rise  # E V^2 <= base + slope q, for w = 1
+    weight = rise / (d * base)
+    gain = float(counts @ (weight * rise))
+    fixed, more = (float(counts @ (weight**2 * x)) for x in (base, slope))
+    above = (counts * weight) @ (squares - low[:, None])
+    if not at_all_times:
+        half = -log_p * more / gain
+        root = np.maximum(half**2 - 2 * log_p * (fixed + more * above / gain), 0.0)
+        once: Floats = np.clip((above + half + np.sqrt(root)) / gain, 0.0, 1.0)
+        return once
+    h = d * anytime.TILTS[:, None]
+    log_p = log_p + anytime.LOG_WEIGHTS[:, None]
+    falls = gain - h * more / 2
+    limit = (above + h * fixed / 2 - log_p / h) / np.maximum(falls, 1e-300)
+    found: Floats = np.clip(np.where(falls > 0, limit, 1.0).min(axis=0), 0.0, 1.0)
+    return found
