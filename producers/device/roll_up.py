@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from estimators.durations import above_zero
 from estimators.metrics.reported import ReportedMetric
 from producers.device.base_reporter import BaseReporter
+from producers.device.closed_windows import Run, after_closed, uncovered, with_run
 from producers.device.randomizing import values_of
 
 if TYPE_CHECKING:
@@ -41,8 +42,11 @@ _SCHEMAS = (
     "missed INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS gathered (name TEXT NOT NULL, start_ms INTEGER NOT NULL, "
     "value TEXT NOT NULL, PRIMARY KEY (name, start_ms)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS closed_windows (name TEXT NOT NULL, from_ms INTEGER NOT NULL, "
+    "to_ms INTEGER NOT NULL, PRIMARY KEY (name, from_ms)) WITHOUT ROWID",
 )
-"""`open_ms`: the start of the first window that is not over yet."""
+"""`open_ms`: the start of the first window that is not over. `closed_windows`: runs of windows that
+are over; none of them is reported twice, also if the clock went forward and then back."""
 _random = random.SystemRandom()
 
 
@@ -156,8 +160,16 @@ class RollUp:
         with self._transaction() as database:
             for schema in _SCHEMAS:
                 database.execute(schema)
+            database.execute(  # of a file of an earlier version: what is over is closed
+                "INSERT INTO closed_windows SELECT name, 0, open_ms FROM gatherings "
+                "WHERE name = ? AND name NOT IN (SELECT name FROM closed_windows)",
+                (self._name,),
+            )
             database.execute(
                 "INSERT OR IGNORE INTO gatherings VALUES (?, ?, 0)", (self._name, self._start())
+            )
+            database.execute(  # no window: this file needs no such row again
+                "INSERT OR IGNORE INTO closed_windows VALUES (?, 0, 0)", (self._name,)
             )
 
     def add(self, value: Any = None) -> None:
@@ -180,15 +192,8 @@ class RollUp:
         """
         given = self._checked(value)
         with self._transaction() as database:
-            start = max(self._start(), self._open(database))  # time does not go back
-            key = (self._name, start)
-            found = database.execute(
-                "SELECT value FROM gathered WHERE name = ? AND start_ms = ?", key
-            ).fetchone()
-            held = given if found is None else self._joined(json.loads(found[0]), given)
-            database.execute(
-                "INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", (*key, json.dumps(held))
-            )
+            start = max(self._start(), self._open(database))
+            self._join(database, after_closed(self._closed(database), start), given)
         if self._now() < self._due_ms:
             return
         try:
@@ -254,18 +259,27 @@ class RollUp:
     def _end_windows(self, database: sqlite3.Connection, now: int) -> None:
         """Close the windows that are over: nothing is added to them any more."""
         start, end = self._open(database), now - now % self.window_ms
+        closed = self._closed(database)
         late = now - self._metric.lateness_ms
         counted = late - late % self.window_ms  # the start of the first that is not late
-        missed = 0
+        rows = database.execute(
+            "SELECT start_ms FROM gathered WHERE name = ? AND start_ms < ?", (self._name, counted)
+        ).fetchall()
+        missed = len(rows)
         if self.how in OF_NOTHING:
-            missed = max(0, counted - start) // self.window_ms
+            missed = sum(each < start or after_closed(closed, each) > each for (each,) in rows)
+            missed += uncovered(closed, start, counted) // self.window_ms
             for each in range(max(start, counted), end, self.window_ms):
-                row = (self._name, each, json.dumps(0))
-                database.execute("INSERT OR IGNORE INTO gathered VALUES (?, ?, ?)", row)
-            missed += self._delete(database, "start_ms < ?", min(start, counted))
-            self._delete(database, "start_ms < ?", counted)
-        else:
-            missed = self._delete(database, "start_ms < ?", counted)
+                if after_closed(closed, each) == each:
+                    row = (self._name, each, json.dumps(0))
+                    database.execute("INSERT OR IGNORE INTO gathered VALUES (?, ?, ?)", row)
+        self._delete(database, "start_ms < ?", counted)
+        if (first := max(start, counted)) < end:
+            runs = with_run(closed, (first, end))
+            database.execute("DELETE FROM closed_windows WHERE name = ?", (self._name,))
+            database.executemany(
+                "INSERT INTO closed_windows VALUES (?, ?, ?)", [(self._name, *run) for run in runs]
+            )
         database.execute(
             "UPDATE gatherings SET open_ms = max(open_ms, ?), missed = missed + ? WHERE name = ?",
             (end, missed, self._name),
@@ -288,10 +302,49 @@ class RollUp:
             )
 
     def _open(self, database: sqlite3.Connection) -> int:
-        found = database.execute(
+        """Return the start of the first window that is not over.
+
+        If the clock was set back by more than the lateness, what was in the future is not waited
+        for: windows go on at the present.
+        """
+        (found,) = database.execute(
             "SELECT open_ms FROM gatherings WHERE name = ?", (self._name,)
         ).fetchone()
-        return int(found[0])
+        present = self._start()
+        if found - present <= self._metric.lateness_ms + self.window_ms:
+            return int(found)
+        start = after_closed(self._closed(database), present)
+        held = database.execute(
+            "SELECT value, start_ms FROM gathered WHERE name = ? AND start_ms >= ?",
+            (self._name, found),
+        ).fetchall()
+        for value, place in held:
+            if place != start:
+                self._delete(database, "start_ms = ?", place)
+                self._join(database, start, json.loads(value))
+        database.execute("UPDATE gatherings SET open_ms = ? WHERE name = ?", (present, self._name))
+        self._due_ms = 0
+        logger.warning(
+            "the clock was set back: what was gathered of %r is in the present window",
+            self._metric.name,
+        )
+        return present
+
+    def _closed(self, database: sqlite3.Connection) -> list[Run]:
+        return database.execute(
+            "SELECT from_ms, to_ms FROM closed_windows WHERE name = ? ORDER BY from_ms",
+            (self._name,),
+        ).fetchall()
+
+    def _join(self, database: sqlite3.Connection, start: int, given: Any) -> None:
+        key = (self._name, start)
+        found = database.execute(
+            "SELECT value FROM gathered WHERE name = ? AND start_ms = ?", key
+        ).fetchone()
+        held = given if found is None else self._joined(json.loads(found[0]), given)
+        database.execute(
+            "INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", (*key, json.dumps(held))
+        )
 
     def _now(self) -> int:
         return round(self._clock() * 1000)

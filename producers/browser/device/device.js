@@ -129,8 +129,10 @@ export class Device {
   static async open(gateway, options = {}) {
     const given = gateway instanceof URL ? gateway.href : gateway;
     if (typeof given !== "string" || !ADDRESS.test(given)) {
-      const expected = 'an address such as "https://reports.example.org", or "" for the page\'s own';
-      throw wrong(`gateway = ${given}`, expected);
+      throw wrong(
+        `gateway = ${given}`,
+        'an address such as "https://reports.example.org", or "" for the page\'s own',
+      );
     }
     const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");

@@ -21,7 +21,16 @@ import { millisecondsOf } from "./ledger.js";
 const HOW = ["count", "sum", "last", "largest", "active"];
 const OF_NOTHING = ["count", "sum", "active"]; // a window without values has a result, too: zero
 const LONGEST_DELAY_MS = 3_600_000;
+const MOST_RUNS = 8;
 const AGAIN_MS = 60_000; // how long `add` waits after a report that failed
+
+/**
+ * @typedef {object} Course
+ * @property {number} open The start of the first window that is not over.
+ * @property {number} missed
+ * @property {[number, number][]} [closed] Windows that are over, from and to: none is reported
+ *   twice, also if the clock went forward and then back.
+ */
 
 /** Windows are in UTC, and begin at multiples of their length since 1970. From `Device.rollUp`. */
 export class RollUp {
@@ -96,8 +105,8 @@ export class RollUp {
     const given = this.#checked(value);
     await this.#inside.transact(async (transaction) => {
       const now = this.#inside.clock();
-      const { open } = await this.#opened(transaction);
-      const start = Math.max(now - (now % this.window), open); // time does not go back
+      const { open, closed = [] } = await this.#opened(transaction);
+      const start = afterClosed(closed, Math.max(now - (now % this.window), open));
       const held = await transaction.get(this.#key(start));
       const joined = held === undefined ? given : this.#joined(held, given);
       await transaction.put(this.#key(start), joined);
@@ -158,7 +167,7 @@ export class RollUp {
 
   /** Closes the windows that are over. @param {Transaction} transaction @param {number} now */
   async #endWindows(transaction, now) {
-    const { open, missed } = await this.#opened(transaction);
+    const { open, missed, closed = [] } = await this.#opened(transaction);
     const end = now - (now % this.window);
     const late = now - this.#lateness;
     const counted = late - (late % this.window); // the start of the first that is not late
@@ -166,27 +175,64 @@ export class RollUp {
     const known = rows.map(({ key }) => Number(key[2]));
     let more = known.filter((start) => start < counted).length;
     if (OF_NOTHING.includes(this.#how)) {
-      more =
-        known.filter((start) => start < Math.min(open, counted)).length +
-        Math.floor(Math.max(0, counted - open) / this.window);
+      const isPast = (/** @type {number} */ start) =>
+        start < open || afterClosed(closed, start) > start;
+      more = known.filter((start) => start < counted && isPast(start)).length;
+      for (let start = afterClosed(closed, open); start < counted; ) {
+        const run = Math.min(counted, ...closed.map(([from]) => (from > start ? from : Infinity)));
+        more += (run - start) / this.window;
+        start = afterClosed(closed, run);
+      }
       for (let start = Math.max(open, counted); start < end; start += this.window) {
-        if (!known.includes(start)) await transaction.put(this.#key(start), 0);
+        const isNew = !known.includes(start) && afterClosed(closed, start) === start;
+        if (isNew) await transaction.put(this.#key(start), 0);
       }
     }
     for (const start of known) if (start < counted) await transaction.delete(this.#key(start));
-    const after = { open: Math.max(open, end), missed: missed + more };
+    const first = Math.max(open, counted);
+    const after = {
+      open: Math.max(open, end),
+      missed: missed + more,
+      closed: first < end ? withRun(closed, [first, end]) : closed,
+    };
     await transaction.put(["gathering", this.#name], after);
     return after;
   }
 
-  /** @param {Transaction} transaction @returns {Promise<{open: number, missed: number}>} */
+  /**
+   * The course of the windows, begun where there is none. If the clock was set back by more than
+   * the lateness, what was in the future is not waited for: windows go on at the present.
+   *
+   * @param {Transaction} transaction
+   * @returns {Promise<Course>}
+   */
   async #opened(transaction) {
-    const found = await transaction.get(["gathering", this.#name]);
-    if (found !== undefined) return found;
     const now = this.#inside.clock();
-    const first = { open: now - (now % this.window), missed: 0 };
-    await transaction.put(["gathering", this.#name], first);
-    return first;
+    const present = now - (now % this.window);
+    const place = ["gathering", this.#name];
+    /** @type {Course | undefined} */
+    const found = await transaction.get(place);
+    if (found === undefined) {
+      const first = { open: present, missed: 0, closed: [] };
+      await transaction.put(place, first);
+      return first;
+    }
+    const closed = found.closed ?? [[0, found.open]]; // an earlier version's
+    if (found.open - present <= this.#lateness + this.window) return { ...found, closed };
+    const start = afterClosed(closed, present);
+    for (const { key, value } of await transaction.all(["gathered", this.#name])) {
+      if (Number(key[2]) < found.open || key[2] === start) continue;
+      const held = await transaction.get(this.#key(start));
+      const joined = held === undefined ? value : this.#joined(held, value);
+      await transaction.put(this.#key(start), joined);
+      await transaction.delete(key);
+    }
+    const again = { ...found, closed, open: present };
+    await transaction.put(place, again);
+    this.#due = 0;
+    const detail = "the clock was set back: what was gathered is in the present window";
+    this.#inside.tell({ kind: "roll-up", metric: this.#definition.name, detail });
+    return again;
   }
 
   /** @param {number} start @returns {(string | number)[]} */
@@ -217,4 +263,33 @@ export class RollUp {
     if (this.#how === "count" || this.#how === "sum") return held + given;
     return this.#how === "last" ? given : Math.max(held, given);
   }
+}
+
+/**
+ * The first window from a start on that is not closed.
+ *
+ * @param {[number, number][]} closed
+ * @param {number} start
+ */
+function afterClosed(closed, start) {
+  return closed.reduce((found, [from, to]) => (found >= from && found < to ? to : found), start);
+}
+
+/**
+ * Runs of closed windows, in order, and one more; of too many the oldest become one.
+ *
+ * @param {[number, number][]} closed
+ * @param {[number, number]} run
+ * @returns {[number, number][]}
+ */
+function withRun(closed, run) {
+  /** @type {[number, number][]} */
+  const runs = [];
+  for (const [from, to] of [...closed, run].sort((a, b) => a[0] - b[0])) {
+    const last = runs.at(-1);
+    if (last !== undefined && from <= last[1]) last[1] = Math.max(last[1], to);
+    else runs.push([from, to]);
+  }
+  if (runs.length > MOST_RUNS) runs.splice(0, 2, [runs[0][0], runs[1][1]]);
+  return runs;
 }

@@ -615,6 +615,35 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
 
 
+def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, site: Site) -> None:
+    """Each window is reported and charged at most once, and those of the present are reported."""
+    opened(page, site, now=START, budget=100)
+    page.evaluate(
+        """async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }"""
+    )
+
+    def passes(days: float) -> None:
+        page.evaluate("(days) => { now += days * 86_400_000; }", days)
+
+    call(page, "clicks.add()")
+    passes(365 + 1 / 24)
+    call(page, "clicks.add()")
+    passes(-365)
+    call(page, "clicks.add()")
+    assert [each["kind"] for each in call(page, "failures")] == ["roll-up"]
+    for _ in range(5):
+        passes(1)
+        call(page, "clicks.reportEnded()")
+    passes(361)
+    call(page, "clicks.reportEnded()")
+    call(page, "device.flush()")
+    ends = [(batch.time_ms + 1 - START) // DAY for batch in site.posted]
+    assert ends[:7] == [364, 365, 1, 2, 3, 4, 5]
+    assert len(set(ends)) == len(ends), "a window was reported twice"
+    accounts = call(page, "[...(await device.ledger.accounts()).values()]")
+    assert accounts[0]["everReports"] == len(ends)
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [

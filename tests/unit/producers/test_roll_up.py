@@ -231,6 +231,48 @@ def test_a_clock_that_goes_back_adds_to_the_present_window(device: Device) -> No
     assert (1, BEGIN + 2 * DAY - 0.001) in device.reported
 
 
+YEAR = 365 * DAY
+
+
+@pytest.mark.parametrize("how", ["count", "active"])
+def test_a_clock_that_went_a_year_ahead_and_back_stops_nothing(
+    device: Device, tmp_path: Path, how: How
+) -> None:
+    """Each window is reported and charged at most once, and those of the present are reported."""
+    ledger = Ledger(tmp_path / "ledger", budget=100)
+    gathered = device.roll_up(how, ledger=ledger)
+    gathered.add()
+    device.pass_time(YEAR + 3600)
+    gathered.add()  # and so reports the last days of that year, which nobody has seen yet
+    ahead = len(device.reported)
+    assert ahead == 2
+    device.pass_time(-YEAR)
+    gathered.add()
+    for _ in range(5):
+        device.pass_time(DAY)
+        gathered.report_ended()
+    own = device.reported[ahead:]
+    assert [round(time + 0.001 - BEGIN) // DAY for _, time in own] == [1, 2, 3, 4, 5]
+    held = {"count": 2, "active": 1}[how]  # with what was gathered under the wrong clock
+    assert [value for value, _ in own] == [held, 0, 0, 0, 0]
+    device.pass_time(YEAR - 4 * DAY)
+    gathered.report_ended()
+    times = [time for _, time in device.reported]
+    assert len(set(times)) == len(times), "a window was reported twice"
+    assert ledger.accounts()["clicks"].ever_reports == len(times)
+
+
+def test_a_roll_up_that_began_in_the_future_goes_on_in_the_present(device: Device) -> None:
+    device.pass_time(YEAR)
+    gathered = device.roll_up("sum")
+    gathered.add(2)
+    device.pass_time(-YEAR)
+    gathered.add(3)
+    device.pass_time(DAY + 3600)
+    assert gathered.report_ended() == 1
+    assert device.reported == [(5, BEGIN + DAY - 0.001)]
+
+
 def test_threads_gather_and_report_together(device: Device) -> None:
     gathered = device.roll_up("sum")
 

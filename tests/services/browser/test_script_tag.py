@@ -1,0 +1,83 @@
+"""An empty page of another origin and one script tag: a value reaches the dashboard."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.services.browser.conftest import Site, Visitor
+from tests.support.paths import ROOT
+
+LATE = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [0.5, 1]
+pane = "1h"
+lateness = "1h"
+minimum_reports = 1
+"""
+ADDRESS = "https://reports.example.org"
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files, and says nothing."""
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def origin(tmp_path: Path) -> Iterator[str]:
+    """A server of static files, from `tmp_path`."""
+    handler = functools.partial(Quiet, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def script_of(guide: str) -> str:
+    """Return the script tag of a guide."""
+    (found,) = re.findall(r"```html\n(<script.*?</script>)\n```", guide, re.DOTALL)
+    return str(found)
+
+
+def test_a_page_of_another_origin_needs_one_script_tag(
+    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+    visitor: Visitor,
+    origin: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guides = [ROOT / "docs" / "javascript-client.md", ROOT / "README.md"]
+    (script,) = {script_of(guide.read_text(encoding="utf-8")) for guide in guides}
+    monkeypatch.setenv("DITHER_SERVE_CORS_ORIGINS", origin)
+    with site_of_metrics(LATE) as site:
+        page = "<!doctype html><title>shop</title>" + script.replace(ADDRESS, site.url)
+        (tmp_path / "index.html").write_text(page)
+        (tmp_path / "favicon.ico").touch()  # a browser asks for it
+        visitor.own.add(site.url.removeprefix("http://"))
+        other = visitor.open(origin.replace("127.0.0.1", "localhost"))  # which is not listed
+        other.wait_for_load_state("networkidle")
+        assert any("blocked by CORS policy" in error for error in visitor.errors)
+        other.close()
+        visitor.errors.clear()
+        visitor.open(origin)
+        dashboard = visitor.open(site.url)
+        card = dashboard.get_by_role("article", name="late", exact=True)
+        expect(card.get_by_role("definition").first).to_have_text("1")
+        assert site.deployment.counts()["accepted:late"] == 1
