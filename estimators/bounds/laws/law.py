@@ -4,8 +4,7 @@ Every estimate of a mean is S = sum of s_l Y over all reports, with E S = theta 
 randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for a category of
 the other frequency mechanisms, whose ones have probability p for holders and q for others, a sign
 with mean o_l + a_l x, o = p + q - 1, a = p - q, from which o_l is subtracted; for the Laplace
-mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise. Levels of signs and of noisy values
-may be mixed.
+mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise.
 """
 
 from __future__ import annotations
