@@ -30,6 +30,7 @@ from benchmarks import (
     read,
     scrape,
     slices,
+    takeover,
     users,
     window,
 )
@@ -67,6 +68,7 @@ STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "publish": publish.benchmarks,
     "latency": latency.benchmarks,
     "memory": memory.benchmarks,
+    "takeover": takeover.benchmarks,
     "growth": growth.benchmarks,
     "profile": profiles.benchmarks,
     "peers": libraries.benchmarks,

@@ -195,7 +195,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"%W~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
-        *_commands("strlen hlen scard zcard"),
+        *_commands("getrange strlen hlen scard zcard"),
         *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
     )
 
@@ -242,7 +242,9 @@ def _verifier(topic: str) -> tuple[str, ...]:
     return (
         *_partition_reads(topic),
         f"%R~{definitions_key(topic)}",
-        *_commands("ping smembers hgetall hmget get mget scard zcard zrangebyscore"),
+        *_commands(
+            "ping smembers hgetall hmget get getrange strlen mget scard zcard zrangebyscore"
+        ),
     )
 
 

@@ -7,7 +7,7 @@ key. No value is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -284,17 +284,27 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     return found
 
 
-def batch_ids(key: str, value: bytes) -> set[bytes]:
+def batch_ids(key: str, pieces: Sequence[bytes]) -> set[bytes]:
     """Return the ids of the batches that were counted in a pane.
+
+    Parameters
+    ----------
+    key : str
+        Where they stand, for errors.
+    pieces : sequence of bytes
+        As they were read; only the last one may end within an id.
 
     Raises
     ------
     StateUnreadable
         If the size is wrong, or an id is there twice.
     """
-    starts = range(0, len(value), BATCH_ID_BYTES)
-    ids = {value[at : at + BATCH_ID_BYTES] for at in starts}
-    if not ids or len(ids) * BATCH_ID_BYTES != len(value):
-        found = f"{len(value)} bytes, with {len(ids)} different ids"
+    ids: set[bytes] = set()
+    for piece in pieces:
+        whole = len(piece) // BATCH_ID_BYTES
+        ids.update(np.frombuffer(piece, dtype=f"V{BATCH_ID_BYTES}", count=whole).tolist())
+    size = sum(map(len, pieces))
+    if not ids or len(ids) * BATCH_ID_BYTES != size:
+        found = f"{size} bytes, with {len(ids)} different ids"
         raise StateUnreadable(key, found, f"batch ids of {BATCH_ID_BYTES} bytes, each once")
     return ids

@@ -17,7 +17,7 @@ from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
 from aggregator.storage.sizes import lost
-from aggregator.storage.snapshot import Snapshot
+from aggregator.storage.snapshot import Snapshot, pairs, with_ids
 
 LOOKS = 3
 """How often a partition is read again whose panes came while it was read."""
@@ -70,14 +70,19 @@ class PartitionStore:
         self._enlist(partition)
         token = os.urandom(TOKEN_BYTES).hex()
         snapshot = self._take_over(partition, worker, token, group)
-        other = snapshot.owner.get("group", "")
-        if group and other != group:
-            raise OtherGroup(tag(self._topic, partition), group, other, snapshot.owner["worker"])
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
         return snapshot
 
     def snapshot(self, partition: int) -> Snapshot:
-        """Look at a partition's open state without touching its ownership."""
+        """Look at a partition's open state without touching its ownership.
+
+        Raises
+        ------
+        StateUnreadable
+            If what belongs to an open pane is gone, or is not as it was written.
+        TryAgainError
+            If the partition has changed each time that it was read.
+        """
         prefix = tag(self._topic, partition)
         hashes: list[Command] = [
             ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts")
@@ -87,17 +92,24 @@ class PartitionStore:
             commands = list(hashes)
             for member in sorted(opened):
                 key, _ = parsing.opened(f"{prefix}:open", member)
-                commands += [("GET", f"{prefix}:{key}"), ("GET", f"{prefix}:seen:{key}")]
+                commands += [("GET", f"{prefix}:{key}"), ("STRLEN", f"{prefix}:seen:{key}")]
                 commands += [("HGETALL", f"{prefix}:keys:{key}")]
             return commands
 
-        (found,) = consistent_read.read(self._commands.ask, [consistent_read.Plan(prefix, reads)])
-        values = iter(found.replies[len(hashes) :])
-        panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
-        snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
-        if snapshot.gone and snapshot.next_offset != TORN:
-            raise _missing(snapshot)
-        return snapshot
+        ask, plan = self._commands.ask, consistent_read.Plan(prefix, reads)
+        for _ in range(LOOKS):
+            (found,) = consistent_read.read(ask, [plan])
+            values = iter(found.replies[len(hashes) :])
+            panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
+            panes = with_ids(ask, prefix, panes)
+            snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
+            if not snapshot.gone or snapshot.next_offset == TORN:
+                return snapshot
+            owner = pairs(found.replies[0])
+            stamp = [owner.get(name.encode()) for name in consistent_read.STAMP]
+            if ask([("HMGET", f"{prefix}:owner", *consistent_read.STAMP)]) == [stamp]:
+                raise _missing(snapshot)  # else a pane may have closed meanwhile
+        raise redis.exceptions.TryAgainError(f"{prefix} changes while it is read")
 
     def commit(
         self,
@@ -191,8 +203,16 @@ class PartitionStore:
                 found = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
                 raise self._diagnose(prefix, error) from None
-            snapshot = Snapshot.of(prefix, found)
-            *_, short = found
+            *hashes, panes, short = found
+            owner = pairs(hashes[0])
+            if group and (other := owner.get(b"group", b"").decode(errors="replace")) != group:
+                named = owner.get(b"worker", b"").decode(errors="replace")
+                raise OtherGroup(prefix, group, other, named)
+            panes = with_ids(self._commands.ask, prefix, panes)
+            mine = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
+            if mine != [[owner[b"epoch"], token.encode()]]:
+                continue  # somebody has taken it over meanwhile, and may have closed panes
+            snapshot = Snapshot.of(prefix, [*hashes, panes])
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):

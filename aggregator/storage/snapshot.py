@@ -1,9 +1,13 @@
-"""Reads a partition's whole state from Redis, and checks that its parts agree."""
+"""Reads a partition's whole state from Redis, and checks that its parts agree.
+
+Ids of batches are read in pieces: Redis answers nobody else while it copies a value.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
@@ -13,8 +17,15 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
+from aggregator.storage.commands import Command
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
+
+PIECE_BYTES = 2**20
+"""Of ids that one command reads: whole ids."""
+ROUND_PIECES = 4
+"""Of this size, or as many bytes in more of them, are asked for at once."""
+ROUND_COMMANDS = 1_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +61,7 @@ class Snapshot:
 
     @classmethod
     def of(cls, prefix: str, found: Any) -> Snapshot:
-        """Return what ``snapshot.lua`` has read.
+        """Return what ``snapshot.lua`` has read, its panes with their ids by :func:`with_ids`.
 
         Raises
         ------
@@ -71,13 +82,13 @@ class Snapshot:
                 gone = f"{prefix}:seen:{key}"
             place = f"{prefix}:keys:{key}"
             used[key] = {
-                name: parsing.integer(place, count, 1) for name, count in _pairs(uses).items()
+                name: parsing.integer(place, count, 1) for name, count in pairs(uses).items()
             }
         snapshot = cls(
             prefix,
-            parsing.owner(f"{prefix}:owner", _pairs(facts)),
-            parsing.watermarks(f"{prefix}:watermarks", _pairs(marks)),
-            parsing.counts(f"{prefix}:counts", _pairs(numbers)),
+            parsing.owner(f"{prefix}:owner", pairs(facts)),
+            parsing.watermarks(f"{prefix}:watermarks", pairs(marks)),
+            parsing.counts(f"{prefix}:counts", pairs(numbers)),
             kept,
             used,
             gone,
@@ -135,7 +146,54 @@ class Snapshot:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
 
-def _pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+def with_ids(
+    ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[Any]
+) -> list[list[Any]]:
+    """Return open panes with the pieces of their batch ids; None where these are gone.
+
+    Parameters
+    ----------
+    ask : callable
+        Runs commands in one round trip.
+    prefix : str
+        Of the partition's keys.
+    panes : sequence of sequences
+        The member of the set of open panes, the statistic, the size of the ids in bytes, and the
+        hash of message keys. What was added to the ids since their size was told is left out.
+    """
+    pieces: defaultdict[bytes, list[bytes]] = defaultdict(list)
+    for together in _rounds(prefix, panes):
+        replies = ask([command for _, command in together])
+        for (member, _), reply in zip(together, replies, strict=True):
+            pieces[member].append(reply)
+    return [
+        [member, value, found if size and sum(map(len, found)) == size else None, uses]
+        for member, value, size, uses in panes
+        for found in [pieces[member]]
+    ]
+
+
+def _rounds(prefix: str, panes: Sequence[Any]) -> Iterator[list[tuple[bytes, Command]]]:
+    """Yield the commands that read ids, those of a round trip together, each with its pane."""
+    together: list[tuple[bytes, Command]] = []
+    waiting = 0
+    for member, _, size, _ in panes:
+        key = f"{prefix}:seen:{member.rpartition(b':')[0].decode(errors='replace')}"
+        for first in range(0, size, PIECE_BYTES):
+            end = min(first + PIECE_BYTES, size)
+            if waiting + end - first > ROUND_PIECES * PIECE_BYTES or (
+                len(together) == ROUND_COMMANDS
+            ):
+                yield together
+                together, waiting = [], 0
+            together.append((member, ("GETRANGE", key, first, end - 1)))
+            waiting += end - first
+    if together:
+        yield together
+
+
+def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Return a hash as a script or a command returns it."""
     if isinstance(flat, Mapping):
         return flat
     return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -3,8 +3,10 @@
 -- KEYS: the partition's owner, watermarks, counts, open panes and sizes; ARGV[1] the worker's name,
 -- ARGV[2] a token of its own, ARGV[3] its consumer group, or the empty string. What another group
 -- counts is not taken over.
--- A statistic, and the ids of a pane's batches, are false where they are gone. Last comes a set that
--- has not as many members as the last commit has left there: {key, found, expected}.
+-- Of a pane's batch ids it returns how many bytes they are: whoever has taken over reads them
+-- afterwards, in pieces, because nobody else adds to them any more. A statistic is false where it is
+-- gone, and ids that are gone have no bytes. Last comes a set that has not as many members as the
+-- last commit has left there: {key, found, expected}.
 local tag = string.match(KEYS[1], '^(.*):owner$')
 local group = redis.call('HMGET', KEYS[1], 'group')[1] or ''
 if group == '' or ARGV[3] == '' or group == ARGV[3] then
@@ -20,7 +22,7 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
   panes[#panes + 1] = {
     member,
     redis.call('GET', tag .. ':' .. name),
-    redis.call('GET', tag .. ':seen:' .. name),
+    redis.call('STRLEN', tag .. ':seen:' .. name),
     redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end

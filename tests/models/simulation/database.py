@@ -123,6 +123,10 @@ class Database:
     def _strlen(self, key: Word) -> int:
         return len(self._of(key, bytes))
 
+    def _getrange(self, key: Word, first: Word, last: Word) -> bytes:
+        found: bytes = self._of(key, bytes)
+        return found[int(first) : int(last) + 1]
+
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
@@ -228,6 +232,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "pexpireat",
             "pttl",
             "strlen",
+            "getrange",
             "hset",
             "hdel",
             "hlen",

@@ -165,5 +165,28 @@ class RedisClient(redis.Redis):
             return dict(zip(reply[::2], reply[1::2], strict=True))
         return reply.decode() if words[0] == b"SCRIPT LOAD" else reply
 
+    def pipeline(self, *_: Any, **__: Any) -> Any:
+        return RedisPipeline(self)
+
     def close(self) -> None:
         """Nothing is open."""
+
+
+class RedisPipeline:
+    """Commands that are sent together; faults strike between them."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client, self._waiting = client, list[tuple[Any, ...]]()
+
+    def __enter__(self) -> RedisPipeline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def execute_command(self, *args: Any) -> None:
+        self._waiting.append(args)
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        assert not raise_on_error
+        return [self._client.execute_command(*words) for words in self._waiting]
