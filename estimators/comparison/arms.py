@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from estimators.bounds import FlipNoise, Law
+from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.deviations import Noise
 from estimators.comparison.streams import (
+    BetStream,
     DifferenceStream,
     LawStream,
     NoiseStream,
@@ -57,6 +59,8 @@ class Arm:
         The reports of a Hadamard mechanism, which have no `law`.
     scores : ScoreStream or None
         The scores of a distribution's reports, which have none either.
+    bets : SymbolBets or None
+        The reports' symbols, if these say more than S does.
     """
 
     observed: Floats
@@ -67,6 +71,7 @@ class Arm:
     slack: float = 0.0
     blocks: DifferenceStream | None = None
     scores: ScoreStream | None = None
+    bets: SymbolBets | None = None
 
     @property
     def empty(self) -> bool:
@@ -87,6 +92,8 @@ class Arm:
             return dataclasses.replace(self.blocks, sign=sign)
         if self.scores is not None:
             return dataclasses.replace(self.scores, observed=sign * self.observed)
+        if self.bets is not None:
+            return BetStream(self.bets.mirrored() if mirrored else self.bets, self.total)
         assert self.law is not None  # noqa: S101
         law = self.law.mirrored() if mirrored else self.law
         return LawStream(law, sign * self.observed, self.total)
@@ -151,6 +158,7 @@ def arm_of(
             mechanism.noise(law, counts) if sample else None,
             total,
             mechanism.outside_law(question, counts),
+            bets=mechanism.bets(law, table),
         )
     assert isinstance(mechanism, SupportCounts)  # noqa: S101
     support = mechanism.support_of(table, question.asked)

@@ -13,7 +13,7 @@ from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
 from estimators.bounds.deviations import Noise
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.bounds.inversion import SAFETY
-from estimators.comparison import blocks, fixed, mixtures
+from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
 from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
 from estimators.comparison.streams import DifferenceStream
@@ -69,6 +69,9 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> Found:
         return _noise_alone(noise, a.observed - b.observed, beta)
     if a.blocks is not None and b.blocks is not None:
         return _of_blocks(a.blocks, b.blocks, beta)
+    if a.bets is not None and b.bets is not None:
+        lower, upper, p = (np.array([x]) for x in symbol_differences.limits(a.bets, b.bets, beta))
+        return consistent(lower, upper, p, beta, 0.0)
     assert a.law is not None  # noqa: S101
     assert b.law is not None  # noqa: S101
     sides = _sides(a, b, a.law, b.law)

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from estimators.bounds.anytime import Places, touching_lines
+from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.deviations import Noise
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.law import STEEPEST, Law
@@ -195,3 +196,51 @@ class DifferenceStream:
     def at(self, rows: Places) -> DifferenceStream:
         """Return the sums of these of the k numbers."""
         return dataclasses.replace(self, sums=self.sums[:, rows], sizes=self.sizes[:, rows])
+
+
+@dataclasses.dataclass(frozen=True)
+class BetStream:
+    """Reports of windows of symbols: exp(W - K(theta)) is a martingale, whatever the data are.
+
+    K is at least ln E e^W and concave; both are those of :class:`SymbolBets`. There is one number.
+
+    Parameters
+    ----------
+    bets : SymbolBets
+    total : float
+    """
+
+    bets: SymbolBets
+    total: float
+
+    @property
+    def observed(self) -> Floats:
+        """The estimate of theta, shape (1,)."""
+        return np.array([self.bets.mean])
+
+    @property
+    def steepest(self) -> float:
+        """The boldest bet."""
+        return self.bets.steepest
+
+    def variance(self) -> Floats:
+        """Return about the variance, from the squares of the reports."""
+        return np.array([self.bets.spread(min(max(self.bets.mean, -1.0), 1.0))])
+
+    def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+        """Return tangents of K, and what else the exponent has besides tilt times the sum."""
+        law = self.bets.law
+        if law.free:
+            users = float(law.counts.sum())
+            grown = 1 + tilts * (theta / users)[:, None]
+            value, slope = users * np.log(grown), tilts / grown
+        else:
+            stake = tilts[:, :, None] * law.coefficient
+            bottom = 1 + stake * theta[:, None, None]
+            value, slope = np.log(bottom) @ law.counts, (stake / bottom) @ law.counts
+        gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
+        return value + tilts * self.observed - gained, slope
+
+    def at(self, rows: Places) -> BetStream:
+        """Return itself: all numbers are the same."""
+        return self

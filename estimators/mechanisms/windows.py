@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Law, WindowLaw
+from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Counts, Floats
@@ -151,6 +152,13 @@ class Windows(ReportedSymbols, ScalarMean):
             return Law(n, shares[used] / (n * contrast), contrast, free=free)
         return WindowLaw.of([self.shapes[row] for row in used], n, shares[used] / n, free=free)
 
+    def bets(self, law: Law, table: Counts) -> SymbolBets | None:
+        """Return bets on the counts of symbols; None for signs alone."""
+        if not isinstance(law, WindowLaw):
+            return None
+        most = max(shape.symbols for shape in law.shapes)
+        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + most])
+
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
     ) -> tuple[float, float]:
@@ -161,11 +169,10 @@ class Windows(ReportedSymbols, ScalarMean):
         table, law, mean, question, log_p, total
             As in :meth:`.shared.means.ScalarMean.mean_limits`.
         """
-        if not isinstance(law, WindowLaw) or question.panes != 1 or question.target == "sample":
+        bets = self.bets(law, table)
+        if bets is None or question.panes != 1 or question.target == "sample":
             return super().mean_limits(table, law, mean, question, log_p, total)
-        used = table[table[:, 0] > 0, 1:]
-        lower, upper = symbol_limits(law, used, question, log_p, total)
-        return float(lower[0]), float(upper[0])
+        return symbol_limits(bets, question, log_p, total)
 
     def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""

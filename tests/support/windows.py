@@ -6,7 +6,6 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,6 +14,7 @@ import estimators.bounds.bets.symbol_limits as symbol_limits_module
 from estimators.bounds import WindowLaw
 from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
+from estimators.comparison import symbol_differences
 from estimators.estimate import Counts, Floats
 from estimators.exact.windows import WindowShape, shape_at
 from estimators.question import Question
@@ -115,24 +115,24 @@ class Sample:
         question, log_p = Question(bound="fixed"), math.log(beta / 2)
         with remembered_bets():
             for _ in range(runs):
-                counts = self.draw(rng, laws).counts.astype(np.int64)
-                low, high = symbol_limits(self.law, counts, question, log_p, 1.0)
-                missed += not low[0] <= theta <= high[0]
+                low, high = symbol_limits(self.draw(rng, laws), question, log_p, 1.0)
+                missed += not low <= theta <= high
         return missed, runs
 
 
 class RememberedBet(symbol_limits_module.Bet):
     """A bet that remembers its remainders."""
 
-    def __init__(self, *cell: Any) -> None:
-        super().__init__(*cell)
-        self.known: dict[tuple[float, float], float] = {}
+    def __init__(self, law: WindowLaw, *cell: float) -> None:
+        super().__init__(law, *cell)
+        self.known: dict[bytes, float] = {}
 
-    def log_remainder(self, low: float, high: float) -> float:
+    def log_remainder(self, low: Floats | float, high: Floats | float) -> float:
         """Return what was found before, if anything was."""
-        if (low, high) not in self.known:
-            self.known[low, high] = super().log_remainder(low, high)
-        return self.known[low, high]
+        key = np.array([low, high]).tobytes()
+        if key not in self.known:
+            self.known[key] = super().log_remainder(low, high)
+        return self.known[key]
 
 
 @contextlib.contextmanager
@@ -145,5 +145,8 @@ def remembered_bets() -> Iterator[None]:
             found[cell] = RememberedBet(law, *cell)
         return found[cell]
 
-    with mock.patch.object(symbol_limits_module, "Bet", bet):
+    with (
+        mock.patch.object(symbol_limits_module, "Bet", bet),
+        mock.patch.object(symbol_differences, "Bet", bet),
+    ):
         yield

@@ -60,6 +60,25 @@ class SymbolBets:
         """The largest t."""
         return BOLDEST / float((self.law.coefficient * self.law.symbols.largest).max())
 
+    @functools.cached_property
+    def mean(self) -> float:
+        """S, the estimate of theta."""
+        law = self.law
+        return float(np.einsum("lj,lj,l->", self.counts, law.symbols.values, law.coefficient))
+
+    def spread(self, theta: float) -> float:
+        """Return the observed variance of S if its mean is theta, at least that of the noise."""
+        law, symbols = self.law, self.law.symbols
+        squares = np.einsum("lj,lj,l->", self.counts, symbols.values**2, law.coefficient**2)
+        return max(float(squares) - self.square_weight * theta**2, law.least_variance)
+
+    @functools.cached_property
+    def square_weight(self) -> float:
+        """What K accounts for of theta^2: sum n s^2 with one mean, 1 / n with free means."""
+        if self.law.free:
+            return 1 / float(self.law.counts.sum())
+        return float(self.law.counts @ self.law.coefficient**2)
+
     def gains(self, tilts: Floats) -> Floats:
         """Return W for each t.
 
@@ -82,6 +101,14 @@ class SymbolBets:
             return shared
         common: Floats = np.log1p(tilts[:, None] * (law.coefficient * theta)) @ law.counts
         return common
+
+    def fair_slope(self, tilt: float, theta: float) -> float:
+        """Return the derivative of K by theta."""
+        law = self.law
+        if law.free:
+            return tilt / (1 + tilt * theta / float(law.counts.sum()))
+        stake = tilt * law.coefficient
+        return float(law.counts @ (stake / (1 + stake * theta)))
 
     def lower_limit(self, tilts: Floats, gains: Floats) -> float:
         """Return a theta in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.

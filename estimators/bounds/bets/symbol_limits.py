@@ -54,7 +54,7 @@ from estimators.bounds.intervals import normal_quantile
 from estimators.bounds.inversion import SAFETY
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.tails import BERRY_ESSEEN
-from estimators.estimate import Counts, Floats
+from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape
 from estimators.question import Question
 
@@ -69,15 +69,13 @@ FARTHEST = 200.0  # of tau: what is beyond gains less than 1% of R
 
 
 def symbol_limits(
-    law: WindowLaw, counts: Counts | Floats, question: Question, log_p: float, total: float
-) -> tuple[Floats, Floats]:
+    bets: SymbolBets, question: Question, log_p: float, total: float
+) -> tuple[float, float]:
     """Return bounds on the mean for a question.
 
     Parameters
     ----------
-    law : WindowLaw
-    counts : ndarray of int64 or float64, shape (levels, symbols)
-        How often each symbol was reported.
+    bets : SymbolBets
     question : Question
         Its `bound` determines the interval.
     log_p : float
@@ -87,7 +85,7 @@ def symbol_limits(
 
     Returns
     -------
-    lower, upper : ndarray of float64, shape (1,)
+    lower, upper : float
         Within [-1, 1].
 
     Examples
@@ -96,18 +94,16 @@ def symbol_limits(
     >>> from estimators.exact.windows import shape_at
     >>> shape, counts = shape_at(Fraction(4)), np.full((1, 30), 100)
     >>> law = WindowLaw.of([shape], np.array([3e3]), np.array([1 / 3e3]), free=False)
-    >>> lower, upper = symbol_limits(law, counts, Question(bound="fixed"), np.log(0.025), 3e3)
-    >>> float(lower[0].round(3)), float(upper[0].round(3))
+    >>> question = Question(bound="fixed")
+    >>> lower, upper = symbol_limits(SymbolBets(law, counts), question, np.log(0.025), 3e3)
+    >>> round(lower, 3), round(upper, 3)
     (-0.032, 0.032)
     """
-    bets = SymbolBets(law, counts[:, : law.symbols.values.shape[1]])
     if question.bound == "normal":
-        found = _normal(bets, log_p)
-    elif question.bound == "anytime":
-        found = at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
-    else:
-        found = fixed(bets, log_p)
-    return np.array([found[0]]), np.array([found[1]])
+        return _normal(bets, log_p)
+    if question.bound == "anytime":
+        return at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
+    return fixed(bets, log_p)
 
 
 def at_all_times(bets: SymbolBets, log_p: float, total: float) -> float:
@@ -141,12 +137,8 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     total = float(law.counts.sum())  # the tilts of the mixture suit reports of one weight
     low, high = (sign * at_all_times(x, inner, total) for sign, x in ((1, bets), (-1, other)))
     log_left = log_p + math.log1p(-4 * SHARE)
-    number = math.ceil(math.log(law.worst_variance / law.least_variance) / math.log(RATIO))
-    edges = law.least_variance * RATIO ** np.arange(max(number, 1) + 1.0)
-    within = np.searchsorted(edges, _spread(bets, (low, high), inner), side="right") - 1
-    first, last = np.clip(within, 0, edges.size - 2).tolist()
-    lower, upper = 1.0, -1.0
-    for cell in range(first, last + 1):
+    edges, lower, upper = cell_edges(law), 1.0, -1.0
+    for cell in cells_of(edges, spread(bets, (low, high), inner)):
         bet = Bet(law, float(edges[cell]), float(edges[cell + 1]), bets.steepest, log_left)
         lower = min(lower, bet.lower_limit(bets, low))
         upper = max(upper, -bet.lower_limit(other, -high))
@@ -155,31 +147,50 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
 
 def _normal(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return the limits of a normal law with the variance that was observed."""
-    law = bets.law
-    theta = float(np.einsum("lj,lj,l->", bets.counts, law.symbols.values, law.coefficient))
-    inside = min(max(theta, -1.0), 1.0)
-    squares = float(np.einsum("lj,lj,l->", bets.counts, law.symbols.values**2, law.coefficient**2))
-    variance = max(squares - _weight(law) * inside**2, law.least_variance)
+    theta = bets.mean
+    variance = bets.spread(min(max(theta, -1.0), 1.0))
     margin = normal_quantile(log_p) * math.sqrt(variance)
     return max(theta - margin, -1.0), min(theta + margin, 1.0)
 
 
-def _spread(bets: SymbolBets, within: tuple[float, float], log_p: float) -> tuple[float, float]:
-    """Return an interval for tau^2; each of its ends fails with probability p."""
-    law, weight = bets.law, _weight(bets.law)
+def cell_edges(law: WindowLaw) -> Floats:
+    """Return the edges of the cells, from the least to the largest tau^2 or beyond."""
+    number = math.ceil(math.log(law.worst_variance / law.least_variance) / math.log(RATIO))
+    edges: Floats = law.least_variance * RATIO ** np.arange(max(number, 1) + 1.0)
+    return edges
+
+
+def cells_of(edges: Floats, ends: tuple[float, float]) -> range:
+    """Return the cells that an interval for tau^2 meets.
+
+    Parameters
+    ----------
+    edges : ndarray of float64, shape (cells + 1,)
+    ends : tuple of float
+    """
+    within = np.searchsorted(edges, ends, side="right") - 1
+    first, last = np.clip(within, 0, edges.size - 2).tolist()
+    return range(first, last + 1)
+
+
+def spread(bets: SymbolBets, within: tuple[float, float], log_p: float) -> tuple[float, float]:
+    """Return an interval for tau^2; each of its ends fails with probability p.
+
+    Parameters
+    ----------
+    bets : SymbolBets
+    within : tuple of float
+        The ends of an interval for the mean, which has to be right.
+    log_p : float
+        ln p.
+    """
+    law, weight = bets.law, bets.square_weight
     half = NEAR * math.sqrt(law.least_variance / weight)
     first, last = (math.floor(x / (2 * half) + 0.5) for x in within)
     ends = [squares(bets, 2 * x * half, log_p) for x in range(first, last + 1)]
     low = min(x[0] for x in ends) - half**2 * weight
     rounding = 1e-12 * law.worst_variance
     return low - rounding, max(x[1] for x in ends) + rounding
-
-
-def _weight(law: WindowLaw) -> float:
-    """Return the factor of (theta - a)^2."""
-    if law.free:
-        return 1 / float(law.counts.sum())
-    return float(law.counts @ law.coefficient**2)
 
 
 def squares(bets: SymbolBets, a: float, log_p: float) -> tuple[float, float]:
@@ -236,8 +247,8 @@ class Bet:
             cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least))))
         self.fourier = min(0.0, log_fourier(law, self.tilt))
 
-    def log_remainder(self, low: float, high: float) -> float:
-        """Return ln R for all thetas from `low` to `high`."""
+    def log_remainder(self, low: Floats | float, high: Floats | float) -> float:
+        """Return ln R for all means from `low` to `high`, which may differ between levels."""
         law, tilt, least = self.law, self.tilt, self.least
         if not law.free:
             own = log_berry_esseen(law, tilt, np.array([least]), self.largest, (low, high))
@@ -310,7 +321,11 @@ class _KnotGains:
 
 
 def log_berry_esseen(
-    law: WindowLaw, tilt: float, least: Floats, largest: float, within: tuple[float, float]
+    law: WindowLaw,
+    tilt: float,
+    least: Floats,
+    largest: float,
+    within: tuple[Floats | float, Floats | float],
 ) -> Floats:
     """Return ln R by the Berry-Esseen theorem, for all data of these variances.
 
@@ -323,8 +338,8 @@ def log_berry_esseen(
         The least variance of S.
     largest : float
         The largest variance of S, infinite if it is unknown.
-    within : tuple of float
-        The ends of an interval for the means of all users.
+    within : tuple of float, or of ndarray of float64, shape (levels,)
+        The ends of intervals for the means of all users.
     """
     from scipy.special import erfcx
 

@@ -8,6 +8,7 @@ from abc import abstractmethod
 import numpy as np
 
 from estimators.bounds import Law, limits
+from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.deviations import Noise
 from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Counts, Estimate, Floats
@@ -49,6 +50,16 @@ class ScalarMean(Mechanism):
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
         """Return the law of the noise alone; None if :meth:`law` is used for the users' values."""
+
+    def bets(self, law: Law, table: Counts) -> SymbolBets | None:
+        """Return bets on the reports' symbols; None if nothing but their sum counts.
+
+        Parameters
+        ----------
+        law : Law
+            From :meth:`law`.
+        table : ndarray of int64, shape (levels, columns)
+        """
 
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float

@@ -18,6 +18,7 @@ from scipy.stats import chi2
 
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
 from estimators.bounds.anytime import deviation
+from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.differences import difference_limits
 from estimators.bounds.laws.window_law import WindowLaw
@@ -176,10 +177,10 @@ def window_population(
         theta += reports * s * mean
         spread += reports * s**2 * (float(chance @ shape.values**2) - mean**2)
     total = total_weight(question.weights, counts, mechanism.facts)
-    lower, upper = symbol_limits(law, table, question, float(np.log(BETA / 2)), total)
+    lower, upper = symbol_limits(SymbolBets(law, table), question, float(np.log(BETA / 2)), total)
     half = float(-ndtri(BETA / 2) * np.sqrt(spread))
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
-    return float((upper - lower)[0] / normal)
+    return (upper - lower) / normal
 
 
 def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:

@@ -1,0 +1,130 @@
+"""Differences of two arms from counts of symbols: fixed numbers of reports, and at all times."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from estimators.comparison.arms import Arm
+from estimators.comparison.joint import Found, anytime, fixed_difference
+from estimators.comparison.streams import BetStream
+from estimators.estimate import Floats
+from tests.support.windows import Sample, remembered_bets
+
+Z = 1.959964
+LEVELS = ("0.5", "2", "6")
+SHARES = (0.1, 0.3, 0.6)
+
+
+def sample(n: float, *, free: bool = False) -> Sample:
+    return Sample(LEVELS, n * np.array([0.5, 0.3, 0.2]), SHARES, free=free)
+
+
+def arm(drawn: Sample, counts: list[Floats]) -> Arm:
+    bets = drawn.bets(counts)
+    total = float(1 / drawn.law.coefficient.max())
+    return Arm(np.array([bets.mean]), drawn.law, None, total, bets=bets)
+
+
+def expected(drawn: Sample, kind: str) -> Arm:
+    """The arm whose counts are at their expectation."""
+    return arm(drawn, [n * law for n, law in zip(drawn.law.counts, drawn.laws(kind), strict=True)])
+
+
+def drawn_arm(drawn: Sample, kind: str, rng: np.random.Generator) -> Arm:
+    return arm(drawn, list(drawn.draw(rng, drawn.laws(kind)).counts))
+
+
+def half(found: Found) -> float:
+    return float((found.upper - found.lower)[0] / 2)
+
+
+@pytest.mark.parametrize("epsilon", ["1", "4", "8"])
+@pytest.mark.parametrize("kind", ["ends", "uniform", "narrow"])
+def test_a_difference_is_not_much_wider_than_an_estimate(epsilon: str, kind: str) -> None:
+    """Over the normal width. The worst law of a mean has up to 14 instead of 1.3, 17 of 2."""
+    one = expected(Sample((epsilon,), np.array([1e4]), (1.0,), free=False), kind)
+    assert one.bets is not None
+    normal = Z * math.sqrt(2 * one.bets.spread(one.bets.mean))
+    assert half(fixed_difference(one, one, 0.05)) <= 1.26 * normal
+    assert half(anytime(one, one, 0.05, 1.0)) <= 1.95 * normal
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_lines_of_bets_bound_what_they_replace(free: bool) -> None:
+    rng, many = np.random.default_rng(3), sample(900, free=free)
+    bets = drawn_arm(many, "uniform", rng).bets
+    assert bets is not None
+    stream = BetStream(bets, 900.0)
+    tilts, theta = np.array([[0.1, 0.5, 1.0]]) * bets.steepest, np.array([0.2])
+    value, slope = stream.lines(theta, tilts)
+    gains = bets.gains(tilts[0])
+    exponent = tilts * stream.observed - value
+    assert exponent[0] == pytest.approx(gains - bets.fair(tilts[0], 0.2))
+    for x in (-0.9, 0.0, 0.3, 1.0):
+        assert (exponent - slope * (x - 0.2) <= gains - bets.fair(tilts[0], x) + 1e-9).all()
+        for tilt in tilts[0]:
+            step = bets.fair(np.array([tilt]), x + 1e-6) - bets.fair(np.array([tilt]), x - 1e-6)
+            assert bets.fair_slope(tilt, x) == pytest.approx(float(step[0]) / 2e-6, rel=1e-6)
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_the_arms_may_change_places(free: bool) -> None:
+    rng = np.random.default_rng(5)
+    a, b = (
+        drawn_arm(sample(900, free=free), "uniform", rng),
+        drawn_arm(sample(2000, free=free), "narrow", rng),
+    )
+    one, other = fixed_difference(a, b, 0.05), fixed_difference(b, a, 0.05)
+    assert one.lower[0] == pytest.approx(-other.upper[0], abs=2e-4)
+    assert one.upper[0] == pytest.approx(-other.lower[0], abs=2e-4)
+    assert one.p_value[0] == pytest.approx(other.p_value[0], rel=0.02)
+    assert one.lower[0] < (a.observed - b.observed)[0] < one.upper[0]
+
+
+@pytest.mark.parametrize("n", [1, 3, 30])
+def test_few_reports_have_limits(n: int) -> None:
+    rng = np.random.default_rng(6)
+    small = Sample(("8",), np.array([float(n)]), (1.0,), free=False)
+    found = fixed_difference(drawn_arm(small, "top", rng), expected(sample(1e4), "narrow"), 0.05)
+    assert -2 <= found.lower[0] < found.upper[0] <= 2
+    assert 0 < found.p_value[0] <= 1
+
+
+def missed(
+    kind: str, other: str, runs: int, n: float, *, free: bool = False
+) -> tuple[float, float]:
+    """The shares of pairs of samples that miss the difference, and with a p-value up to 0.2."""
+    rng, many = np.random.default_rng(9), sample(n, free=free)
+    means = [float(expected(many, name).observed[0]) for name in (kind, other)]
+    truth, misses, small = means[0] - means[1], 0, 0
+    with remembered_bets():
+        for _ in range(runs):
+            a, b = (drawn_arm(many, name, rng) for name in (kind, other))
+            found = fixed_difference(a, b, 0.2)
+            misses += not found.lower[0] <= truth <= found.upper[0]
+            small += int(found.p_value[0] <= 0.2)
+    return misses / runs, small / runs
+
+
+def allowed(runs: int) -> float:
+    return 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
+
+
+def test_differences_cover() -> None:
+    misses, small = missed("uniform", "uniform", 60, 3000)
+    assert misses <= allowed(60)
+    assert small <= allowed(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "other"), [("ends", "ends"), ("narrow", "narrow"), ("top", "narrow"), ("rare", "rare")]
+)
+def test_differences_of_hard_data_cover(kind: str, other: str, free: bool) -> None:
+    misses, small = missed(kind, other, 2000, 1000, free=free)
+    assert misses <= allowed(2000)
+    assert kind != other or small <= allowed(2000)
