@@ -475,6 +475,20 @@ def test_events_are_read_however_they_are_cut(filled: Site, visitor: Visitor) ->
     ]
 
 
+def test_a_vector_is_randomized_in_the_browser_and_counted(filled: Site, visitor: Visitor) -> None:
+    before = filled.deployment.counts()["accepted:drift"]
+    page = visitor.open(f"{filled.url}/try#metric=drift")
+    page.get_by_label("north").fill("3")
+    page.get_by_label("east").fill("-4.5")
+    page.get_by_role("button", name="Randomize and send").click()
+    result = page.get_by_role("region", name="What was sent")
+    expect(result).to_contain_text("Kafka has the report.")
+    expect(result.locator(".kept")).to_contain_text("north 3, east \N{MINUS SIGN}4.5 km/h")
+    expect(result.locator(".sent")).to_contain_text("a direction, drawn at random")
+    expect(result).to_contain_text("The estimate of north in drift")
+    assert filled.deployment.counts()["accepted:drift"] == before + 1
+
+
 def test_a_value_is_randomized_in_the_browser_and_counted(filled: Site, visitor: Visitor) -> None:
     page = visitor.open(f"{filled.url}/try#metric=carrier")
     posted: list[bytes] = []
