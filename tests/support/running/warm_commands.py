@@ -39,6 +39,8 @@ IMPORTED = (
 MOST_BYTES = 1 << 17
 """Of a command's arguments and environment."""
 ONE_AT_A_TIME = threading.Lock()
+PYTHONPATH = os.environ.get("PYTHONPATH")
+"""With another one, a command has other modules, and begins with none."""
 
 
 def run(
@@ -51,6 +53,11 @@ def run(
     TimeoutExpired
         After `timeout` seconds; the command has been killed.
     """
+    if environ.get("PYTHONPATH") != PYTHONPATH:
+        command = [sys.executable, "-m", "aggregator", *arguments]
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=timeout, check=False
+        )
     asked = json.dumps([[*arguments], {**environ}, str(Path.cwd())]).encode()
     with ONE_AT_A_TIME, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         server = _server()
