@@ -226,7 +226,11 @@ def _of_numbers(
         raise DefinitionError(key, error.value, error.expected) from None
     keys: dict[str, object] = {"kind": "mean", "mechanism": CLOSED, "range": list(chosen.edges)}
     why = "kind: mean; --kind distribution asks for percentiles and shares below a limit"
-    return keys, [why] * (kind is None) + describe(ranges, chosen, numbers.size, unit)
+    told = describe(ranges, chosen, numbers.size, unit)
+    if np.isin(numbers, chosen.edges).all():
+        keys["options"] = {"values": "two"}
+        told.append("options: values = two, because all values are at the ends of the range")
+    return keys, [why] * (kind is None) + told
 
 
 def _toml(value: object) -> str:

@@ -120,6 +120,16 @@ def test_a_stated_range_is_taken_and_compared(tmp_path: Path) -> None:
     assert chosen.split()[1] == "2105"
 
 
+def test_values_at_the_ends_of_the_range_are_reported_as_signs(tmp_path: Path) -> None:
+    found = suggest(table(tmp_path, "late", *"0110100010"), "late", within=(0, 1))
+    metric = defined(tmp_path, found.text)
+    assert metric.options == {"values": "two"}
+    assert set(metric.randomizer.level_mechanisms) == {"randomized_response"}
+    assert "values = two, because all values are at the ends" in "\n".join(found.notes)
+    found = suggest(table(tmp_path, "late", *"0110100010", "0.5"), "late", within=(0, 1))
+    assert defined(tmp_path, found.text).options == {}
+
+
 def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     rows = latencies()
     rows[77] = "12 ms"
