@@ -86,7 +86,7 @@ def symbol_limits(
     Returns
     -------
     lower, upper : float
-        Within [-1, 1].
+        Within [-1, 1], around the estimate if it is.
 
     Examples
     --------
@@ -102,8 +102,12 @@ def symbol_limits(
     if question.bound == "normal":
         return _normal(bets, log_p)
     if question.bound == "anytime":
-        return at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
-    return fixed(bets, log_p)
+        lower, upper = (at_all_times(x, log_p, total) for x in (bets, bets.mirrored()))
+        upper = -upper
+    else:
+        lower, upper = fixed(bets, log_p)
+    centre = min(max(bets.mean, -1.0), 1.0)  # with p near 1/2, both sides may reject it
+    return min(lower, centre), max(upper, centre)
 
 
 def at_all_times(bets: SymbolBets, log_p: float, total: float) -> float:
@@ -150,7 +154,8 @@ def _normal(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     theta = bets.mean
     variance = bets.spread(min(max(theta, -1.0), 1.0))
     margin = normal_quantile(log_p) * math.sqrt(variance)
-    return max(theta - margin, -1.0), min(theta + margin, 1.0)
+    lower, upper = np.clip([theta - margin, theta + margin], -1, 1).tolist()
+    return lower, upper
 
 
 def cell_edges(law: WindowLaw) -> Floats:

@@ -64,6 +64,6 @@ def largest_squares(
     h = d * anytime.TILTS[:, None]
     log_p = log_p + anytime.LOG_WEIGHTS[:, None]
     falls = gain - h * more / 2
-    limit = (above + h * fixed / 2 - log_p / h) / np.maximum(falls, 1e-300)
+    limit = (above + h * fixed / 2 - log_p / h) / np.where(falls > 0, falls, 1.0)
     found: Floats = np.clip(np.where(falls > 0, limit, 1.0).min(axis=0), 0.0, 1.0)
     return found

@@ -63,6 +63,7 @@ GROWTH = 0.04  # of cells beyond, as a share of tau
 WIDEST = 0.3  # of cells, in standard deviations of one report
 FARTHEST, MOST = 2_000.0, 400  # the last node, and how many nodes there are at most
 WIDTHS = 16  # candidates for D
+LEAST = -600.0  # ln of what is integrated: below it a double may be 0, and so would R be
 ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
 
 
@@ -170,7 +171,7 @@ def log_factors(
     chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
     chord += (apart * n).sum(axis=-2)
     highest = (np.maximum(left, right) * n).sum(axis=-2)
-    cells = np.exp(np.minimum(np.minimum(chord, highest), 0.0))
+    cells = np.exp(np.clip(np.minimum(chord, highest), LEAST, 0.0))
     found: Floats = np.log((weight @ cells[..., None])[..., 0]) + ROUNDING
     return found
 

@@ -24,6 +24,7 @@ from estimators.exact.windows import WindowShape
 T = TypeVar("T", np.float64, np.complex128)
 
 STEEPEST = 40.0  # of a tilt times the largest report: a steeper one gains nothing
+LOST = 1e-12  # of the largest report's square: far above what rounding does to a variance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,10 +107,13 @@ def _psi(shape: WindowShape, tilt: Floats) -> Floats:
 
 
 def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
-    """Return E[e^(t Y)] at each knot and the variance of the tilted law, shapes (knots,)."""
+    """Return E[e^(t Y)] at each knot and at least the variance of the tilted law, shapes (knots,).
+
+    A steep tilt leaves one symbol and no variance; a bound on it stays above zero.
+    """
     y = shape.values
     mass, first, second = _means(shape, np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
-    return mass, second / mass - (first / mass) ** 2
+    return mass, np.maximum(second / mass - (first / mass) ** 2, LOST * y[-1] ** 2)
 
 
 def _moduli(shape: WindowShape, tilt: float, tau: Floats) -> Floats:

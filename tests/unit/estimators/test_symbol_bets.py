@@ -184,3 +184,16 @@ def test_coverage_of_a_few_samples(epsilon: str, kind: str) -> None:
     sample = Sample((epsilon,), np.array([2000.0]), (1.0,), free=False)
     missed, runs = sample.missed(kind, 0.2, 150, np.random.default_rng(5))
     assert missed / runs <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
+
+
+@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
+@pytest.mark.parametrize("symbol", [0, 9, 17])
+def test_limits_are_in_order_around_the_estimate_within_the_range(bound: str, symbol: int) -> None:
+    """All reports are of one symbol: sides that fail half the time may both reject the estimate."""
+    mechanism = Windows([Fraction(1), Fraction(2)])
+    table = np.zeros((2, mechanism.columns), dtype=np.int64)
+    table[:, [0, 1 + symbol]] = 30
+    for weights in ("optimal", "uniform"):
+        question = Question(beta=0.9, bound=bound, weights=weights)
+        found = mechanism.estimate(table, question)
+        assert -1 <= found.lower <= np.clip(found.value, -1, 1) <= found.upper <= 1

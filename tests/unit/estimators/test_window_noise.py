@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy import fft
+from scipy import fft, special
 
 from estimators.bounds.anytime import deviation
 from estimators.bounds.fourier.windows import WindowNoise
@@ -144,3 +144,28 @@ def test_the_bound_at_all_times_is_wider_than_that_for_a_fixed_number() -> None:
     total = 1 / (noise.coefficient * np.sqrt([float(s.worst_variance) for s in shapes])).max()
     ever = deviation(noise.cumulant, noise.steepest, log_p, total)
     assert 1.6 < ever / (1.959964 * noise.variance**0.5) < 1.8
+
+
+@pytest.mark.parametrize("p", [5e-4, 5e-6, 5e-8, 5e-10, 1e-300])
+def test_noise_of_two_reports_has_a_bound_however_small_p_is(p: float) -> None:
+    """Steep tilts leave a level with one symbol, whose variance rounds to zero or below."""
+    shapes = tuple(shape_at(Fraction(e)) for e in ("0.1", "12"))
+    noise = WindowNoise(np.ones(2), np.full(2, 0.5), shapes)
+    bound = noise.deviation(np.log(p))
+    assert 0 < bound < np.inf
+    for x in (-1.0, 0.3, 1.0):
+        laws = [report_law(shape, x) for shape in shapes]
+        sums = np.add.outer(*(shape.values - x for shape in shapes)) / 2
+        chance = np.multiply.outer(*laws)
+        for sign in (1, -1):
+            assert chance[sign * sums > bound].sum() <= p
+
+
+@pytest.mark.parametrize("n", [1e9, 2.0**40])
+def test_the_bound_of_many_reports_of_very_unequal_variance_is_no_less_than_normal(
+    n: float,
+) -> None:
+    shapes = tuple(shape_at(Fraction(e)) for e in ("0.001", "20"))
+    noise = WindowNoise(np.full(2, n), np.full(2, 0.5 / n), shapes)
+    normal = -special.ndtri(5e-10) * np.sqrt(noise.variance)
+    assert normal < noise.deviation(np.log(5e-10)) < 1.01 * normal
