@@ -197,6 +197,8 @@ class Interval(Domain):
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
             self.refuse("range", "two finite numbers, the lower one first")
+        if not math.isfinite(2 / (high - low)):  # 0 times infinity is no number
+            self.refuse("range", "two numbers that are at least 2e-308 apart")
 
     @property
     def parameters(self) -> dict[str, int]:

@@ -26,14 +26,17 @@ import {
  *
  * @param {Definition} definition
  * @returns {(value: unknown) => number}
- * @throws {TypeError} If there is no range.
+ * @throws {TypeError} If there is no range, or one on which a value would not be a number.
  */
 export function unitOf({ name, range }) {
   const [low, high] = range ?? [NaN, NaN];
-  if (!(low < high)) throw new TypeError(`${name}: a definition without a range`);
+  const scale = 2 / (high - low);
+  if (!(low < high) || ![low, high, high - low, scale].every(Number.isFinite)) {
+    throw new TypeError(`${name}: a definition without a range of finite numbers`);
+  }
   return (value) => {
     const given = numberOf(value, name);
-    return (Math.min(Math.max(given, low), high) - low) * (2 / (high - low)) - 1;
+    return (Math.min(Math.max(given, low), high) - low) * scale - 1;
   };
 }
 

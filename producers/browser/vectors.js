@@ -20,6 +20,7 @@ const LARGEST_GRID = 2 ** 24;
 const FINE = 1024; // coordinates up to which `caps` has a byte for each
 const BLOCK = 2 ** 17; // numbers that are drawn together
 const MOST_NUMBERS = 2 ** 21; // normal numbers of a report
+const MOST_CANDIDATES = 2 ** 12; // they are sorted for each report: a server may ask for any
 
 /** @param {number[]} one @param {number[]} other */
 const product = (one, other) => one.reduce((sum, each, i) => sum + each * other[i], 0);
@@ -171,7 +172,8 @@ export function caps(definition) {
     const inside = Number(constants?.inside?.[level]);
     const isSet =
       [candidates / 2, inside].every((one) => Number.isInteger(one) && one >= 1) &&
-      inside <= candidates / 2 && (candidates / 2) * coordinates.length <= MOST_NUMBERS;
+      candidates <= MOST_CANDIDATES && inside <= candidates / 2 &&
+      (candidates / 2) * coordinates.length <= MOST_NUMBERS;
     if (!isSet) throw wrong(name, `constants that fit level ${level}`);
     return { candidates, inside };
   });

@@ -34,7 +34,7 @@ export function windows(definition) {
     randomize(value, level, bits) {
       const { sums, window, others, threshold } = shapes[level];
       const scaled = Math.min(Math.max(unit(value), -1), 1) * sums[others];
-      const below = sums.findLastIndex((sum, s) => s < others && sum <= scaled);
+      const below = sums.findLastIndex((sum, s) => s === 0 || (s < others && sum <= scaled));
       const up = roundUp(bits, (scaled - sums[below]) / (sums[below + 1] - sums[below]));
       const start = below + Number(up);
       const [missed] = bernoulli(bits, threshold, 1);

@@ -343,7 +343,11 @@ def cell_probabilities(metric: LocalMetric, level: int, value: int) -> list[floa
     return [(1 - miss) / inside if held else miss / (len(own) - inside) for held in own]
 
 
+WINDOWS = {"mechanism": "windows", "constants": {"window": [1] * 10, "z": [[-1, 0, 1]] * 10}}
 BALL = {"mechanism": "hemisphere", "coordinates": ["north", "east"], "radius": 5}
+
+MANY = {"candidates": [2**22] * 10, "inside": [1] * 10}
+CAPS = {"mechanism": "caps", "coordinates": ["north"], "radius": 5, "constants": MANY}
 
 
 @pytest.mark.parametrize(
@@ -365,6 +369,10 @@ BALL = {"mechanism": "hemisphere", "coordinates": ["north", "east"], "radius": 5
         ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "without two or more categories"),
         ({"mechanism": "count_sketch"}, "a", 1, 'late: expected categories "open"'),
         ({"range": None}, 1, 1, "late: a definition without a range"),
+        ({**WINDOWS, "range": [0, 5e-324]}, 0, 1, "late: a definition without a range of finite"),
+        ({**WINDOWS, "range": [-1.7e308, 1.7e308]}, 1e308, 1, "without a range of finite numbers"),
+        ({**WINDOWS, "range": ["0", "1"]}, 1, 1, "late: a definition without a range of finite"),
+        (CAPS, [1], 1, "late: expected constants that fit level 0"),
         ({"levels": [0.5, 1e300]}, 1, 1, "levels of late: expected 1 to 255 ascending epsilons"),
         ({"levels": [1, 0.5]}, 1, 1, "levels of late: expected"),
         ({"levels": ["0.5"]}, 1, 1, "levels of late: expected"),

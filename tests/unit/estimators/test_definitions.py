@@ -48,6 +48,7 @@ def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
         ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
         ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
         ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
+        ("[-60, 180]", "[0, 5e-324]", "dep_delay.range", "at least 2e-308 apart"),
         ("levels = [1.0]", "", "carrier.levels", "epsilons on offer, as in levels = [0.5, 1, 2]"),
         ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),
         ("[metrics.carrier]", "[metric.carrier]", "metric", "[metrics.NAME]"),
