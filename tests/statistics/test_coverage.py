@@ -32,6 +32,10 @@ BLOCKS = ("hadamard_response", "recursive_hadamard")
 #: Their statistics take long to draw.
 HASHED = ("prefix_tree", "projective_sketch")
 
+#: Their bounds are hardly wider than they must be: more runs, and no more misses than a coverage of
+#: 95% shows in all but one of 10^4 seeds. Here 4,000 runs of other seeds covered 95.6%.
+TIGHT = {"laplace": 1000}
+
 #: The others run less often here, and 2,000 times among the slow tests.
 FAST = ("randomized_response", "rappor")
 
@@ -161,10 +165,10 @@ def test_uniform_weights_cover_a_population_whose_values_go_with_the_level(
     truth: Any = np.mean([p.frequencies for p in parts], axis=0)
     if kind == "mean":
         truth = truth[1] - truth[0]
-    hits, runs = 0, fast_runs(mechanism, 200, 100)
+    hits, runs = 0, TIGHT.get(mechanism) or fast_runs(mechanism, 200, 100)
     for run in range(runs):
         drawn = parts[0].reseeded(run)
         held = np.stack([part.held(rng)[i] for i, part in enumerate(parts)])
         estimate = drawn.metric.estimate(drawn.statistic(held, rng), weights="uniform")
         hits += covers(estimate, truth)
-    assert hits >= 0.945 * runs
+    assert runs - hits <= (binom.isf(1e-4, runs, 0.05) if mechanism in TIGHT else 0.055 * runs)

@@ -97,7 +97,7 @@ def symbol_limits(
     >>> question = Question(bound="fixed")
     >>> lower, upper = symbol_limits(SymbolBets(law, counts), question, np.log(0.025), 3e3)
     >>> round(lower, 3), round(upper, 3)
-    (-0.032, 0.032)
+    (-0.033, 0.033)
     """
     if question.bound == "normal":
         return _normal(bets, log_p)
