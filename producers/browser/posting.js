@@ -182,7 +182,10 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
     try {
       const answer = await postOnce(url, body, token, { signal });
       status = answer.status;
-      if (answer.ok) return await answer.json();
+      if (status === 202) {
+        const told = await answer.clone().json();
+        if (typeof told?.batch_id === "string") return told;
+      }
       after = answer.headers.get("Retry-After");
       told = await explanation(answer);
       if (!RETRY_STATUS.includes(status)) break;

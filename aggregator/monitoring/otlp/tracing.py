@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from opentelemetry.context import Context
@@ -18,6 +19,8 @@ from aggregator.tracing.spans import Attributes, Span, Tracer
 
 FAILED = 500
 CONTEXT = ("traceparent", "tracestate")
+STOP_SECONDS = 3.0
+"""For the last spans: a collector that does not answer must not hold up a process that ends."""
 
 
 class RecordedSpan(Span):
@@ -122,5 +125,7 @@ class Tracing(Tracer):
         span.end()
 
     def stop(self) -> None:
-        """Send the spans that ended, and stop."""
-        self._provider.shutdown()
+        """Send the spans that ended, and stop; what takes longer than a moment is given up."""
+        last = threading.Thread(target=self._provider.shutdown, name="otlp spans", daemon=True)
+        last.start()
+        last.join(STOP_SECONDS)

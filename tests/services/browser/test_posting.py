@@ -164,6 +164,16 @@ def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_fo
     assert not {"cookie", "referer"} & headers[0].keys()
 
 
+@pytest.mark.parametrize(("body", "status"), [(b"{}", 200), (b"{}", 202), (b"[1]", 202)])
+def test_an_answer_that_names_no_batch_is_no_acknowledgement(
+    page: Page, site: Site, body: bytes, status: int
+) -> None:
+    site.answers.append(Response(body, status, media_type="application/json"))
+    found = report(page, "/moody", LATE, 1, 2, attempts=1)
+    assert (found["name"], found["status"]) == ("DeliveryError", status)
+    assert bytes(found["body"]) == site.seen[0][2]
+
+
 def test_a_batch_that_found_nobody_can_be_posted_again_later(page: Page, site: Site) -> None:
     site.answers += [Problem(503, "Kafka is away", retry_after=1).response("/moody")] * 2
     found = report(page, "/moody", LATE, 1, 2, attempts=2)

@@ -7,6 +7,8 @@ import copy
 import itertools
 import json
 import signal
+import socket
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -245,3 +247,16 @@ def test_rounds_and_publishes_are_spans(
         assert int(about["dither.answers"]) >= 200
         assert int(span["startTimeUnixNano"]) == opened[int(about["dither.round"]) - 1] * 1_000_000
         assert [event["name"] for event in span["events"]] == ["closed", "stored", "published"]
+
+
+def test_a_collector_that_never_answers_does_not_hold_up_a_process_that_ends(
+    deployment: Deployment,
+) -> None:
+    settings = copy.deepcopy(deployment.settings)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings.otlp.endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        tracing = Tracing(settings, "host:1")
+        tracing.begin("commit").end()
+        tracing.stop()
+        left = [thread.name for thread in threading.enumerate() if thread.daemon]
+    assert "otlp spans" in left  # it still waits, alone
