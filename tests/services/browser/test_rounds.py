@@ -51,7 +51,10 @@ ATTEMPT = """
 async ([definition, rounds]) => {
   localStorage.clear();
   let posts = 0;
-  window.fetch = async () => { posts += 1; return new Response("{}", { status: 202 }); };
+  window.fetch = async () => {
+    posts += 1;
+    return Response.json({ batch_id: "00" }, { status: 202 });
+  };
   const said = [];
   for (const round of rounds) {
     try { said.push(await dither.answer("/v1/reports", definition, round, 17, 1)); }
@@ -197,7 +200,10 @@ def test_pages_of_one_browser_take_turns_one_after_the_other(device: Page) -> No
         """async ([definition, round]) => {
           const { answer } = await import("/dither.js");
           let posts = 0;
-          window.fetch = async () => { posts += 1; return new Response("{}", { status: 202 }); };
+          window.fetch = async () => {
+            posts += 1;
+            return Response.json({ batch_id: "00" }, { status: 202 });
+          };
           let release;
           const held = new Promise((resolve) => { release = resolve; });
           navigator.locks.request(`dither:${definition.name}`, () => held);
