@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -212,11 +213,11 @@ class RankedDirections(Mechanism):
             ARITHMETIC * float(n @ coefficient),
         )
 
+    @abstractmethod
     def _law(
         self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
     ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
-        raise NotImplementedError
 
     def _heterogeneity(self, table: Counts) -> float | None:
         used = table[:, 0] > 0
@@ -224,9 +225,9 @@ class RankedDirections(Mechanism):
         means = table[used, 1 : 1 + self.dimension] * (scale / self.grid / n)[:, None]
         return heterogeneity_of_vectors(n, self._squares(table, used), means)
 
+    @abstractmethod
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         """Return the mean squares of a coordinate of B u, rounding included, or bounds on them."""
-        raise NotImplementedError
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that a coordinate of +-g represents."""
