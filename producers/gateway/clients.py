@@ -194,6 +194,17 @@ class Clients:
             429, with the time until its client may post again.
         """
         client = client_of(scope)
+        self.admit_client(client, length)
+        return client
+
+    def admit_client(self, client: Client, length: int = 0) -> None:
+        """Count a post of a known client: the rest of :meth:`admit`.
+
+        Raises
+        ------
+        Problem
+            429, as of :meth:`admit`.
+        """
         try:
             for limit in self._limits.values():
                 limit.check(client)
@@ -204,7 +215,20 @@ class Clients:
         for unit, amount in (("posts", 1), ("bytes", length)):
             if amount and unit in self._limits:
                 self._limits[unit].charge(client, amount)
-        return client
+
+    def charge(self, unit: str, client: Client, amount: int) -> None:
+        """Count what belongs to a post that was admitted, whatever is left of the rate.
+
+        Parameters
+        ----------
+        unit : {"posts"}
+        client : Client
+            From :meth:`admit`.
+        amount : int
+            How many.
+        """
+        if amount and unit in self._limits:
+            self._limits[unit].charge(client, amount)
 
     def count(self, unit: str, client: Client, amount: int) -> None:
         """Count bytes that were not announced, or a batch's reports.

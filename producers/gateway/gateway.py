@@ -1,13 +1,13 @@
-"""`POST /v1/reports`: reports of devices, acknowledged when Kafka has them."""
+"""`POST /v1/reports` and `/v1/reports/batches`: acknowledged when Kafka has the reports."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
@@ -15,14 +15,19 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from estimators import Metric
-from producers.delivery.batches import PendingBatch
-from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
-from producers.gateway.clients import Client, Clients
+from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
+from producers.gateway.clients import Client, Clients, client_of
+from producers.gateway.encodings import expand
+from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem, unavailable
 from producers.gateway.sender import Outcome, Sender
-from producers.wire.batch import parse_batch
+from producers.gateway.several import answer_each, read_each, split
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PATH = "/v1/reports"
+BATCHES_PATH = "/v1/reports/batches"
 RATE_LIMIT = "100/second"
 RATE_LIMIT_BYTES = "1000000/second"
 RATE_LIMIT_REPORTS = "100000/second"
@@ -95,7 +100,7 @@ class Gateway:
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
     >>> [route.path for route in gateway.routes]
-    ['/v1/reports']
+    ['/v1/reports', '/v1/reports/batches']
     """
 
     def __init__(
@@ -132,7 +137,10 @@ class Gateway:
     @property
     def routes(self) -> list[Route]:
         """The routes to mount."""
-        return [Route(PATH, self, methods=["POST"], name="reports")]
+        return [
+            Route(PATH, _Endpoint(self.post), methods=["POST"], name="reports"),
+            Route(BATCHES_PATH, _Endpoint(self.post_batches), methods=["POST"], name="batches"),
+        ]
 
     def start(self) -> None:
         """Start connecting in the running event loop; Kafka need not be reachable."""
@@ -168,69 +176,162 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the route."""
-        try:
-            response: Response = await self.post(scope, receive)
-        except Problem as problem:
-            response = problem.response(scope["path"])
-        await response(scope, receive, send)
-
     async def post(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post.
+        """Answer a post of one batch.
 
         Raises
         ------
         Problem
             If Kafka has not acknowledged it.
         """
-        media_type, length = _headers(scope)
-        if length > self.max_body:
-            raise self._too_large(f"{length} bytes")
-        client = self._clients.admit(scope, length)
+        head, client, hold = self._admitted(scope)
+        try:
+            body = await self._body(receive, head, hold, client)
+            batch = await self._in_turn(len(body), self._reader(head.media_type, scope), body)
+            self._clients.count("reports", client, batch.reports)
+            answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+            self._send(batch, functools.partial(_set, answered), hold.release)
+        except BaseException:
+            hold.release()
+            raise
+        problem = await answered
+        if problem is not None:
+            raise problem
+        return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
+
+    async def post_batches(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a post of several batches: each is sent, and acknowledged, for itself.
+
+        Raises
+        ------
+        Problem
+            If none of them was sent to Kafka.
+        """
+        head, client, hold = self._admitted(scope)
+        try:
+            body = await self._body(receive, head, hold, client)
+            bodies = split(head.media_type, body)
+            hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
+            self._clients.charge("posts", client, len(bodies) - 1)
+            read = functools.partial(read_each, bodies, self._reader(head.media_type, scope))
+            found = await self._in_turn(len(body), read)
+            batches = [batch for batch in found if isinstance(batch, PostedBatch)]
+            self._clients.count("reports", client, sum(batch.reports for batch in batches))
+        except BaseException:
+            hold.release()
+            raise
+        waiting = len(batches)
+        if not waiting:
+            hold.release()
+
+        def release() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                hold.release()
+
+        return answer_each(found, await asyncio.gather(*(self._sent(b, release) for b in found)))
+
+    async def _sent(
+        self, batch: PostedBatch | Problem, release: Callable[[], None]
+    ) -> Problem | None:
+        """Send one of several batches; return why Kafka has not acknowledged it, or None."""
+        if isinstance(batch, Problem):
+            return batch
+        answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(batch, functools.partial(_set, answered), release)
+        except Problem as problem:
+            release()
+            return problem
+        return await answered
+
+    def post_whole(
+        self,
+        head: Head,
+        body: bytes,
+        client: Client,
+        answer: Callable[[PostedBatch, Problem | None], None],
+        *,
+        is_secret: bool,
+    ) -> None:
+        """Send a post whose body has arrived, and that is small: the short way of :meth:`post`.
+
+        It does what :meth:`post` does, without a task for the post.
+
+        Parameters
+        ----------
+        head : Head
+            Without an encoding.
+        body : bytes
+            At most `CHECKED_AT_ONCE`.
+        client : Client
+        answer : callable
+            Called later, once, with None when Kafka has acknowledged the batch, or with why not.
+        is_secret : bool
+            Whether it came over TLS.
+
+        Raises
+        ------
+        Problem
+            If it was not sent; then `answer` is not called.
+        """
+        self._check_length(head.length)
+        self._clients.admit_client(client, head.length)
         if obstacle := self._sender.obstacle:
             raise unavailable(obstacle, POST_AGAIN)
         hold = _Hold(self)
         try:
-            hold.reserve(POST_OVERHEAD)
-            body = await self._body(receive, length, hold, client)
-            batch = await self._checked(media_type, body, is_secret=scope["scheme"] == "https")
+            hold.reserve(POST_OVERHEAD + len(body))
+            batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
-            acknowledged = self._send(batch, hold)
+            self._send(batch, functools.partial(answer, batch), hold.release)
         except BaseException:
             hold.release()
             raise
-        refused = await acknowledged
-        if refused is not None:
-            raise _not_acknowledged(batch, refused, self._sender.timeout)
-        told = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
-        return Response(told, HTTPStatus.ACCEPTED, media_type="application/json")
 
-    async def _checked(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
-        """Return a body as what goes to Kafka; others are answered while a large one is checked."""
-        read = functools.partial(self._read, media_type, body, is_secret=is_secret)
-        if len(body) <= CHECKED_AT_ONCE:
-            return read()
-        return await asyncio.get_running_loop().run_in_executor(self._checking, read)
+    def _admitted(self, scope: Scope) -> tuple[Head, Client, _Hold]:
+        """Return the head of a post that may send its body, its client, and its memory."""
+        head = read_head(scope["headers"], MEDIA_TYPES)
+        self._check_length(head.length)
+        client = client_of(scope)
+        self._clients.admit_client(client, head.length)
+        if obstacle := self._sender.obstacle:
+            raise unavailable(obstacle, POST_AGAIN)
+        hold = _Hold(self)
+        hold.reserve(POST_OVERHEAD)
+        return head, client, hold
 
-    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
+    def _check_length(self, length: int) -> None:
+        if length > self.max_body:
+            raise self._too_large(f"{length} bytes")
+
+    def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
+        return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
+
+    async def _in_turn(self, size: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Check a body; others are answered while a large one is checked."""
+        if size <= CHECKED_AT_ONCE:
+            return read(*args, **kwargs)
+        call = functools.partial(read, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._checking, call)
+
+    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
         """Return the batch for Kafka; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
-        if not (is_secret or self._trusted_without_tls):
-            metric = self.metrics.get(parse_batch(batch.payload).metric)
-            if metric is None or metric.sends_true_values:
-                raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
+        if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
+            raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
         return batch
 
-    async def _body(self, receive: Receive, length: int, hold: _Hold, client: Client) -> bytes:
-        """Return the whole body, counted as it comes."""
+    async def _body(self, receive: Receive, head: Head, hold: _Hold, client: Client) -> bytes:
+        """Return the whole body, counted as it comes, and expanded."""
         chunks, more = [], True
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 while more:
                     message = await receive()
                     chunks.append(self._chunk(message, hold))
-                    if not length:
+                    if not head.length:
                         self._clients.count("bytes", client, len(chunks[-1]))
                     more = message.get("more_body", False)
         except TimeoutError:
@@ -240,7 +341,14 @@ class Gateway:
                 "post it again",
                 headers={"Connection": "close"},
             ) from None
-        return b"".join(chunks)
+        body = b"".join(chunks)
+        if head.encoding:
+            loop = asyncio.get_running_loop()
+            body = await loop.run_in_executor(
+                self._checking, expand, head.encoding, body, self.max_body
+            )
+            hold.reserve(len(body))
+        return body
 
     def _chunk(self, message: Message, hold: _Hold) -> bytes:
         if message["type"] == "http.disconnect":
@@ -263,9 +371,17 @@ class Gateway:
             headers={"Connection": "close"},
         )
 
-    def _send(self, batch: PendingBatch, hold: _Hold) -> asyncio.Future[Outcome]:
+    def _send(
+        self,
+        batch: PostedBatch,
+        answer: Callable[[Problem | None], None],
+        release: Callable[[], None],
+    ) -> None:
+        def answered(outcome: Outcome) -> None:
+            answer(outcome and _not_acknowledged(batch, outcome, self._sender.timeout))
+
         try:
-            return self._sender.send(batch, hold.release)
+            self._sender.send(batch, answered, release)
         except BufferError:
             raise self.busy() from None
         except KafkaException as error:
@@ -301,41 +417,28 @@ class _Hold:
         self.bytes = 0
 
 
-def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
-    """Return a post's media type and length; 0 if it announces none.
+class _Endpoint:
+    """A route's endpoint: an ASGI application, without Starlette's objects for a request."""
 
-    Raises
-    ------
-    Problem
-        415 if the type is not supported; 400 if it announces its length in two ways.
-    """
-    media_type, length = "", 0
-    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            "both Content-Length and Transfer-Encoding: expected one of the two (RFC 9112, 6.1)",
-            "send the body with its length, or in chunks",
-            headers={"Connection": "close"},
-        )
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
-        elif name == b"content-length":
-            length = int(value) if value.isdigit() else 0
-        elif name == b"content-encoding" and value.strip().lower() != b"identity":
-            raise Problem(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"Content-Encoding {value.decode('latin-1')!r}: expected none",
-                "send the body as it is; Kafka compresses batches",
-            )
-    if media_type not in MEDIA_TYPES:
-        raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type {media_type!r}: expected one of {', '.join(MEDIA_TYPES)}",
-            "send the header Content-Type with the one that the body has",
-            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
-        )
-    return media_type, length
+    def __init__(self, post: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
+        self._post = post
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._post(scope, receive)
+        except Problem as problem:
+            response = problem.response(scope["path"])
+        await response(scope, receive, send)
+
+
+def acknowledgement(batch: PostedBatch) -> bytes:
+    """Return the body of the answer to a post that Kafka has acknowledged."""
+    return b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
+
+
+def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
+    if not answered.done():  # its task may have been cancelled
+        answered.set_result(problem)
 
 
 def _too_large_for_kafka() -> Problem:
@@ -346,7 +449,7 @@ def _too_large_for_kafka() -> Problem:
     )
 
 
-def _not_acknowledged(batch: PendingBatch, error: KafkaError, seconds: float) -> Problem:
+def _not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
     """Return the answer for a batch that may or may not be in Kafka."""
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return _too_large_for_kafka()
