@@ -227,9 +227,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
     time = _time_ms(given.time)
     times.check(time)
-    payload = encode_batch(
-        metric, levels, rows, time, key, given.round, given.attributes
-    )
+    payload = encode_batch(metric, levels, rows, time, key, given.round, given.attributes)
     return PostedBatch(key, payload, len(levels), metric)
 
 

@@ -130,7 +130,7 @@ class Allowance:
         """Count a use."""
         now = self._clock()
         used, began = self._used.get(client, (0, now))
-        if self._ends(used, began) <= now:
+        if now - began >= self._seconds and self._ends(used, began) <= now:
             self._used.pop(client, None)
             used, began = 0, now
         if client not in self._used:

@@ -33,8 +33,8 @@ class _Decompressor(Protocol):
 def expand(encoding: str, body: bytes, most: int) -> bytes:
     """Return what a compressed body expands to.
 
-    It stops one byte after `most`: so much memory is used at most, beside the decompressor's window
-    (32 KiB for gzip, 8 MiB for zstd).
+    It stops one byte after `most`: it uses so much memory and a copy of it, beside the
+    decompressor's window (32 KiB for gzip, 8 MiB for zstd).
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def expand(encoding: str, body: bytes, most: int) -> bytes:
 def _decompressor(encoding: str) -> _Decompressor:
     if encoding == "gzip":
         return zlib.decompressobj(GZIP_WINDOW)
-    options = {zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
+    options = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_LOG}
     return zstd.ZstdDecompressor(options=options)
 
 

@@ -309,7 +309,9 @@ class Gateway:
     def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
-    async def _in_turn(self, size: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_turn(
+        self, size: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Check a body; others are answered while a large one is checked."""
         if size <= CHECKED_AT_ONCE:
             return read(*args, **kwargs)
@@ -378,7 +380,8 @@ class Gateway:
         release: Callable[[], None],
     ) -> None:
         def answered(outcome: Outcome) -> None:
-            answer(outcome and _not_acknowledged(batch, outcome, self._sender.timeout))
+            timeout = self._sender.timeout
+            answer(None if outcome is None else _not_acknowledged(batch, outcome, timeout))
 
         try:
             self._sender.send(batch, answered, release)

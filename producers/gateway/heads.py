@@ -63,7 +63,7 @@ def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[st
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Encoding {', '.join(encodings)!r}: expected one of "
             f"{', '.join(ENCODINGS)}, or none",
-            "compress the body once with one of them, or send it as it is; Kafka compresses batches",
+            "compress the body once with one of them, or send it as it is",
             headers={"Accept-Encoding": ", ".join(ENCODINGS)},
         )
     if media_type not in media_types:

@@ -87,7 +87,7 @@ def read_each(
     for body in bodies:
         try:
             found.append(read(body))
-        except Problem as problem:  # noqa: PERF203
+        except Problem as problem:
             found.append(problem)
     return found
 

@@ -19,9 +19,6 @@ FAILED_TO_START = 3
 """The exit code, as uvicorn has it."""
 LEAVE_SECONDS = 5
 """What is under way may end before the process does; streams are closed at once."""
-KEEP_ALIVE_SECONDS = 75
-"""Longer than clients and balancers keep an idle connection: of the two sides, the one that asks
-should hang up, or its next request may meet a connection that has just been closed."""
 
 
 @click.command()
@@ -49,7 +46,7 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     from aggregator.web import application, reports
     from aggregator.web.http import tls
     from aggregator.web.http.listening import Server
-    from aggregator.web.http.slow_client_guard import PunctualProtocol
+    from aggregator.web.http.small_posts import PostProtocol
 
     log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
@@ -71,8 +68,9 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # serve.trusted_proxies says whom the application believes
-        http=PunctualProtocol,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        http=PostProtocol,
+        loop="uvloop",
+        ws="none",
         timeout_graceful_shutdown=LEAVE_SECONDS,
         ssl_certfile=certificate and certificate[0],
         ssl_keyfile=certificate and certificate[1],
