@@ -15,7 +15,7 @@ from estimators.bounds.fourier.windows import WindowNoise
 from estimators.bounds.inversion import SAFETY
 from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
-from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
+from estimators.comparison.p_values import COARSE, FEW, HALVINGS, smallest
 from estimators.comparison.streams import DifferenceStream
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
