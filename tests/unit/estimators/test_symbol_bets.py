@@ -120,7 +120,7 @@ TABLE = {
     "uniform": ("1.05 1.04 1.03", "1.08 1.04 1.03", "1.10 1.05 1.03", "1.09 1.04 1.03"),
     "narrow": ("1.05 1.04 1.03", "1.05 1.04 1.03", "1.10 1.05 1.04", "1.60 1.14 1.08"),
 }
-"""Widths over the normal ones of a prototype that knew the variance to 3%."""
+"""Widths over the normal ones, where the variance is known to 3% beforehand."""
 
 
 @pytest.mark.parametrize("kind", TABLE)
