@@ -30,8 +30,9 @@ LOOK_AFTER = 200.0
 WATCH = 15_000
 PATIENCE = 180_000
 """Milliseconds: how long a page watches the reports come in, and waits for its charts."""
-READY = """() => {
-  const charts = [...document.querySelectorAll(".history")].filter((one) => one.checkVisibility());
+READY = """(whole) => {
+  const charts = [...document.querySelectorAll(".history")].filter((one) =>
+    one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
   const numbers = [...document.querySelectorAll("#operations dd.big")];
   return charts.length && charts.every((one) => one.querySelector("canvas"))
     && numbers.every((one) => /[0-9]/.test(one.textContent));
@@ -46,8 +47,9 @@ def take(browser: Browser, url: str, folder: Path) -> None:
             page = context.new_page()
             page.goto(url + place)
             page.wait_for_timeout(WATCH)
-            page.wait_for_function(READY, timeout=PATIENCE)
-            page.screenshot(path=folder / f"{name}.png", full_page=name.startswith("desktop"))
+            whole = name.startswith("desktop")
+            page.wait_for_function(READY, arg=whole, timeout=PATIENCE)
+            page.screenshot(path=folder / f"{name}.png", full_page=whole)
         sys.stdout.write(f"{folder / name}.png\n")
 
 
