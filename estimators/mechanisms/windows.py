@@ -172,7 +172,9 @@ class Windows(ReportedSymbols, ScalarMean):
         bets = self.bets(law, table)
         if bets is None or question.panes != 1 or question.target == "sample":
             return super().mean_limits(table, law, mean, question, log_p, total)
-        return symbol_limits(bets, question, log_p, total)
+        lower, upper = symbol_limits(bets, question, log_p, total)
+        centre = min(max(mean, -1.0), 1.0)
+        return min(lower, centre), max(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""
