@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import statistics
 import sys
 import tempfile
 import time
@@ -36,12 +37,12 @@ from estimators import LocalMetric
 from producers.wire.reports_pb2 import ReportBatch
 
 METRIC = dataclasses.replace(PLAIN, lateness="10s")
-MESSAGES = {1: 3_000_000, 1_000: 400_000}
-"""By the reports of a batch: half a minute of the slowest engine, once it is warm."""
+MESSAGES = {1: 1_000_000, 1_000: 100_000}
+"""By the reports of a batch: enough for a virtual machine to get warm, and for seconds then."""
 PANES = 5
 """Through which the event time of a log goes: ids are forgotten as they come."""
 EVERY = 101
-"""Each so-manieth message is a copy of one before, in the same partition, and that in all of them."""
+"""Each so-manieth message is a copy of an earlier one, of the same partition: of each in turn."""
 BACK = 1_000
 """How far before: that part of the log, which is a second of event time."""
 DIFFERENT = 1_000
@@ -75,9 +76,12 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         for name, engine, *_ in names:
             yield NotRun(f"{name}/{engine}", reason or "needs Linux's /proc")
         return
-    logs = functools.cache(lambda reports: log(places, places.sized(MESSAGES[reports]), reports))
+    logs: dict[int, str] = {}
     for name, engine, reports, threads in names:
-        topic, messages = logs(reports)
+        messages = places.sized(MESSAGES[reports])
+        if reports not in logs:
+            logs[reports] = log(places, payloads(messages, reports))
+        topic = logs[reports]
         pair = Pair(places, topic, messages, engine, threads)
         sides = pair.ours, pair.theirs
         yield Benchmark(f"{name}/{engine}", "messages/s", *sides, most_rounds=ROUNDS, is_warm=True)
@@ -102,8 +106,9 @@ class Pair:
     def __init__(
         self, places: Places, topic: str, messages: int, engine: str, threads: int
     ) -> None:
-        self._dither = functools.partial(dither, places, topic, messages, threads)
-        self._engine = lambda: jvm.count(
+        self._dither = functools.partial(dither, places, topic, messages, processes=threads)
+        self._engine = functools.partial(
+            jvm.count,
             engine,
             places.kafka,
             topic,
@@ -128,14 +133,19 @@ class Pair:
         """Return what the runs that were measured have taken of a processor."""
         if not all(self._runs.values()):
             return
-        for who, runs in self._runs.items():
-            beside = f"{who} beside {self._name}" if who == "dither" else who
-            used = 1e6 / float(np.median([run.core_rate for run in runs]))
-            yield Figure(f"{name}/{beside}, processor time", used, "us/message")
-        ours, theirs = (_replayed(runs) for runs in self._runs.values())
-        rounds = len(self._runs["dither"])
-        what = f"{name}, of a core/{self._name}"
-        yield Benchmark(what, "messages/s", ours, theirs, most_rounds=rounds, is_warm=True)
+        name, runs = f"{name}/{self._name}", self._runs
+        for who, of in (("", self._name), (" of dither beside it", "dither")):
+            used = 1e6 / statistics.median(run.core_rate for run in runs[of])
+            yield Figure(f"{name}, processor time{who}", used, "us/message")
+        ours, theirs = (_replayed(those) for those in runs.values())
+        yield Benchmark(
+            f"{name}, by processor time",
+            "messages/core s",
+            ours,
+            theirs,
+            most_rounds=len(runs["dither"]),
+            is_warm=True,
+        )
 
     def _checked(self, name: str, found: jvm.Counted) -> float:
         if self._sums is None:
@@ -154,7 +164,13 @@ def _replayed(runs: Iterable[Steady]) -> Side:
     return lambda _: next(left).core_rate
 
 
-def dither(places: Places, topic: str, messages: int, processes: int = 1) -> jvm.Counted:
+def dither(
+    places: Places,
+    topic: str,
+    messages: int,
+    metrics: Sequence[LocalMetric] = (METRIC,),
+    processes: int = 1,
+) -> jvm.Counted:
     """Have worker processes count a topic from its beginning to its end."""
     with (
         tempfile.TemporaryDirectory() as name,
@@ -162,7 +178,7 @@ def dither(places: Places, topic: str, messages: int, processes: int = 1) -> jvm
     ):
         store.client.flushdb()  # of the run before
         settings = settings_of(places, topic, Path(name))
-        Path(settings.metrics).write_text(definitions([METRIC]))
+        Path(settings.metrics).write_text(definitions(metrics))
         with workers(processes, settings, Path(name) / "log") as running:
             wait(lambda: joined(store, PARTITIONS, processes), "the workers' joining")
             samples: list[Sample] = []
@@ -170,12 +186,12 @@ def dither(places: Places, topic: str, messages: int, processes: int = 1) -> jvm
             def is_over() -> bool:
                 counted = committed(store, PARTITIONS)
                 if not samples or counted > samples[-1].messages:
-                    used = processor_seconds(process.pid for process in running)
+                    used = processor_seconds([process.pid for process in running])
                     samples.append(Sample(time.monotonic(), used, counted))
                 return counted >= messages
 
             wait(is_over, METRIC.name, look_seconds=LOOK_SECONDS)
-        return jvm.Counted(samples, *_sums(store, [METRIC]))
+        return jvm.Counted(samples, *_sums(store, metrics))
 
 
 def _sums(store: Store, metrics: Iterable[LocalMetric]) -> tuple[jvm.Sums, int]:
@@ -200,35 +216,34 @@ def _sums(store: Store, metrics: Iterable[LocalMetric]) -> tuple[jvm.Sums, int]:
     return sums, refused
 
 
-def log(places: Places, messages: int, reports: int) -> tuple[str, int]:
-    """Fill a topic of Apache Kafka with so many batches; return its name and how many they are."""
+def log(places: Places, batches: Iterable[bytes]) -> str:
+    """Fill a topic of Apache Kafka with batches, the partitions in turn; return its name."""
     topic = places.topic()
-    producer = Producer({"bootstrap.servers": places.kafka, **FILLING})
-    begin = time.time_ns() // 1_000_000 - AGO_MS
-    begin -= begin % METRIC.pane_ms
-    for number, payload in enumerate(payloads([METRIC], messages, reports, begin)):
+    in_order = {"enable.idempotence": True}  # what is sent again comes late without it
+    producer = Producer({"bootstrap.servers": places.kafka, **FILLING, **in_order})
+    for number, payload in enumerate(batches):
         producer.produce(topic, payload, partition=number % PARTITIONS)
         if number % DIFFERENT == 0:
             producer.poll(0)
     producer.flush()
     producer.close()
-    return topic, messages
+    return topic
 
 
 def payloads(
-    metrics: Sequence[LocalMetric], messages: int, reports: int, begin_ms: int
+    messages: int, reports: int, metrics: Sequence[LocalMetric] = (METRIC,)
 ) -> Iterator[bytes]:
     """Return batches of metrics in turn, some of them twice, that go through `PANES` panes.
 
     Parameters
     ----------
-    metrics : sequence of LocalMetric
-        With randomized response.
     messages, reports : int
         Batches, and the reports of each.
-    begin_ms : int
-        Event time of the first.
+    metrics : sequence of LocalMetric
+        With randomized response, and panes of one length.
     """
+    begin_ms = time.time_ns() // 1_000_000 - AGO_MS
+    begin_ms -= begin_ms % metrics[0].pane_ms
     columns = [
         (level.tobytes(), answers.tobytes())
         for metric in metrics

@@ -31,7 +31,7 @@ CLASSES = {"kafka streams": "WithKafkaStreams", "flink": "WithFlink"}
 OTHERS = {"kafka streams": "frocksdbjni", "flink": "rocksdbjni"}
 """The RocksDB of each is not that of the other, and has the same classes."""
 BUILD_SECONDS = 1_200
-RUN_SECONDS = 300
+RUN_SECONDS = 900
 HEAP = "2g"
 OPENED = ("java.lang", "java.util", "java.time", "java.nio", "sun.nio.ch")
 OPTIONS = (
