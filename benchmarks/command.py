@@ -123,7 +123,8 @@ def bench(
 
     A ratio of 1 is the baseline's rate; brackets show the lowest and the highest of all rounds. The
     stages `peers`, `users` and `streams` compare with other libraries, each in its own environment,
-    which is created when it is first needed; `engines` are built with Maven. Benchmarks that cannot run are listed with the reason.
+    which is created when it is first needed; `engines` are built with Maven. Benchmarks that cannot
+    run are listed with the reason.
     """
     if listing:
         for name, stage in STAGES.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 ENOUGH_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
@@ -39,6 +39,7 @@ class Benchmark:
     unit: str
     ours: Side
     baseline: Side
+    _: KW_ONLY
     most_rounds: int | None = None
     is_warm: bool = False
 
