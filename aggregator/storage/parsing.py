@@ -7,17 +7,19 @@ key. No value is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from aggregator.errors import StateUnreadable
+from aggregator.state.batch_ids import BatchIds, as_ids
 from aggregator.state.pane_keys import GRAINS, PaneKey
 from aggregator.state.slice_tables import decode_chunk
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
+from producers.wire.batch import BATCH_ID_BYTES
 
 UNSET = -1
 """The next offset of a partition that was never committed."""
@@ -35,7 +37,6 @@ LOWEST = {
     "partitions": 0,
 }
 """The fields of an owner's hash that are numbers, and the least that they can be."""
-BATCH_ID_BYTES = 16
 MOST_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
 """How long a partition's mark of its last commit lives. What is left of it says how long ago that
@@ -284,27 +285,27 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     return found
 
 
-def batch_ids(key: str, pieces: Sequence[bytes]) -> set[bytes]:
-    """Return the ids of the batches that were counted in a pane.
+def add_batch_ids(key: str, value: bytes, ids: BatchIds) -> None:
+    """Add ids of batches that were counted in a pane to those that were read before.
 
     Parameters
     ----------
     key : str
         Where they stand, for errors.
-    pieces : sequence of bytes
-        As they were read; only the last one may end within an id.
+    value : bytes
+        As it was read.
+    ids : BatchIds
 
     Raises
     ------
     StateUnreadable
         If the size is wrong, or an id is there twice.
     """
-    ids: set[bytes] = set()
-    for piece in pieces:
-        whole = len(piece) // BATCH_ID_BYTES
-        ids.update(np.frombuffer(piece, dtype=f"V{BATCH_ID_BYTES}", count=whole).tolist())
-    size = sum(map(len, pieces))
-    if not ids or len(ids) * BATCH_ID_BYTES != size:
-        found = f"{size} bytes, with {len(ids)} different ids"
-        raise StateUnreadable(key, found, f"batch ids of {BATCH_ID_BYTES} bytes, each once")
-    return ids
+    expected = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
+    if len(value) % BATCH_ID_BYTES:
+        raise StateUnreadable(key, f"{len(value)} bytes", expected)
+    found = as_ids(value)
+    if (repeated := ids.find_repeats(found)).any():
+        again = found[repeated][0].tobytes().hex()
+        raise StateUnreadable(key, f"id {again} twice", expected)
+    ids.add(found)
