@@ -105,6 +105,21 @@ class BatchIds:
         self._table.add(SCRAMBLER.scramble(np.concatenate([as_ids(self._few), ids])))
         self._few = b""
 
+    def load(self, ids: Ids) -> None:
+        """Add ids that were stored, best many at a time, without looking whether they are there."""
+        if self._table is None and len(self._few) // BATCH_ID_BYTES + ids.size <= FEW:
+            self._few += ids.tobytes()
+            return
+        if self._table is None:
+            self._table = IdTable()
+        self._table.load(SCRAMBLER.scramble(np.concatenate([as_ids(self._few), ids])))
+        self._few = b""
+
+    def has_repeats(self) -> bool:
+        """Return whether an id that was loaded is there twice."""
+        few = as_ids(self._few).tolist()
+        return len(set(few)) < len(few) or (self._table is not None and self._table.has_repeats())
+
     def _find_many(self, ids: Ids) -> Bools:
         few = as_ids(self._few)
         both = np.concatenate([few, ids])

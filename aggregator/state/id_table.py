@@ -64,7 +64,7 @@ class Scrambler:
         return ids
 
     def _mix(self, words: Words, first: int) -> Words:
-        mixed = words * self._factors[first]
+        mixed: Words = words * self._factors[first]
         mixed ^= mixed >> HALF
         mixed *= self._factors[first + 1]
         mixed ^= mixed >> HALF
@@ -111,6 +111,24 @@ class IdTable:
         """Add ids that are not there, each once."""
         if not self._put_into_buckets(ids):
             self._merge(ids)
+
+    def load(self, ids: Scrambled) -> None:
+        """Add many ids without looking whether they are there: :meth:`has_repeats` tells."""
+        self._merge(ids)
+
+    def has_repeats(self) -> bool:
+        """Return whether an id that was loaded is there twice."""
+        for first in range(0, self._rank.size - 1, SLICE):
+            ranks = self._rank[first : first + SLICE + 1]
+            if (ranks[1:] == ranks[:-1]).any():
+                break
+        else:
+            return False
+        _, alike, sizes = np.unique(self._rank, return_index=True, return_counts=True)
+        return any(
+            np.unique(self._rest[first : first + size]).size < size
+            for first, size in zip(alike[sizes > 1], sizes[sizes > 1], strict=True)
+        )
 
     def all(self) -> Scrambled:
         """Return all ids, in no order that means anything."""

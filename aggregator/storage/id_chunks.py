@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from aggregator.state.batch_ids import BatchIds
+from aggregator.errors import StateUnreadable
+from aggregator.state.batch_ids import BatchIds, as_ids
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
-from aggregator.storage import parsing
 from aggregator.storage.commands import Command
 from producers.wire.batch import BATCH_ID_BYTES
 
@@ -25,7 +25,10 @@ PIECE_BYTES = 2**20
 ROUND_BYTES = 2**22
 """What is asked for at once, in so many commands at most:"""
 ROUND_COMMANDS = 1_000
+LOADED_SHARE = 5
+"""A fifth of what is there is sorted, and merged into it, at a time."""
 MOST_IDS = 2**48
+EXPECTED = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
 PADDING = b"\0"
 
 
@@ -117,19 +120,48 @@ def read_ids(
     StateUnreadable
         If an id is there twice, or a size is wrong.
     """
-    found = [BatchIds() for _ in panes]
-    gone = [""] * len(panes)
+    loading = [_Loading() for _ in panes]
     for together in _rounds(prefix, panes):
         replies = ask([read.command for read in together])
         for read, reply in zip(together, replies, strict=True):
-            if len(reply) < read.size:
-                gone[read.pane] = gone[read.pane] or str(read.command[1])
-            else:
-                parsing.add_batch_ids(str(read.command[1]), reply, found[read.pane])
-    return [
-        StoredIds(ids, pane.unchunked // BATCH_ID_BYTES, missing)
-        for ids, pane, missing in zip(found, panes, gone, strict=True)
-    ]
+            loading[read.pane].take(str(read.command[1]), reply, read.size)
+    found = []
+    for pane, one in zip(panes, loading, strict=True):
+        key = f"{prefix}:seen:{pane.member.rpartition(b':')[0].decode(errors='replace')}"
+        found.append(StoredIds(one.finish(key), pane.unchunked // BATCH_ID_BYTES, one.gone))
+    return found
+
+
+class _Loading:
+    """The ids of a pane, while they are read."""
+
+    def __init__(self) -> None:
+        self.ids, self.gone = BatchIds(), ""
+        self._waiting: list[bytes] = []
+        self._bytes = 0
+
+    def take(self, key: str, reply: bytes, size: int) -> None:
+        """Add what was read of a value, of which so many bytes were asked for."""
+        if len(reply) < size:
+            self.gone = self.gone or key
+            return
+        if size % BATCH_ID_BYTES:
+            raise StateUnreadable(key, f"{size} bytes", EXPECTED)
+        self._waiting.append(reply)
+        self._bytes += size
+        if self._bytes >= max(ROUND_BYTES, len(self.ids) * BATCH_ID_BYTES // LOADED_SHARE):
+            self._load()
+
+    def finish(self, key: str) -> BatchIds:
+        """Return all of them."""
+        self._load()
+        if self.ids.has_repeats():
+            raise StateUnreadable(key, "an id twice", EXPECTED)
+        return self.ids
+
+    def _load(self) -> None:
+        self.ids.load(as_ids(self._waiting))
+        self._waiting, self._bytes = [], 0
 
 
 class _Read(NamedTuple):

@@ -12,14 +12,12 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from aggregator.errors import StateUnreadable
-from aggregator.state.batch_ids import BatchIds, as_ids
 from aggregator.state.pane_keys import GRAINS, PaneKey
 from aggregator.state.slice_tables import decode_chunk
 from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
-from producers.wire.batch import BATCH_ID_BYTES
 
 UNSET = -1
 """The next offset of a partition that was never committed."""
@@ -283,29 +281,3 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     if found != expected:
         raise StateUnreadable(key, f"{found}", f"the round that its decisions lead to: {expected}")
     return found
-
-
-def add_batch_ids(key: str, value: bytes, ids: BatchIds) -> None:
-    """Add ids of batches that were counted in a pane to those that were read before.
-
-    Parameters
-    ----------
-    key : str
-        Where they stand, for errors.
-    value : bytes
-        As it was read.
-    ids : BatchIds
-
-    Raises
-    ------
-    StateUnreadable
-        If the size is wrong, or an id is there twice.
-    """
-    expected = f"batch ids of {BATCH_ID_BYTES} bytes, each once"
-    if len(value) % BATCH_ID_BYTES:
-        raise StateUnreadable(key, f"{len(value)} bytes", expected)
-    found = as_ids(value)
-    if (repeated := ids.find_repeats(found)).any():
-        again = found[repeated][0].tobytes().hex()
-        raise StateUnreadable(key, f"id {again} twice", expected)
-    ids.add(found)
