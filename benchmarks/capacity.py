@@ -30,8 +30,6 @@ MESSAGE_BYTES = 80
 OPEN_PANES = 4
 """Of a metric in a partition: its own, the hour's, the day's, and the total."""
 CELL_BYTES = 8
-HELD_ID_BYTES = 150
-"""In a worker, of a batch's id: 16 bytes, the object around them, and its place in a set."""
 HOUR_SECONDS = 3_600
 DEVICES = (1e6, 1e8, 1e9)
 
@@ -48,6 +46,8 @@ class Rates:
         Bytes of panes a second that one connection writes to Redis.
     id_bytes : float
         Redis's memory for the id of a batch, while its pane is open.
+    held_id_bytes : float
+        A worker's memory for it.
     idle_bytes : float
         A worker's memory without wide metrics.
     """
@@ -56,6 +56,7 @@ class Rates:
     report_seconds: float
     commit_bytes: float
     id_bytes: float
+    held_id_bytes: float
     idle_bytes: float
 
     @classmethod
@@ -75,6 +76,7 @@ class Rates:
             per_report,
             4_096 * CELL_BYTES * commits,
             record.figures["memory/Redis, id of a batch"].value,
+            record.figures["memory/worker, id of a batch"].value,
             1e6 * record.figures["memory/10 small metrics"].value,
         )
 
@@ -206,7 +208,7 @@ def need(fleet: Fleet, rates: Rates) -> Need:
         busy,
         busy / (1 - busy),
         mean_wait(messages / workers, service),
-        rates.idle_bytes + (vectors * OPEN_PANES + ids * HELD_ID_BYTES) / workers,
+        rates.idle_bytes + (vectors * OPEN_PANES + ids * rates.held_id_bytes) / workers,
         max(1, math.ceil(written / (MOST_BUSY * rates.commit_bytes))),
         vectors * (kept + OPEN_PANES) + ids * rates.id_bytes,
         written + messages * rates.id_bytes,

@@ -151,7 +151,7 @@ class Partition:
             pane = self.panes.get(key)
             if pane is None:
                 first = messages[batches.index[inside[0]]].offset()
-                pane = self.panes[key] = Pane(metric, first, metric.zero(), admission.seen[begin])
+                pane = self.panes[key] = Pane(metric, first, metric.zero())
             pane.add(batches, inside, admission.uses.get(begin, {}))
         return [
             Rejection(

@@ -11,7 +11,6 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator.counting import assigned_partition
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Redis
@@ -122,13 +121,12 @@ before = rss()
 for first in range(1000, 300_000, 1000):
     state.count(log(*some(first, 1000), first=first))
     state.mark_committed()
-print((rss() - before) / 299_000)
+(pane,) = (pane for pane in state.panes.values() if pane.seen)
+print((rss() - before) / 299_000, pane.seen.nbytes / len(pane.seen))
 """
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert (
-        0.4 * assigned_partition.SEEN_BYTES
-        < float(told.stdout)
-        <= 1.1 * assigned_partition.SEEN_BYTES
-    )
+    taken, said = map(float, told.stdout.split())
+    assert 0.8 * said < taken <= 1.2 * said
+    assert taken <= 24

@@ -15,7 +15,12 @@ from benchmarks.record import Record
 from benchmarks.tables import RECORDED
 
 RATES = Rates(
-    message_seconds=2e-6, report_seconds=1e-8, commit_bytes=5e7, id_bytes=70, idle_bytes=7e7
+    message_seconds=2e-6,
+    report_seconds=1e-8,
+    commit_bytes=5e7,
+    id_bytes=70,
+    held_id_bytes=24,
+    idle_bytes=7e7,
 )
 
 
