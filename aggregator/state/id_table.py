@@ -21,7 +21,7 @@ BUCKET = 64
 """Ids in a bucket. The first of many buckets is full when they have 36 to 45 each on average."""
 IDS_PER_BUCKET = 320
 """Of the run, for each bucket: room for a fifth of the run, of which about 60% is used."""
-PREFIX_IDS = 8
+PREFIX_IDS = 4
 """Of the run, that have one prefix on average: at least so many, less than twice that."""
 LONGEST_WINDOW = 96
 """Ids of one prefix that are looked through; by chance there are never so many."""
@@ -167,7 +167,7 @@ class IdTable:
             return
         starts = self._starts[(ids.rank >> self._shift).astype(np.intp)]
         marked = self._windows[starts] == ids.rest.astype(np.uint8)[:, None]
-        rows, places = np.nonzero(marked)
+        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
         places += starts[rows]
         is_inside = places < self._rank.size
         rows, places = rows[is_inside], places[is_inside]
@@ -241,7 +241,7 @@ class IdTable:
     def _find_in_buckets(self, ids: Scrambled, found: Bools) -> None:
         buckets = self._bucket(ids.rank)
         marked = self._bucket_marks.take(buckets, axis=0) == ids.rest.astype(np.uint16)[:, None]
-        rows, places = np.nonzero(marked)
+        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
         held = buckets[rows]
         same = places < self._filled[held]
         same &= self._bucket_rank[held, places] == ids.rank[rows]
