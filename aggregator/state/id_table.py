@@ -21,7 +21,7 @@ BUCKET = 64
 """Ids in a bucket. The first of many buckets is full when they have 36 to 45 each on average."""
 IDS_PER_BUCKET = 320
 """Of the run, for each bucket: room for a fifth of the run, of which about 60% is used."""
-PREFIX_IDS = 4
+PREFIX_IDS = 8
 """Of the run, that have one prefix on average: at least so many, less than twice that."""
 LONGEST_WINDOW = 96
 """Ids of one prefix that are looked through; by chance there are never so many."""
