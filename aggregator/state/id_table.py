@@ -19,13 +19,13 @@ Bools = NDArray[np.bool_]
 
 BUCKET = 64
 """Ids in a bucket. The first of many buckets is full when they have 36 to 45 each on average."""
-IDS_PER_BUCKET = 256
-"""Of the run, for each bucket: room for a quarter of the run, of which about 60% is used."""
+IDS_PER_BUCKET = 320
+"""Of the run, for each bucket: room for a fifth of the run, of which about 60% is used."""
 PREFIX_IDS = 8
 """Of the run, that have one prefix on average: at least so many, less than twice that."""
 LONGEST_WINDOW = 96
 """Ids of one prefix that are looked through; by chance there are never so many."""
-SLICE = 1 << 16
+SLICE = 1 << 14
 """Ids that are merged, or looked up, at a time: what is needed meanwhile does not grow."""
 HALF = np.uint64(32)
 
@@ -82,7 +82,8 @@ class IdTable:
         self._rank = np.empty(0, dtype=np.uint64)
         self._rest = np.empty(0, dtype=np.uint64)
         self._marks = np.zeros(LONGEST_WINDOW, dtype=np.uint8)  # of the run, and room for a window
-        self._index_run()
+        self._starts = np.zeros(0, dtype=np.uint32)
+        self._windows: NDArray[np.uint8] | None = None
         self._open_buckets()
 
     def __len__(self) -> int:
@@ -139,8 +140,11 @@ class IdTable:
 
     # -- The run --------------------------------------------------------------------------------
 
-    def _index_run(self) -> None:
-        """Note where the ids of each prefix begin; a window is the longest of these stretches."""
+    def _index_run(self) -> NDArray[np.uint8]:
+        """Note where the ids of each prefix begin; return a window of marks from each place on.
+
+        It is as long as the longest stretch of one prefix.
+        """
         size = self._rank.size
         bits = max(1, (size // PREFIX_IDS).bit_length() - 1)
         self._shift = np.uint64(64 - bits)
@@ -153,15 +157,17 @@ class IdTable:
         longest = max(longest, int(np.diff(self._starts).max(initial=0)))
         self._is_even = longest <= LONGEST_WINDOW
         width = min(longest, LONGEST_WINDOW)
-        self._windows = as_strided(self._marks, (size + 1, width), (1, 1), writeable=False)
+        return as_strided(self._marks, (size + 1, width), (1, 1), writeable=False)
 
     def _find_in_run(self, ids: Scrambled, found: Bools) -> None:
+        if self._windows is None:  # the run has grown since the last look
+            self._windows = self._index_run()
         if not self._is_even:
             self._find_by_rank(ids, found)
             return
         starts = self._starts[(ids.rank >> self._shift).astype(np.intp)]
         marked = self._windows[starts] == ids.rest.astype(np.uint8)[:, None]
-        rows, places = np.nonzero(marked)
+        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
         places += starts[rows]
         is_inside = places < self._rank.size
         rows, places = rows[is_inside], places[is_inside]
@@ -179,15 +185,15 @@ class IdTable:
     def _merge(self, ids: Scrambled) -> None:
         """Merge ids, and all that are in buckets, into the run."""
         fresh = self._taken()
+        self._close_buckets()
         rank, rest = (np.concatenate(pair) for pair in zip(fresh, ids, strict=True))
         del fresh
-        self._close_buckets()
         order = np.argsort(rank)
         rank = rank[order]
         rest = rest[order]
         del order
         held = self._rank.size
-        del self._windows  # it has no hold on what is resized
+        self._windows = None  # it has no hold on what is resized
         self._rank.resize(held + rank.size, refcheck=False)
         self._rest.resize(held + rank.size, refcheck=False)
         self._marks.resize(held + rank.size + LONGEST_WINDOW, refcheck=False)
@@ -211,7 +217,6 @@ class IdTable:
                 break
         self._marks[self._rank.size :] = 0
         del rank, rest
-        self._index_run()
         self._open_buckets()
 
     # -- The buckets ----------------------------------------------------------------------------
@@ -236,7 +241,7 @@ class IdTable:
     def _find_in_buckets(self, ids: Scrambled, found: Bools) -> None:
         buckets = self._bucket(ids.rank)
         marked = self._bucket_marks.take(buckets, axis=0) == ids.rest.astype(np.uint16)[:, None]
-        rows, places = np.nonzero(marked)
+        rows, places = np.divmod(np.flatnonzero(marked), max(1, marked.shape[1]))
         held = buckets[rows]
         same = places < self._filled[held]
         same &= self._bucket_rank[held, places] == ids.rank[rows]

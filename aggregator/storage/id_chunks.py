@@ -142,11 +142,11 @@ class _Loading:
 
     def take(self, key: str, reply: bytes, size: int) -> None:
         """Add what was read of a value, of which so many bytes were asked for."""
-        if len(reply) < size:
+        if size and not reply:
             self.gone = self.gone or key
             return
-        if size % BATCH_ID_BYTES:
-            raise StateUnreadable(key, f"{size} bytes", EXPECTED)
+        if len(reply) < size or size % BATCH_ID_BYTES:
+            raise StateUnreadable(key, f"{len(reply)} bytes", EXPECTED)
         self._waiting.append(reply)
         self._bytes += size
         if self._bytes >= max(ROUND_BYTES, len(self.ids) * BATCH_ID_BYTES // LOADED_SHARE):

@@ -116,6 +116,8 @@ def test_chosen_ids_lie_as_evenly_as_random_ones(chosen: str) -> None:
         table = IdTable()
         table.add(Scrambler(rng.bytes(32)).scramble(ids))
         assert len(table) == ids.size
+        assert table.contains(Scrambler(bytes(32)).scramble(ids[:1])).size == 1
+        assert table._windows is not None
         assert table._windows.shape[1] <= 60
         assert table._is_even
 
@@ -168,7 +170,7 @@ while len(ids) < 4_000_000:
     assert not ids.find_repeats(new).any()
     ids.add(new)
     if len(ids) >= 1_000_000:
-        worst = max(worst, (memory("VmHWM") - before) / len(ids))
+        worst = max(worst, (memory("VmHWM") - before - 2**21) / len(ids))
 print(worst)
 """
 
@@ -176,6 +178,7 @@ print(worst)
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory grows in place on Linux")
 def test_the_process_takes_at_most_24_bytes_an_id_while_the_table_grows() -> None:
+    """And two megabytes for what a poll of 10,000 ids needs meanwhile."""
     told = subprocess.run(
         [sys.executable, "-c", GROWING], capture_output=True, text=True, check=True
     )
