@@ -30,6 +30,8 @@ class LiftedCaps(Caps):
 
     a line in |x|^2. Below epsilon 1.5 to 2 `caps` has the smaller worst-case variance.
 
+    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own, and proved below.
+
     Parameters
     ----------
     epsilons : sequence of Fraction
