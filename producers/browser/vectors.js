@@ -83,6 +83,9 @@ function normalVectors(bits, count, size) {
   return vectors;
 }
 
+/** Whether a vector becomes one of the sphere of one more dimension. @param {Definition} definition */
+const isLifted = ({ mechanism }) => mechanism === "lifted_caps";
+
 /** A vector divided by its length. @param {number[]} vector */
 function unitVector(vector) {
   const length = lengthOf(vector);
@@ -116,18 +119,20 @@ function onGrid(bits, vector, grid) {
 function rankedDirections(definition, grid, sets) {
   if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
   const ball = ballOf(definition);
-  const size = Number(definition.coordinates?.length);
+  const more = isLifted(definition);
+  const size = Number(definition.coordinates?.length) + Number(more);
   const thresholds = definition.levels.map((epsilon, level) => {
     const { candidates, inside } = sets[level];
     return missThreshold(epsilon, BigInt(inside), BigInt(candidates - inside));
   });
   const Coordinates = [Int8Array, Int16Array, Int32Array][
-    definition.mechanism === "caps" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
+    definition.mechanism !== "hemisphere" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
   ];
   return {
     width: size * Coordinates.BYTES_PER_ELEMENT,
     randomize(value, level, bits) {
       const vector = ball(value);
+      if (more) vector.push(Math.sqrt(Math.max(1 - product(vector, vector), 0)));
       const { candidates, inside } = sets[level];
       const pairs = candidates / 2;
       const directions = normalVectors(bits, pairs, size);
@@ -165,7 +170,8 @@ export function hemisphere(definition) {
  */
 export function caps(definition) {
   const { name, constants, coordinates = [], levels } = definition;
-  const usual = coordinates.length > FINE ? 2 ** 14 : 127;
+  const size = coordinates.length + Number(isLifted(definition));
+  const usual = size > FINE ? 2 ** 14 : 127;
   const { grid } = wholeOptions(definition, { grid: usual });
   const sets = levels.map((_, level) => {
     const candidates = Number(constants?.candidates?.[level]);
@@ -173,7 +179,7 @@ export function caps(definition) {
     const isSet =
       [candidates / 2, inside].every((one) => Number.isInteger(one) && one >= 1) &&
       candidates <= MOST_CANDIDATES && inside <= candidates / 2 &&
-      (candidates / 2) * coordinates.length <= MOST_NUMBERS;
+      (candidates / 2) * size <= MOST_NUMBERS;
     if (!isSet) throw wrong(name, `constants that fit level ${level}`);
     return { candidates, inside };
   });
