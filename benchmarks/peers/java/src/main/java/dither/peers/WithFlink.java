@@ -2,7 +2,6 @@ package dither.peers;
 
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.api.common.state.CheckpointListener;
 import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.api.common.state.MapStateDescriptor;
 import org.apache.flink.api.common.state.ValueState;
@@ -137,8 +136,7 @@ public final class WithFlink {
     }
 
     private static final class Count
-            extends KeyedProcessFunction<Long, Batch, Tuple3<Integer, Long, long[]>>
-            implements CheckpointListener {
+            extends KeyedProcessFunction<Long, Batch, Tuple3<Integer, Long, long[]>> {
         private static final long serialVersionUID = 1;
         private final List<Metric> metrics;
         private transient MapState<String, Boolean> ids;
@@ -195,11 +193,6 @@ public final class WithFlink {
             out.collect(Tuple3.of(number, last + 1 - metrics.get(number).paneMs(), sums.value()));
             ids.clear();
             sums.clear();
-        }
-
-        @Override
-        public void notifyCheckpointComplete(long number) {
-            Job.COMMITS.set(number);
         }
     }
 }
