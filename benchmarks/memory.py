@@ -162,6 +162,11 @@ def _report(servers: str, topic: str, metrics: Sequence[LocalMetric]) -> int:
     return messages
 
 
+def resident(pid: int) -> int:
+    """Return the resident memory of a process, in bytes; Linux only."""
+    return _status(pid)["VmRSS"]
+
+
 def _status(pid: int) -> dict[str, int]:
     """Return the memory of a process, in bytes, by the kernel's names."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
