@@ -83,9 +83,6 @@ function normalVectors(bits, count, size) {
   return vectors;
 }
 
-/** Whether a vector becomes one of the sphere of one more dimension. @param {Definition} definition */
-const isLifted = ({ mechanism }) => mechanism === "lifted_caps";
-
 /** A vector divided by its length. @param {number[]} vector */
 function unitVector(vector) {
   const length = lengthOf(vector);
@@ -113,18 +110,17 @@ function onGrid(bits, vector, grid) {
  *
  * @param {Definition} definition
  * @param {number} grid
- * @param {{candidates: number, inside: number}[]} sets k and W of each level.
+ * @param {number[][]} sets k and W of each level.
+ * @param {number} [more] 1: a value becomes one of the sphere of one more dimension.
  * @returns {Mechanism}
  */
-function rankedDirections(definition, grid, sets) {
+function rankedDirections(definition, grid, sets, more = 0) {
   if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
   const ball = ballOf(definition);
-  const more = isLifted(definition);
-  const size = Number(definition.coordinates?.length) + Number(more);
-  const thresholds = definition.levels.map((epsilon, level) => {
-    const { candidates, inside } = sets[level];
-    return missThreshold(epsilon, BigInt(inside), BigInt(candidates - inside));
-  });
+  const size = Number(definition.coordinates?.length) + more;
+  const thresholds = sets.map(([candidates, inside], level) =>
+    missThreshold(definition.levels[level], BigInt(inside), BigInt(candidates - inside)),
+  );
   const Coordinates = [Int8Array, Int16Array, Int32Array][
     definition.mechanism !== "hemisphere" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
   ];
@@ -133,7 +129,7 @@ function rankedDirections(definition, grid, sets) {
     randomize(value, level, bits) {
       const vector = ball(value);
       if (more) vector.push(Math.sqrt(Math.max(1 - product(vector, vector), 0)));
-      const { candidates, inside } = sets[level];
+      const [candidates, inside] = sets[level];
       const pairs = candidates / 2;
       const directions = normalVectors(bits, pairs, size);
       const scores = directions.map((each) => product(each, vector) / (lengthOf(each) || 1));
@@ -159,7 +155,7 @@ function rankedDirections(definition, grid, sets) {
  */
 export function hemisphere(definition) {
   const { grid } = wholeOptions(definition, { grid: 2 ** 14 });
-  const sets = definition.levels.map(() => ({ candidates: 2, inside: 1 }));
+  const sets = definition.levels.map(() => [2, 1]);
   return rankedDirections(definition, grid, sets);
 }
 
@@ -169,8 +165,9 @@ export function hemisphere(definition) {
  * @throws {TypeError} If the definition's ball, grid or numbers of candidates are none.
  */
 export function caps(definition) {
-  const { name, constants, coordinates = [], levels } = definition;
-  const size = coordinates.length + Number(isLifted(definition));
+  const { name, mechanism, constants, coordinates = [], levels } = definition;
+  const more = Number(mechanism === "lifted_caps");
+  const size = coordinates.length + more;
   const usual = size > FINE ? 2 ** 14 : 127;
   const { grid } = wholeOptions(definition, { grid: usual });
   const sets = levels.map((_, level) => {
@@ -181,7 +178,7 @@ export function caps(definition) {
       candidates <= MOST_CANDIDATES && inside <= candidates / 2 &&
       (candidates / 2) * size <= MOST_NUMBERS;
     if (!isSet) throw wrong(name, `constants that fit level ${level}`);
-    return { candidates, inside };
+    return [candidates, inside];
   });
-  return rankedDirections(definition, grid, sets);
+  return rankedDirections(definition, grid, sets, more);
 }
