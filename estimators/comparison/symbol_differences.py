@@ -20,7 +20,7 @@ import numpy as np
 from estimators.bounds.anytime import Places
 from estimators.bounds.bets.cells import Bet, Fourier, bins_between, cell_edges, cells_of
 from estimators.bounds.bets.symbol_bets import SymbolBets, fair
-from estimators.bounds.bets.symbol_limits import at_all_times, spread
+from estimators.bounds.bets.symbol_limits import mean_range, spread
 from estimators.bounds.inversion import ROUNDING, SAFETY
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
@@ -44,7 +44,7 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
-    boxes = [_box(arm, inner) for arm in (a, b)]
+    boxes = [mean_range(arm, inner) for arm in (a, b)]
     around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
     both = WindowLaw.of(
         a.law.shapes + b.law.shapes,
@@ -62,12 +62,6 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
     below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
     return above.lower, -below.lower, 2 * min(above.tail, below.tail) + BESIDE * beta
-
-
-def _box(bets: SymbolBets, log_p: float) -> Box:
-    """Return an interval for the mean, each end of which fails with probability p."""
-    total = float(bets.law.counts.sum())
-    return at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
 
 
 def _mirrored(box: Box) -> Box:

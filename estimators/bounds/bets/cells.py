@@ -34,8 +34,9 @@ def cells_of(edges: Floats, ends: tuple[float, float]) -> range:
     ----------
     edges : ndarray of float64, shape (cells + 1,)
     ends : tuple of float
+        In any order: where bounds contradict each other, what is between them.
     """
-    within = np.searchsorted(edges, ends, side="right") - 1
+    within = np.searchsorted(edges, sorted(ends), side="right") - 1
     first, last = np.clip(within, 0, edges.size - 2).tolist()
     return range(first, last + 1)
 

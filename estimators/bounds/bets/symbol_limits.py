@@ -126,10 +126,8 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     log_p : float
         ln p, the failure probability of one side.
     """
-    law, other = bets.law, bets.mirrored()
-    inner = log_p + math.log(SHARE)
-    total = float(law.counts.sum())  # the tilts of the mixture suit reports of one weight
-    low, high = (sign * at_all_times(x, inner, total) for sign, x in ((1, bets), (-1, other)))
+    law, inner = bets.law, log_p + math.log(SHARE)
+    low, high = mean_range(bets, inner)
     log_left = log_p + math.log1p(-4 * SHARE)
     edges = cell_edges(law)
     cells = [
@@ -138,6 +136,23 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     ]
     lower, upper = narrowest_common(bets, cells, (low, -high))
     return lower, -upper
+
+
+def mean_range(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+    """Return an interval for the mean; each of its ends fails with probability p.
+
+    Counts that no mean explains, such as fabricated ones, may reject all means. Then the interval
+    is from the one limit to the other, whichever is smaller.
+
+    Parameters
+    ----------
+    bets : SymbolBets
+    log_p : float
+        ln p.
+    """
+    total = float(bets.law.counts.sum())  # the tilts of the mixture suit reports of one weight
+    low, high = at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
+    return min(low, high), max(low, high)
 
 
 def _normal(bets: SymbolBets, log_p: float) -> tuple[float, float]:
