@@ -207,10 +207,10 @@ class RankedDirections(Mechanism):
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)
         coefficient = shares[used] / n * self.scale[used]
-        mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.numbers]
+        mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
         return (
-            mean,
-            self._law(table, used, coefficient, one_law),
+            mean[: self.numbers],
+            self._law(table, used, coefficient, mean, one_law),
             ARITHMETIC * float(n @ coefficient),
         )
 
@@ -221,7 +221,12 @@ class RankedDirections(Mechanism):
 
     @abstractmethod
     def _law(
-        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+        self,
+        table: Counts,
+        used: NDArray[np.bool_],
+        coefficient: Floats,
+        mean: Floats,
+        one_law: bool,
     ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
 
