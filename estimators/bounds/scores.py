@@ -25,7 +25,7 @@ Levels = NDArray[np.intp]
 """Rows of a law."""
 LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
-NEWTON_STEPS, SETTLED = 5, 1e-5
+NEWTON_STEPS, SETTLED = 5, 1e-4
 """Steps at most, and the last one, as a share of the tilt: what is left is its square."""
 NEAR = 0.1
 """A signed root below which its correction loses its digits, and is left out."""
@@ -170,7 +170,10 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     if isinstance(law, WindowLaw):
         steepest = steepest / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
-    variance = _tilted(law, theta, np.zeros_like(theta))[2]
+    if isinstance(law, WindowLaw):
+        variance = law.symbols.squares[:, 0] - theta**2
+    else:
+        variance = _tilted(law, theta, np.zeros_like(theta))[2]
     tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
         _, mean, variance = _tilted(law, theta, tilt)

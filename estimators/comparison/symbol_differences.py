@@ -29,6 +29,7 @@ SHARE = 0.005
 """Of the failure probability, for each of the eight statements beside the tail."""
 BESIDE = 8 * SHARE
 TURNS = 4  # of the search for the largest K; any is valid
+SETTLED = 1e-10  # in theta
 STEPS = 40  # of the search for a limit at most: it takes about eight
 Box = tuple[float, float]
 
@@ -178,7 +179,7 @@ class _Pair:
             high = np.where(left < 0, np.minimum(high, delta), high)
             moved = delta + left / slope
             moved = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
-            if (np.abs(moved - delta) <= ROUNDING).all():
+            if (np.abs(moved - delta) <= SETTLED).all():
                 break
             delta = moved
         return low

@@ -123,7 +123,7 @@ class Sample:
 
 @contextlib.contextmanager
 def remembered_bets() -> Iterator[None]:
-    """Keep the bets of one law's cells, with their integrals: only numbers of reports count."""
+    """Keep the bets of the cells of one law, with their integrals: only the counts matter."""
     found: dict[tuple[float, ...], Bet] = {}
 
     def bet(law: WindowLaw, *cell: float) -> Bet:

@@ -1,6 +1,9 @@
-"""The gain of a bet on one report under its tilted law, whatever the user's value is."""
+"""The gains of bets on one report under their tilted laws, whatever the user's value is."""
 
 from __future__ import annotations
+
+import functools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,33 +26,88 @@ def log_fourier(law: WindowLaw, tilt: float) -> float:
     tilt : float
         t.
     """
-    gains = [_KnotGains(*x, tilt) for x in zip(law.shapes, law.coefficient, strict=True)]
-    variance = np.array([gain.variance for gain in gains])
-    at = nodes(law.counts, variance)
+    gains = _KnotGains(law, tilt)
+    at = nodes(law.counts, gains.variance)
     phases = Phases.near(at[: max(64, int(np.searchsorted(at, FARTHEST)))])
-    modulus = np.array([gain.log_modulus(phases) for gain in gains])
-    return float(log_remainder(1.0, phases.nodes, modulus, law.counts, variance))
+    modulus = gains.log_modulus(phases)
+    return float(log_remainder(1.0, phases.nodes, modulus, law.counts, gains.variance))
+
+
+class _Knots(NamedTuple):
+    """The symbols of all levels in a row, and the windows of all levels in a row.
+
+    `values` and `level`, of shape (symbols,), are y_j and their level. The others are of shape
+    (windows,): the knots x_s, the level, the first symbol of the window and of the level, the one
+    after their last, the probability outside of the window, and what is added inside. `first`, of
+    shape (levels,), is the first window of each level.
+    """
+
+    values: Floats
+    level: NDArray[np.intp]
+    knots: Floats
+    level_of_window: NDArray[np.intp]
+    within: tuple[NDArray[np.intp], NDArray[np.intp]]
+    whole: tuple[NDArray[np.intp], NDArray[np.intp]]
+    outside: Floats
+    extra: Floats
+    first: NDArray[np.intp]
+
+
+@functools.lru_cache(maxsize=64)
+def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
+    symbols, windows = (np.array([getattr(x, name) for x in shapes]) for name in _SIZES)
+    begin = np.cumsum(symbols) - symbols
+    first = np.cumsum(windows) - windows
+    rows = np.arange(len(shapes))
+    of_window = np.repeat(rows, windows)
+    start = begin[of_window] + np.arange(windows.sum()) - first[of_window]
+    width = np.array([shape.window for shape in shapes])
+    outside = np.array([float(shape.outside) for shape in shapes])
+    extra = np.array([float(shape.inside - shape.outside) for shape in shapes])
+    return _Knots(
+        np.concatenate([shape.values for shape in shapes]),
+        np.repeat(rows, symbols),
+        np.concatenate([shape.knots for shape in shapes]),
+        of_window,
+        (start, start + width[of_window]),
+        (begin[of_window], (begin + symbols)[of_window]),
+        outside[of_window],
+        extra[of_window],
+        first,
+    )
+
+
+_SIZES = ("symbols", "windows")
 
 
 class _KnotGains:
-    """The tilted laws of the gain of one report, given each knot."""
+    """The tilted laws of the gain of one report of each level, given each knot."""
 
-    def __init__(self, shape: WindowShape, coefficient: float, tilt: float) -> None:
-        self.shape = shape
-        self.growth = 1 + tilt * coefficient * shape.values
-        self.gain = np.log1p(tilt * coefficient * shape.values)
-        self.fair = 1 + tilt * coefficient * shape.knots
+    def __init__(self, law: WindowLaw, tilt: float) -> None:
+        self.knots = one = _knots_of(law.shapes)
+        stakes = tilt * law.coefficient
+        self.grown = stakes[one.level] * one.values
+        self.gain = np.log1p(self.grown)
+        self.fair = 1 + stakes[one.level_of_window] * one.knots
         mean, square = self._means(np.stack([self.gain, self.gain**2]))
-        self.variance = float((square - mean**2).max())
+        self.variance = np.maximum.reduceat(square - mean**2, one.first)
 
     def _means(self, terms: NDArray[T]) -> NDArray[T]:
         """Return the tilted means given each knot, of terms of shape (k, symbols)."""
-        return self.shape.means(terms * self.growth) / self.fair
+        one = self.knots
+        running = np.zeros((len(terms), terms.shape[1] + 1), dtype=terms.dtype)
+        np.cumsum(terms * (1 + self.grown), axis=1, out=running[:, 1:])
+        pairs = (one.within, one.whole)
+        within, whole = (running[:, end] - running[:, start] for start, end in pairs)
+        within *= one.extra / self.fair
+        whole *= one.outside / self.fair
+        within += whole
+        return within
 
     def log_modulus(self, phases: Phases) -> Floats:
-        """Return ln of the largest modulus over the knots, shape (nodes,)."""
+        """Return ln of the largest modulus over the knots, shape (levels, nodes)."""
         means = self._means(phases.of(self.gain))
-        square = (means.real**2 + means.imag**2).max(axis=-1)
+        square = np.maximum.reduceat(means.real**2 + means.imag**2, self.knots.first, axis=1)
         with np.errstate(divide="ignore"):
-            found: Floats = np.log(square) / 2
+            found: Floats = np.log(square.T) / 2
         return np.minimum(found, 0.0)

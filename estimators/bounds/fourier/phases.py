@@ -40,6 +40,10 @@ class Phases:
         """tau, shape (nodes,)."""
         return self.multiples.astype(np.float64) * self.step
 
+    def scaled(self, factor: float) -> Phases:
+        """Return the nodes times a factor."""
+        return Phases(self.step * factor, self.multiples)
+
     def of(self, y: Floats) -> NDArray[np.complex128]:
         """Return exp(i tau y), shape (nodes, size of y).
 
