@@ -29,29 +29,33 @@ const product = (one, other) => one.reduce((sum, each, i) => sum + each * other[
 const lengthOf = (vector) => Math.sqrt(product(vector, vector));
 
 /**
- * Returns what takes a vector, shortened to the radius, to the unit ball.
+ * How many coordinates a report has; and what takes a vector, shortened to the radius, to the unit
+ * ball, and for `lifted_caps` from there to the sphere of one more dimension.
  *
  * @param {Definition} definition
- * @returns {(value: unknown) => number[]}
+ * @returns {{size: number, ball: (value: unknown) => number[]}}
  * @throws {TypeError} If there are no coordinates, or no radius.
  */
-function ballOf({ name, coordinates, radius = NaN }) {
-  const size = Array.isArray(coordinates) ? coordinates.length : 0;
-  if (size < 1 || !(radius > 0 && radius < Infinity)) {
-    throw wrong(name, "a definition with coordinates and a radius");
+function ballOf({ name, mechanism, coordinates, radius = NaN }) {
+  const count = Array.isArray(coordinates) ? coordinates.length : 0;
+  if (count < 1 || !(radius > 0 && radius < Infinity)) {
+    throw wrong(name, "coordinates and a radius");
   }
-  return (value) => {
-    if (!Array.isArray(value) || value.length !== size) {
-      throw wrongValue(value, name, `a list of ${size} numbers`);
+  const more = Number(mechanism === "lifted_caps");
+  const ball = (/** @type {unknown} */ value) => {
+    if (!Array.isArray(value) || value.length !== count) {
+      throw wrongValue(value, name, `${count} numbers`);
     }
     const given = value.map((each) => numberOf(each, name));
     const scale = Math.max(radius, ...given.map(Math.abs)); // squares must not overflow
     if (scale === Infinity) throw wrongValue(value, name, "finite numbers");
-    const vector = given.map((each) => each / scale);
+    let vector = given.map((each) => each / scale);
     const length = lengthOf(vector);
-    const isLong = scale > radius || length > 1;
-    return isLong ? vector.map((each) => each / Math.max(length, 0.5)) : vector;
+    if (scale > radius || length > 1) vector = vector.map((each) => each / Math.max(length, 0.5));
+    if (more) vector.push(Math.sqrt(Math.max(1 - product(vector, vector), 0)));
+    return vector;
   };
+  return { size: count + more, ball };
 }
 
 /**
@@ -82,9 +86,6 @@ function normalVectors(bits, count, size) {
   }
   return vectors;
 }
-
-/** Whether a vector becomes one of the sphere of one more dimension. @param {Definition} definition */
-const isLifted = ({ mechanism }) => mechanism === "lifted_caps";
 
 /** A vector divided by its length. @param {number[]} vector */
 function unitVector(vector) {
@@ -118,9 +119,7 @@ function onGrid(bits, vector, grid) {
  */
 function rankedDirections(definition, grid, sets) {
   if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
-  const ball = ballOf(definition);
-  const more = isLifted(definition);
-  const size = Number(definition.coordinates?.length) + Number(more);
+  const { size, ball } = ballOf(definition);
   const thresholds = definition.levels.map((epsilon, level) => {
     const { candidates, inside } = sets[level];
     return missThreshold(epsilon, BigInt(inside), BigInt(candidates - inside));
@@ -132,7 +131,6 @@ function rankedDirections(definition, grid, sets) {
     width: size * Coordinates.BYTES_PER_ELEMENT,
     randomize(value, level, bits) {
       const vector = ball(value);
-      if (more) vector.push(Math.sqrt(Math.max(1 - product(vector, vector), 0)));
       const { candidates, inside } = sets[level];
       const pairs = candidates / 2;
       const directions = normalVectors(bits, pairs, size);
@@ -169,8 +167,8 @@ export function hemisphere(definition) {
  * @throws {TypeError} If the definition's ball, grid or numbers of candidates are none.
  */
 export function caps(definition) {
-  const { name, constants, coordinates = [], levels } = definition;
-  const size = coordinates.length + Number(isLifted(definition));
+  const { name, constants, levels } = definition;
+  const { size } = ballOf(definition);
   const usual = size > FINE ? 2 ** 14 : 127;
   const { grid } = wholeOptions(definition, { grid: usual });
   const sets = levels.map((_, level) => {
