@@ -209,13 +209,18 @@ class RankedDirections(Mechanism):
         mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
         return (
             mean,
-            self._law(table, used, coefficient, one_law),
+            self._law(table, used, coefficient, mean, one_law),
             ARITHMETIC * float(n @ coefficient),
         )
 
     @abstractmethod
     def _law(
-        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+        self,
+        table: Counts,
+        used: NDArray[np.bool_],
+        coefficient: Floats,
+        mean: Floats,
+        one_law: bool,
     ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
 
