@@ -17,7 +17,6 @@ from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
 from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
-from aggregator.storage.sizes import lost
 from aggregator.storage.snapshot import Snapshot, open_panes, pairs
 
 LOOKS = 3
@@ -183,7 +182,7 @@ class PartitionStore:
             raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
             found, _, all_of_them = rest.partition(b":")
-            raise lost(stored_epoch.decode(errors="replace"), found, all_of_them)
+            raise consistent_read.lost(stored_epoch.decode(errors="replace"), found, all_of_them)
         if outcome == b"torn":
             torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
@@ -229,7 +228,7 @@ class PartitionStore:
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):
-                raise lost(short[0].decode(errors="replace"), *short[1:])
+                raise consistent_read.lost(short[0].decode(errors="replace"), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:
