@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
+from estimators import compare, define
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import Caps, LiftedCaps
@@ -60,3 +62,28 @@ def test_lifted_values_are_on_the_sphere() -> None:
     assert np.allclose((lifted**2).sum(axis=1), 1)
     assert (lifted[:, :2] == values).all()
     assert (lifted[:, 2] >= 0).all()
+
+
+@pytest.mark.parametrize("question", [{}, {"bound": "anytime"}, {"target": "sample"}], ids=str)
+@pytest.mark.parametrize("dimension", [1, 2, 3])
+def test_a_comparison_has_the_coordinates_of_a_value(
+    dimension: int, question: dict[str, Any]
+) -> None:
+    metric = define(
+        name="place",
+        kind="vector_mean",
+        mechanism="lifted_caps",
+        dimension=dimension,
+        radius=2,
+        levels=[1, 4],
+    )
+    level = np.repeat([0, 1], 1000).astype(np.uint8)
+    arms = []
+    for seed, held in enumerate((0.3, -0.4)):
+        arms.append(metric.zero())
+        values = np.full((level.size, dimension), held)
+        metric.accumulate(arms[-1], level, metric.randomize(values, level, SeededBits(seed)))
+    found = compare(metric, *arms, **question)
+    assert np.shape(found.value) == (dimension,)
+    assert np.all((found.lower < 0.7) & (found.upper > 0.7))
+    assert np.all(found.lower > 0)
