@@ -83,7 +83,7 @@ def test_a_comparison_has_the_coordinates_of_a_value(
         arms.append(metric.zero())
         values = np.full((level.size, dimension), held)
         metric.accumulate(arms[-1], level, metric.randomize(values, level, SeededBits(seed)))
-    found = compare(metric, *arms, **question)
+    found = compare(metric, arms[0], arms[1], **question)
     assert np.shape(found.value) == (dimension,)
     assert np.all((found.lower < 0.7) & (found.upper > 0.7))
     assert np.all(found.lower > 0)
