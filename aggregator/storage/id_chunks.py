@@ -76,6 +76,14 @@ class StoredIds(NamedTuple):
 def chunk_keys(prefix: str, key: PaneKey | str, ids: int) -> list[str]:
     """Return the keys of the chunks of so many ids.
 
+    Parameters
+    ----------
+    prefix : str
+        Of the partition's keys.
+    key : PaneKey or str
+        The pane's.
+    ids : int
+
     Examples
     --------
     >>> chunk_keys("{p}", "pane:delay:0", 4_001)
@@ -88,6 +96,14 @@ def id_writes(prefix: str, key: PaneKey, pane: Pane) -> Iterator[list[Any]]:
     """Yield the commands that add a pane's new ids to its chunks.
 
     A chunk behind the first gets its full size at once: a value that grows takes twice its size.
+
+    Parameters
+    ----------
+    prefix : str
+        Of the partition's keys.
+    key : PaneKey
+    pane : Pane
+        Open, with new ids.
     """
     data = memoryview(b"".join(pane.unsaved))
     position = pane.saved_ids
