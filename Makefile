@@ -73,7 +73,7 @@ images:          ## build the container image with Docker, or buildah; ARGS="--b
 proto: setup     ## regenerate the code of the wire formats from producers/wire/*.proto
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto producers/wire/report_batches.proto
 
-screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; four minutes)
+screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; nine minutes)
 	@$(BIN)/python -m tests.services.browser.screenshots
 
 reproduction: setup ## run the commands of docs/reproduction.md again, figures too (hours); ARGS="adpm-table2"

@@ -45,7 +45,7 @@ from benchmarks.measure import (
     Result,
     measure,
 )
-from benchmarks.peers import libraries, streams
+from benchmarks.peers import engines, libraries, streams
 from benchmarks.places import Places
 from benchmarks.record import Record
 
@@ -74,6 +74,7 @@ STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "peers": libraries.benchmarks,
     "users": users.benchmarks,
     "streams": streams.benchmarks,
+    "engines": engines.benchmarks,
 }
 """Each prepares a benchmark when its turn comes."""
 
@@ -122,7 +123,8 @@ def bench(
 
     A ratio of 1 is the baseline's rate; brackets show the lowest and the highest of all rounds. The
     stages `peers`, `users` and `streams` compare with other libraries, each in its own environment,
-    which is created when it is first needed. Benchmarks that cannot run are listed with the reason.
+    which is created when it is first needed; `engines` are built with Maven. Benchmarks that cannot
+    run are listed with the reason.
     """
     if listing:
         for name, stage in STAGES.items():

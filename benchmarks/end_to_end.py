@@ -1,11 +1,14 @@
 """Worker processes from Apache Kafka to Redis, against consuming the same log and no more.
 
 The log is there, in a transaction that is not committed, when the workers have joined their group;
-the time runs from its commit to the workers' own commit of the last message.
+the time runs from its commit to the workers' own commit of the last message. The cost is the
+processor time of the worker processes alone in that time, user and system, of all threads.
 """
 
 from __future__ import annotations
 
+import statistics
+import sys
 import tempfile
 import time
 import uuid
@@ -17,12 +20,23 @@ from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC, METRICS, payloads
 from benchmarks.consume import consumption, raw
-from benchmarks.measure import Benchmark, NotRun, Outcome, Side
+from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
-from benchmarks.workers import committed, definitions, joined, wait, workers
+from benchmarks.steady import processor_seconds
+from benchmarks.workers import (
+    committed,
+    definitions,
+    joined,
+    wait,
+    workers,
+)
 
 WORKERS = (1, 2)
 BATCHES = {1: 300_000, 1_000: 60_000}
+COSTED = {1: 900_000, 1_000: 90_000}
+"""Seconds of a worker's time: it commits every second by default, and does so here."""
+COST_ROUNDS = 3
+MICROSECONDS = 1e6
 COMMIT_INTERVAL = "100ms"
 """Short, so that waiting for the last commit is not what is measured."""
 
@@ -32,16 +46,33 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         yield NotRun("end to end", "needs Apache Kafka: dither kafka --fetch")
         return
     for reports, most in BATCHES.items():
+        names = {count: f"end to end/batches of {reports}, workers {count}" for count in WORKERS}
+        if not any(places.wanted(f"{name}/raw") for name in names.values()):
+            continue
         encoded = payloads(places.sized(most), reports)
         topic, messages = places.log(encoded)
         baseline = consumption(places, topic, messages, reports, lambda: raw)
-        for count in WORKERS:
+        for count, name in names.items():
             yield Benchmark(
-                f"end to end/batches of {reports}, workers {count}/raw",
+                f"{name}/raw",
                 "reports/s",
                 counting(places, encoded, reports, count),
                 baseline,
             )
+    if not sys.platform.startswith("linux"):
+        yield NotRun("end to end/cost", "needs Linux: another process' processor time")
+        return
+    for reports, most in COSTED.items():
+        name = f"end to end/cost, batches of {reports}"
+        told = ("a message", "a report")[: min(reports, 2)]
+        if not any(places.wanted(f"{name}/{what}") for what in told):
+            continue
+        encoded = payloads(places.sized(most), reports)
+        cost = statistics.median(
+            spent(places, encoded) for _ in range(places.sized(COST_ROUNDS))
+        ) / len(encoded)
+        for what, units in zip(told, (1, reports), strict=False):
+            yield Figure(f"{name}/{what}", cost / units * MICROSECONDS, "us of a core")
 
 
 def settings_of(places: Places, topic: str, folder: Path) -> Settings:
@@ -78,3 +109,22 @@ def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> 
                 return len(encoded) * reports / (time.perf_counter() - began)
 
     return rate
+
+
+def spent(places: Places, encoded: list[bytes]) -> float:
+    """Return the processor seconds in which one worker counts a whole log: from fetch to commit.
+
+    The worker has started, joined its group and owns all partitions before the first message.
+    """
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        places.held_log(encoded) as (topic, release),
+        Store(connect(places.redis), topic) as store,
+    ):
+        settings = settings_of(places, topic, Path(folder))
+        with workers(1, settings, Path(folder) / "log") as (process,):
+            wait(lambda: joined(store, PARTITIONS, 1), "the worker's joining")
+            before = processor_seconds([process.pid])
+            release()
+            wait(lambda: committed(store, PARTITIONS) >= len(encoded), METRIC.name)
+            return processor_seconds([process.pid]) - before

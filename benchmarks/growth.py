@@ -104,6 +104,21 @@ def panes(number: int, messages: int) -> float:
     return _of([dataclasses.replace(METRIC, lateness="1000d")], messages, number)
 
 
+def open_panes(number: int, messages: int) -> float:
+    """Cost of a report in one pane while so many others are open, since lateness is long."""
+    metric = dataclasses.replace(METRIC, lateness="1000d")
+    partition = Partition({metric.name: metric}, FUTURE_MS * 10**6)
+    level, reports = reports_of(metric, 1)
+    opening = [
+        encode_batch(metric, level, reports, TIME_MS + metric.pane_ms * pane, pane.to_bytes(16))
+        for pane in range(number)
+    ]
+    _counting(opening, partition)
+    partition.mark_committed()
+    seconds = _counting(_payloads([metric], messages, first=number), partition)
+    return seconds / (messages * BATCH_REPORTS)
+
+
 def partitions(number: int, messages: int) -> float:
     """Cost of a report where messages of so many partitions come in turns."""
     payloads = _payloads([METRIC], messages)
@@ -145,8 +160,9 @@ def _frequency(mechanism: str) -> Costs:
 
 GROWTHS: dict[str, tuple[tuple[int, ...], Costs]] = {
     "history": ((1_000, 10_000, 100_000, 300_000), history),
-    "metrics": ((1, 10, 100, 1_000), metrics),
+    "metrics": ((1, 10, 100, 1_000, 10_000), metrics),
     "panes": ((1, 10, 100, 1_000), panes),
+    "panes open": ((1_000, 10_000, 100_000), open_panes),
     "partitions": ((1, 4, 16, 64), partitions),
     "levels": ((1, 4, 16, 64), levels),
     "categories of rappor": ((32, 128, 512, 2_048), _frequency("rappor")),

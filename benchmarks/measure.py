@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 ENOUGH_SECONDS = 0.1
 """How long one measurement runs at least: clocks and schedulers are noise below that."""
@@ -29,12 +29,19 @@ class Benchmark:
     unit : str
         What both sides count, for instance ``reports/s``.
     ours, baseline : Side
+    most_rounds : int, optional
+        Where more would take too long.
+    is_warm : bool
+        Whether the sides need no run that is not measured.
     """
 
     name: str
     unit: str
     ours: Side
     baseline: Side
+    _: KW_ONLY
+    most_rounds: int | None = None
+    is_warm: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,9 @@ def measure(benchmark: Benchmark, rounds: int, seconds: float = ENOUGH_SECONDS) 
     """Run both sides once unmeasured, then in turns, each first as often as the other."""
     sides = (benchmark.ours, benchmark.baseline)
     rates: tuple[list[float], list[float]] = ([], [])
-    for side in sides:
+    for side in () if benchmark.is_warm else sides:
         side(0)
-    for number in range(rounds):
+    for number in range(min(rounds, benchmark.most_rounds or rounds)):
         first = number % 2
         for index in (first, 1 - first):
             rates[index].append(sides[index](seconds))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,8 +14,13 @@ from pathlib import Path
 import numpy as np
 from confluent_kafka import Producer
 
+from aggregator.state.batch_ids import as_ids
+from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
+from aggregator.storage.progress import UNSET
+from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
+from benchmarks.batches import FUTURE_MS, METRICS, LogMessage, payloads
 from benchmarks.end_to_end import settings_of
 from benchmarks.measure import Figure, NotRun, Outcome
 from benchmarks.places import Places
@@ -28,11 +34,37 @@ ROUNDS = 10
 """Batches of every metric in every partition, each in a pane of its own: most panes close."""
 SETTLING_SECONDS = 3.0
 IDS, IDS_AT_ONCE = 200_000, 1_000
+HELD = 3_000_000
+HOLDING = """
+import sys
+import numpy as np
+from aggregator.state.batch_ids import BatchIds, as_ids
+
+def memory(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+ids, at_once = map(int, sys.argv[1:])
+draw = np.random.default_rng(1).bytes
+warm, held, worst = BatchIds(), BatchIds(), 0.0
+for _ in range(100):
+    warm.add(as_ids(draw(16 * at_once)))
+del warm
+before = memory("VmRSS")
+while len(held) < ids:
+    new = as_ids(draw(16 * at_once))
+    held.add(new[~held.find_repeats(new)])
+    if len(held) > ids / 3:
+        worst = max(worst, (memory("VmHWM") - before) / len(held))
+print(worst)
+"""
 MEBIBYTE = 2**20
 
 
 def benchmarks(places: Places) -> Iterator[Outcome]:
     yield Figure("memory/Redis, id of a batch", _id_bytes(places), "B")
+    if sys.platform.startswith("linux"):
+        yield Figure("memory/worker, id of a batch", _held_bytes(places.sized(HELD)), "B")
     if not places.is_real or not sys.platform.startswith("linux"):
         yield NotRun("memory/workers", "needs Apache Kafka, and Linux's /proc")
         return
@@ -61,14 +93,36 @@ def _id_bytes(places: Places) -> float:
     """Return the memory that Redis takes for the id of a batch in an open pane."""
     number = places.sized(IDS)
     with Store(connect(places.redis), "ids") as store:
-        before = store.client.info("memory")["used_memory"]
+        epoch = int(store.partition.acquire(0, "worker").owner["epoch"])
+        state = Partition(METRICS, FUTURE_MS)
+        state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
+        (pane,) = (pane for pane in state.panes.values() if pane.seen)
+        following = UNSET
         for held in range(0, number, IDS_AT_ONCE):
-            ids = os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE)
-            store.client.setrange("ids", BATCH_ID_BYTES * held, ids)
+            store.partition.commit(0, epoch, following, state, {})
+            following = state.next_offset
+            if not held:
+                before, counted = store.client.info("memory")["used_memory"], len(pane.seen)
+            more = os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE)
+            pane.seen.add(as_ids(more))
+            pane.unsaved.append(more)
+            pane.changed = True
+            state.advance_to(following + IDS_AT_ONCE)
+        store.partition.commit(0, epoch, following, state, {})
         after = store.client.info("memory")["used_memory"]
-        held = store.client.strlen("ids") // BATCH_ID_BYTES
-        store.client.delete("ids")
-    return float((after - before) / held)
+        for key in store.client.scan_iter(f"{tag('ids', 0)}:*"):
+            store.client.delete(key)
+    return float((after - before) / (len(pane.seen) - counted))
+
+
+def _held_bytes(ids: int) -> float:
+    """Return the memory that a process takes for the id of a batch in an open pane.
+
+    The most that it ever took from a third of the ids on, by the kernel's account, also while the
+    table grew: for each id that it held then.
+    """
+    program = [sys.executable, "-c", HOLDING, str(ids), str(IDS_AT_ONCE)]
+    return float(subprocess.run(program, check=True, capture_output=True, text=True).stdout)
 
 
 def _measured(places: Places, metrics: Sequence[LocalMetric]) -> tuple[int, int]:
@@ -106,6 +160,11 @@ def _report(servers: str, topic: str, metrics: Sequence[LocalMetric]) -> int:
         producer.flush()
     producer.close()
     return messages
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of a process, in bytes; Linux only."""
+    return _status(pid)["VmRSS"]
 
 
 def _status(pid: int) -> dict[str, int]:

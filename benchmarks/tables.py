@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from benchmarks import capacity
+from benchmarks.capacity_rates import Rates
 from benchmarks.command import STAGES, short
 from benchmarks.record import Record
 
@@ -57,7 +58,7 @@ def table(record: Record, name: str) -> str:
         lacking = list(record.not_run.items())
         return rows(("benchmark", "why not"), lacking) if lacking else "Nothing.\n"
     if name == "capacity":
-        return rows(*capacity.table(capacity.Rates.of(record)))
+        return rows(*capacity.table(Rates.of(record)))
     if name.startswith("users/"):
         return _users(record, name)
     results = [

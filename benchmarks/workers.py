@@ -17,7 +17,17 @@ from estimators import Metric
 LOOK_SECONDS = 0.002
 PATIENCE_SECONDS = 120.0
 STOP_SECONDS = 60.0
-KEYS = ("kind", "mechanism", "pane", "levels", "range", "categories", "dimension", "radius")
+KEYS = (
+    "kind",
+    "mechanism",
+    "pane",
+    "lateness",
+    "levels",
+    "range",
+    "categories",
+    "dimension",
+    "radius",
+)
 
 
 def definitions(metrics: Iterable[Metric]) -> str:
@@ -57,8 +67,8 @@ def workers(
         yield processes
 
 
-def wait(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so.
+def wait(condition: Callable[[], bool], what: str, look_seconds: float = LOOK_SECONDS) -> None:
+    """Wait until something is so, looking every so many seconds.
 
     Raises
     ------
@@ -69,7 +79,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"{what}: not within {PATIENCE_SECONDS:g} s")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(look_seconds)
 
 
 def joined(store: Store, partitions: int, count: int) -> bool:

@@ -214,7 +214,8 @@ def _scores(
     def likelihood_ratio(trials: Trials, level: int = level) -> Floats:
         mechanism, reports = metric.randomizer, trials.reports
         under = [mechanism.log_likelihood(reports, level, value) for value in (first, second)]
-        return under[0] - under[1]
+        with np.errstate(invalid="ignore"):  # what both exclude, as another level may, says nothing
+            return np.nan_to_num(under[0] - under[1], nan=0.0)
 
     def repeats(trials: Trials, others: Reports) -> Floats:
         same = (trials.reports == others).reshape(len(others), -1)

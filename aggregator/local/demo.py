@@ -150,7 +150,8 @@ class Demonstration:
             counted, looks = self._counted(overview), read_looks(self.reader, overview)
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
-            if (now := (counted, looks.until)) != reached:
+            _, events = self._store.registry.publishing()
+            if (now := (counted, looks.until, events["final"])) != reached:
                 reached, deadline = now, time.monotonic() + DRAIN_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(

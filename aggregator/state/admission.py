@@ -22,11 +22,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.batch_ids import BatchIds
 from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Message
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
-from aggregator.state.rows import Integers, Rows, by_start, distinct, pick
+from aggregator.state.rows import Integers, Rows, by_start, distinct
 from aggregator.state.watermark import NEVER, Watermark
 from aggregator.timestamps import format_time
 from estimators import Metric, ReportError
@@ -94,7 +95,7 @@ def admit(
     watermark : Watermark
         As the batches before have left it behind.
     panes : mapping of PaneKey to Pane
-        Those that are open. The ids of admitted batches are added to what they have seen.
+        Those that are open; nothing in them is changed.
     key : str
         The metric's, or its round's, in these.
     """
@@ -121,8 +122,6 @@ class Admission:
         The rows that are counted.
     start : ndarray of int64
         Of each row's pane.
-    seen : dict of int to set of bytes
-        By pane start: the ids that were counted in it, those of the admitted rows included.
     uses : dict of int to Uses
         By pane start: the new numbers of reports of the keys that added some.
     rule : ndarray of uint8
@@ -148,7 +147,7 @@ class Admission:
         self.beats = batches.are_heartbeats()
         self.rule = np.zeros(len(self.time), dtype=np.uint8)
         self.detail: dict[int, int] = {}
-        self.seen: defaultdict[int, set[bytes]] = defaultdict(set)
+        self.seen: dict[int, BatchIds] = {}
         self.used: dict[int, Uses] = {}
         self.uses: defaultdict[int, Uses] = defaultdict(dict)
 
@@ -168,7 +167,7 @@ class Admission:
         """Apply the rules that look at the batches before, for a metric without a limit."""
         passed = self.rule == ADMITTED
         timely = passed & ~self.beats
-        repeated = self._claim(timely)
+        repeated = self._find_repeats(timely)
         moving = passed & ~repeated
         late = self._late(timely, moving)
         if late.any():
@@ -177,8 +176,6 @@ class Admission:
             before = np.cumsum(moving)
             for row in np.flatnonzero(late).tolist():
                 self.detail[row] = int(along[before[row]])
-                if not repeated[row]:
-                    self.seen[int(self.start[row])].discard(self.batches.ids[row])
         self.watermark.advance_all(self.reached[moving])
         self.rule[repeated] = DUPLICATE
         self.rule[late] = LATE
@@ -190,8 +187,10 @@ class Admission:
         moves no watermark, and a copy of it is over the limit again.
         """
         metric, watermark, batches = self.metric, self.watermark, self.batches
+        known = self._find_counted()
+        counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
         for row, (begin, key, identity) in enumerate(
-            zip(self.start.tolist(), keys, batches.ids, strict=True)
+            zip(self.start.tolist(), keys, batches.ids.tolist(), strict=True)
         ):
             if self.rule[row]:
                 continue
@@ -200,14 +199,14 @@ class Admission:
                 reports = counted + batches.size(row)
                 if begin + metric.pane_ms <= watermark.closed:
                     self.rule[row], self.detail[row] = LATE, watermark.time
-                elif identity in self.seen[begin]:
+                elif known[row] or identity in counted_now[begin]:
                     self.rule[row] = DUPLICATE
                 elif reports > limit:
                     self.rule[row], self.detail[row] = OVER_LIMIT, counted
                 if self.rule[row]:
                     continue
                 self.uses[begin][key] = reports
-                self.seen[begin].add(identity)
+                counted_now[begin].add(identity)
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
@@ -242,22 +241,24 @@ class Admission:
             late[inside[inside > rows[place]]] = True
         return late
 
-    def _claim(self, timely: Bools) -> Bools:
-        """Add ids to those seen in their panes; return which were there, or come again."""
+    def _find_repeats(self, timely: Bools) -> Bools:
+        """Return which batches were counted in their panes, or come again among these."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
         for begin, inside in by_start(self.start[rows], rows):
-            there, new = self.seen[begin], pick(self.batches.ids, inside)
-            if there.isdisjoint(new):
-                before = len(there)
-                there.update(new)
-                if len(there) == before + len(new):
-                    continue
-                there.difference_update(new)
-            for row, identity in zip(inside.tolist(), new, strict=True):
-                repeated[row] = identity in there
-                there.add(identity)
+            repeated[inside] = self._ids(begin).find_repeats(self.batches.ids[inside])
         return repeated
+
+    def _find_counted(self) -> Bools:
+        """Return which batches were counted in their panes before these."""
+        counted = np.zeros(len(self.rule), dtype=np.bool_)
+        for begin, rows in by_start(self.start, np.arange(len(self.rule))):
+            counted[rows] = self._ids(begin).contains(self.batches.ids[rows])
+        return counted
+
+    def _ids(self, begin: int) -> BatchIds:
+        """Return the ids that were counted in a pane."""
+        return self.seen.get(begin) or BatchIds()
 
     def _error(self, row: int) -> ReportError:
         """Return which rule a batch breaks, and how."""
@@ -287,7 +288,7 @@ class Admission:
                 f"{metric.lateness}",
             )
         if rule == DUPLICATE:
-            identity = self.batches.ids[row].hex()
+            identity = self.batches.ids[row].tobytes().hex()
             return ReportError("duplicate", f"batch {identity} was counted before")
         return ReportError(
             "over_limit",

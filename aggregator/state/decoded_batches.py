@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.batch_ids import Ids
 from aggregator.state.rows import Integers
 from producers.wire.reports_pb2 import ReportBatch
 
@@ -42,14 +43,15 @@ class Rows(ABC):
         Which of the messages each row is, ascending.
     time_ms : ndarray of int64, shape (n,)
         The event time that the batch names; 0: none.
-    ids : list of bytes, n of them
+    ids : ndarray of void, shape (n,)
+        16 bytes each.
     codes : ndarray of int64, shape (n,)
         The slice of each row; None if the metric has no slices.
     """
 
     index: Integers
     time_ms: Integers
-    ids: list[bytes]
+    ids: Ids
     codes: Integers | None
 
     @abstractmethod
@@ -139,8 +141,7 @@ class DecodedBatches:
         order = np.argsort(index, kind="stable")
         self.index = index[order]
         self.time_ms = np.concatenate([block.time_ms for block in blocks])[order]
-        ids = [identity for block in blocks for identity in block.ids]
-        self.ids = [ids[i] for i in order.tolist()]
+        self.ids = np.concatenate([block.ids for block in blocks])[order]
         self._block = np.repeat(np.arange(len(blocks)), sizes)[order]
         self._row = np.concatenate([np.arange(size) for size in sizes])[order]
 

@@ -16,6 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.batch_ids import as_ids
 from aggregator.state.decoded_batches import DecodedBatches, ParsedRows, Rows
 from aggregator.state.layout import LARGEST_TIME, LEAST_TIME, Layout
 from aggregator.state.rows import Integers
@@ -112,7 +113,7 @@ class Decoder:
         for question, found in parsed.items():
             indices, batches = zip(*found, strict=True)
             times = np.array([batch.time_ms for batch in batches], dtype=np.int64)
-            ids = [batch.batch_id for batch in batches]
+            ids = as_ids(batch.batch_id for batch in batches)
             codes = self._read_codes(question[0], batches)
             rows[question].append(ParsedRows(np.array(indices), times, ids, codes, list(batches)))
         return {question: DecodedBatches(blocks) for question, blocks in rows.items()}, rejections

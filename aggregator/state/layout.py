@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.batch_ids import ID
 from aggregator.state.decoded_batches import MatrixRows, Rows
 from aggregator.state.rows import Integers
 from estimators import Metric, ReportError
@@ -113,7 +114,7 @@ class Layout:
             codes = self._read_codes(matrix[:, self.attributes])
         except ReportError:
             return None
-        ids = np.ascontiguousarray(matrix[:, self.ids]).view(f"V{BATCH_ID_BYTES}")[:, 0].tolist()
+        ids = np.ascontiguousarray(matrix[:, self.ids]).view(ID)[:, 0]
         time_ms = (matrix[:, self.times] & (VARINT_MORE - 1)) @ PLACES
         return MatrixRows(index, time_ms, ids, codes, levels, values)
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.state.batch_ids import BatchIds
 from aggregator.state.decoded_batches import Columns, DecodedBatches
-from aggregator.state.rows import Integers, pick
+from aggregator.state.rows import Integers
 from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
 from estimators.estimate import Counts
+from producers.wire.batch import BATCH_ID_BYTES
 
 Uses = dict[bytes, int]
 """How many reports of each key were counted, by :func:`aggregator.state.admission.digest`."""
@@ -26,11 +28,11 @@ class Pane:
     ----------
     first_offset : int
         Offset of the message that opened it.
-    seen : set of bytes
+    seen : BatchIds
         Ids of the batches counted in it: until the pane closes a second copy is recognised; after
         that it is late.
     unsaved : list of bytes
-        The ids that the store does not know yet.
+        The ids that the store does not know yet, many in each.
     used : dict of bytes to int
         Where the metric has a limit: how many reports of each key were counted in it.
     unsaved_keys : set of bytes
@@ -39,21 +41,24 @@ class Pane:
         Since the last commit.
     waiting : list of Columns
         Batches that are put aside for :meth:`settle`.
+    unchunked : int
+        Ids that the store has in one value, as versions before 0.2 wrote them.
     """
 
     metric: Metric
     first_offset: int
     statistic: Counts
-    seen: set[bytes] = dataclasses.field(default_factory=set)
+    seen: BatchIds = dataclasses.field(default_factory=BatchIds)
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
     used: Uses = dataclasses.field(default_factory=dict)
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
     changed: bool = True
     closed: bool = False
     waiting: list[Columns] = dataclasses.field(default_factory=list)
+    unchunked: int = 0
 
     def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
-        """Put admitted batches aside for :meth:`settle`; `seen` has their ids already.
+        """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
 
         Parameters
         ----------
@@ -64,7 +69,9 @@ class Pane:
         uses : Uses
             The new numbers of reports of their keys.
         """
-        self.unsaved += pick(batches.ids, which)
+        ids = batches.ids if which.size == batches.ids.size else batches.ids[which]
+        self.seen.add(ids)
+        self.unsaved.append(ids.tobytes())
         self.waiting += batches.columns(which)
         self.used.update(uses)
         self.unsaved_keys.update(uses)
@@ -93,6 +100,12 @@ class Pane:
             self.statistic += found.sum(axis=0)
             add_to_slices(codes, found)
         return sum(len(part.levels) for part in waiting)
+
+    @property
+    def saved_ids(self) -> int:
+        """How many ids the store has in chunks."""
+        unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
+        return len(self.seen) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
         """Return the statistic as it is stored: int64, little endian, or a chunk of slices."""

@@ -48,7 +48,7 @@ def spans(
     Examples
     --------
     >>> from estimators import define
-    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1],
+    >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 1), levels=[1],
     ...                 pane="30m")
     >>> hour = 3_600_000
     >>> [(s.grain, s.start / hour, s.end / hour)

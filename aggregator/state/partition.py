@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class Partition:
         self.panes: dict[PaneKey, Pane] = {}
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
+        self._waiting: dict[PaneKey, Pane] = {}
+        self._changed: dict[PaneKey, Pane] = {}
+        self._ends: dict[str, int] = {}
+        self._seen_panes = 0
         self._decoder = Decoder(metrics)
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
@@ -79,29 +83,30 @@ class Partition:
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
         for (name, number), batches in found.items():
-            question = self._keys[name][number - 1 if number else 0]
+            question = self._question(name, number)
             rejections += self._place(self.metrics[name], question, batches, fresh, arrived)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
-        for key, pane in list(self.panes.items()):
-            if pane.waiting:
-                counted = pane.settle(lambda *rows, key=key: self._add_to_slices(key, *rows))
-                self.counts[f"accepted:{pane.metric.name}"] += counted
-                self.unsaved += counted
+        for key, pane in self._waiting.items():
+            counted = pane.settle(lambda *rows, key=key: self._add_to_slices(key, *rows))
+            self._changed[key] = pane
+            self.counts[f"accepted:{pane.metric.name}"] += counted
+            self.unsaved += counted
+        self._waiting.clear()
         self.next_offset = fresh[-1].offset() + 1
-        self._close()
+        self._close({self._question(*question) for question in found})
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
         return sorted(shown, key=lambda rejection: rejection.message.offset())
 
     def has_changed(self, panes: int) -> bool:
         """Return whether the next commit will write more panes than that."""
-        return len(self.panes) > panes < sum(pane.changed for pane in self.panes.values())
+        return len(self._changed) > panes
 
     @property
     def changed_bytes(self) -> int:
         """The size of the statistics that the next commit will write."""
-        return sum(pane.statistic.nbytes for pane in self.panes.values() if pane.changed)
+        return sum(pane.statistic.nbytes for pane in self._changed.values())
 
     def advance_to(self, offset: int) -> None:
         """Pass over offsets that belong to no message: markers of transactions, what was aborted.
@@ -109,6 +114,10 @@ class Partition:
         Nothing else changes: the same log gives the same state, whether they were passed or not.
         """
         self.next_offset = max(self.next_offset, offset)
+
+    def _question(self, metric: str, number: int) -> str:
+        """Return the key under which a metric, or a round of it, is counted."""
+        return self._keys[metric][number - 1 if number else 0]
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in their order."""
@@ -151,8 +160,10 @@ class Partition:
             pane = self.panes.get(key)
             if pane is None:
                 first = messages[batches.index[inside[0]]].offset()
-                pane = self.panes[key] = Pane(metric, first, metric.zero(), admission.seen[begin])
+                pane = self.panes[key] = Pane(metric, first, metric.zero())
+                self._note(key, pane)
             pane.add(batches, inside, admission.uses.get(begin, {}))
+            self._waiting[key] = pane
         return [
             Rejection(
                 messages[batches.index[row]],
@@ -187,11 +198,29 @@ class Partition:
         if key not in self.panes:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)
+            self._note(key, self.panes[key])
         self.panes[key].changed = True
+        self._changed[key] = self.panes[key]
         return self.panes[key]
 
-    def _close(self) -> None:
-        """Close the panes that the watermark has left behind, adding them to the coarser ones."""
+    def _note(self, key: PaneKey, pane: Pane) -> None:
+        """Note when a new pane ends."""
+        self._seen_panes += 1
+        width = width_ms(key.grain, pane.metric)
+        if width is not None:
+            known = self._ends.get(key.question, key.start + width)
+            self._ends[key.question] = min(known, key.start + width)
+
+    def _close(self, questions: Collection[str]) -> None:
+        """Close the panes that the watermark has left behind, adding them to the coarser ones.
+
+        There may be a hundred thousand. They are looked at if a watermark of these questions has
+        reached the end of the first of its own, or somebody has put panes here or taken some away.
+        """
+        if self._seen_panes == len(self.panes) and not any(
+            self._ends.get(one, ANY_AGE) <= self.watermarks[one].closed for one in questions
+        ):
+            return
         for key, pane in list(self.panes.items()):
             if key.grain in ("pane", SLICES) and self._is_over(key, pane):
                 pane.closed = pane.changed = True
@@ -200,6 +229,13 @@ class Partition:
         for key, pane in self.panes.items():
             if self._is_over(key, pane):
                 pane.closed = pane.changed = True
+        self._ends, self._seen_panes = {}, 0
+        for key, pane in self.panes.items():
+            if pane.closed:
+                self._seen_panes += 1
+            else:
+                self._note(key, pane)
+        self._changed = {key: pane for key, pane in self.panes.items() if pane.changed}
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
         """Return whether a pane that is open still is to be closed."""
@@ -219,4 +255,6 @@ class Partition:
         closed = {key: pane for key, pane in self.panes.items() if pane.closed}
         for key in closed:
             del self.panes[key]
+        self._seen_panes -= len(closed)
+        self._changed.clear()
         return closed

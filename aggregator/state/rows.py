@@ -1,4 +1,4 @@
-"""Selects rows of columns: by a mask, or by pane; fast if all are alike."""
+"""Selects rows of columns by pane; fast if all are alike."""
 
 from __future__ import annotations
 
@@ -7,11 +7,6 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Rows = NDArray[np.intp]
-
-
-def pick(ids: list[bytes], rows: Rows) -> list[bytes]:
-    """Return the ids of some rows, ascending; mostly of all."""
-    return ids if rows.size == len(ids) else [ids[row] for row in rows.tolist()]
 
 
 def by_start(start: Integers, rows: Rows) -> list[tuple[int, Rows]]:

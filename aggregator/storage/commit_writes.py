@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.state.pane_keys import kept_ms
 from aggregator.state.partition import Partition
-from producers.wire.batch import BATCH_ID_BYTES
+from aggregator.storage.id_chunks import chunk_keys, id_writes
 
 MOST_WORDS = 4_000
 """Of a command that a script runs: Lua unpacks about 8,000 values at most."""
@@ -34,6 +34,8 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
     opened: list[str] = []
     closed: list[str] = []
     expiring: dict[str, None] = {}
+    chunked: list[str | int] = []
+    deleted: list[str] = []
     for key, pane in partition.panes.items():
         if not pane.changed:
             continue
@@ -44,13 +46,16 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
         if not pane.closed:
             opened.append(f"{key}:{pane.first_offset}")
             if pane.unsaved:
-                stored_bytes = BATCH_ID_BYTES * (len(pane.seen) - len(pane.unsaved))
-                yield ["SETRANGE", f"{prefix}:seen:{key}", stored_bytes, b"".join(pane.unsaved)]
+                yield from id_writes(prefix, key, pane)
+                chunked += (str(key), len(pane.seen) - pane.unchunked)
             uses = [word for name in pane.unsaved_keys for word in (name, pane.used[name])]
             yield from _parts(["HSET", f"{prefix}:keys:{key}"], uses)
             continue
         closed.append(f"{key}:{pane.first_offset}")
-        yield ["DEL", f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
+        gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
+        yield from _parts(["DEL"], gone + chunk_keys(prefix, key, pane.saved_ids))
+        if pane.saved_ids:
+            deleted.append(str(key))
         if (kept := kept_ms(key.grain, pane.metric)) is not None:
             arrived = partition.watermarks[key.question].arrived
             yield ["PEXPIREAT", f"{prefix}:{key}", arrived + kept]
@@ -59,6 +64,8 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
         yield from _parts(["ZADD", index], ranks)
     yield from _parts(["SADD", f"{prefix}:indexed"], [*indexed])
     yield from _parts(["SADD", f"{prefix}:expiring"], [*expiring])
+    yield from _parts(["HSET", f"{prefix}:ids"], chunked)
+    yield from _parts(["HDEL", f"{prefix}:ids"], deleted)
     yield from _parts(["SADD", f"{prefix}:open"], opened)
     yield from _parts(["SREM", f"{prefix}:open"], closed)
     marks = {name: str(mark) for name, mark in partition.watermarks.items()}
@@ -87,7 +94,7 @@ def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:
     [4000, 1004]
     """
     size = MOST_WORDS - 2  # even: pairs stay together
-    assert len(head) == 2  # noqa: S101
+    assert len(head) <= 2  # noqa: S101
     for first in range(0, len(words), size):
         yield [*head, *words[first : first + size]]
 

@@ -4,6 +4,12 @@ A commit is one atomic script, which changes the owner's stamp. So everything th
 two reads of the same stamp is of one state. If the stamp has changed, everything is read again in
 one round trip, so that a slow network does not separate the two reads of the stamp. The reader
 needs no right to run scripts or to write.
+
+The sizes of a partition's sets show whether a set was deleted: the next commit would create it
+again, with only a part of its members. So each commit stores the number of members of each set in
+the hash ``P:sizes``, by the set's key. A commit refuses to add to a set that has another number of
+members. The owner's field ``sizes`` names the commit that wrote the numbers last: an earlier
+version of Dither does not update them, and then they say nothing.
 """
 
 from __future__ import annotations
@@ -13,10 +19,15 @@ from typing import Any, NamedTuple
 
 import redis
 
-from aggregator.storage import parsing, sizes
+from aggregator.errors import StateUnreadable
+from aggregator.storage import parsing
 from aggregator.storage.commands import Command, ask_each
 
-STAMP = ("epoch", "token", *sizes.FACTS)
+FACTS = ("next", "begun", "done", "sizes")
+"""Fields of an owner's hash that say whether the sizes are those of the last commit."""
+ALWAYS = "indexed"
+"""A set that exists as soon as any does."""
+STAMP = ("epoch", "token", *FACTS)
 """Fields of an owner's hash of which each commit and each take-over changes one."""
 LOOKS = 20
 
@@ -95,11 +106,11 @@ def _again(
 def _piece(plan: Plan, head: list[Any], found: list[Any]) -> Piece:
     """Return what was found, if all panes are there that are open."""
     (_, _, *facts), (indexed, size), opened = head
-    if sizes.are_known(facts):
+    if are_known(facts):
         if indexed is None:
-            raise sizes.lost(f"{plan.prefix}:sizes", 0, 1)
+            raise lost(f"{plan.prefix}:sizes", 0, 1)
         if size is not None and parsing.integer(f"{plan.prefix}:sizes", size, 0) != len(opened):
-            raise sizes.lost(f"{plan.prefix}:open", len(opened), size)
+            raise lost(f"{plan.prefix}:open", len(opened), size)
     return Piece(opened, found)
 
 
@@ -108,5 +119,27 @@ def _stamp(plan: Plan) -> Command:
 
 
 def _head(plan: Plan) -> list[Command]:
-    known = ("HMGET", f"{plan.prefix}:sizes", sizes.ALWAYS, "open")
+    known = ("HMGET", f"{plan.prefix}:sizes", ALWAYS, "open")
     return [_stamp(plan), known, ("SMEMBERS", f"{plan.prefix}:open")]
+
+
+def are_known(facts: Sequence[bytes | None]) -> bool:
+    """Return whether the sizes are those of the last commit, given :data:`FACTS`."""
+    following, begun, done, sizes = facts
+    return sizes is not None and begun == done == sizes and following != b"-2"
+
+
+def lost(key: str, found: bytes | int, expected: bytes | int) -> StateUnreadable:
+    """Return the error for a key that has lost some of its members, or all.
+
+    Parameters
+    ----------
+    key : str
+        Of the set or hash.
+    found, expected : bytes or int
+        How many members it has, and how many were committed.
+    """
+    number = int(found)
+    shown = f"{number} entries" if number else "nothing"
+    all_of_them = expected.decode(errors="replace") if isinstance(expected, bytes) else expected
+    return StateUnreadable(key, shown, f"all that was committed, {all_of_them}")

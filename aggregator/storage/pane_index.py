@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import Span
 from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
-from aggregator.storage import consistent_read, parsing, sizes
+from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, ask_each
 from aggregator.storage.redis_keys import tag
 
@@ -63,7 +63,7 @@ class PaneIndex:
         numbers = [*dict.fromkeys(number for number, _ in spans)]
         prefixes = {number: tag(self._topic, number) for number in numbers}
         owners: list[Command] = [
-            ("HMGET", f"{prefixes[number]}:owner", *sizes.FACTS) for number in numbers
+            ("HMGET", f"{prefixes[number]}:owner", *consistent_read.FACTS) for number in numbers
         ]
         parts: list[list[Command]] = []
         for partition, span in spans:
@@ -73,24 +73,29 @@ class PaneIndex:
             parts.append(
                 [  # the numbers first: they only grow
                     ("SISMEMBER", f"{prefix}:indexed", f"{span.grain}:{metric}"),
-                    ("HMGET", f"{prefix}:sizes", sizes.ALWAYS, key.removeprefix(f"{prefix}:")),
+                    (
+                        "HMGET",
+                        f"{prefix}:sizes",
+                        consistent_read.ALWAYS,
+                        key.removeprefix(f"{prefix}:"),
+                    ),
                     ("ZCARD", key),
                     ("ZRANGEBYSCORE", key, low, high),
                 ]
             )
         facts, *replies = ask_each(self._commands.ask, [owners, *parts])
-        known = dict(zip(numbers, map(sizes.are_known, facts), strict=True))
+        known = dict(zip(numbers, map(consistent_read.are_known, facts), strict=True))
         found: list[tuple[int, PaneKey]] = []
         for (partition, span), reply in zip(spans, replies, strict=True):
             key = self._index(partition, span.grain, metric)
             is_indexed, (always, size), panes, members = reply
             if known[partition] and always is None:
-                raise sizes.lost(f"{prefixes[partition]}:sizes", 0, 1)
+                raise consistent_read.lost(f"{prefixes[partition]}:sizes", 0, 1)
             if is_indexed and not panes:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
             least = parsing.integer(f"{prefixes[partition]}:sizes", size or b"0", 0)
             if known[partition] and panes < least:
-                raise sizes.lost(key, panes, size)
+                raise consistent_read.lost(key, panes, size)
             starts = [parsing.start(key, member)[0] for member in members]
             if len(starts) > len(set(starts)):
                 raise StateUnreadable(key, "two of a pane", "every pane once")
@@ -179,15 +184,15 @@ class PaneIndex:
         prefix = tag(self._topic, partition)
         facts, found, names = self._commands.ask(
             [
-                ("HMGET", f"{prefix}:owner", *sizes.FACTS),
+                ("HMGET", f"{prefix}:owner", *consistent_read.FACTS),
                 ("HGETALL", f"{prefix}:sizes"),
                 ("SMEMBERS", f"{prefix}:indexed"),
             ]
         )
         least = {f"index:{name.decode(errors='replace')}": 1 for name in names}
-        if sizes.are_known(facts):
+        if consistent_read.are_known(facts):
             if not found:
-                return [sizes.lost(f"{prefix}:sizes", 0, 1)]
+                return [consistent_read.lost(f"{prefix}:sizes", 0, 1)]
             growing = parsing.counts(f"{prefix}:sizes", found)
             least |= {
                 name: size
@@ -200,7 +205,7 @@ class PaneIndex:
         ]
         entries = zip(least.items(), self._commands.ask(asks), strict=True)
         return [
-            sizes.lost(f"{prefix}:{name}", number, size)
+            consistent_read.lost(f"{prefix}:{name}", number, size)
             for (name, size), number in entries
             if number < size
         ]

@@ -7,7 +7,7 @@ key. No value is guessed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -35,7 +35,6 @@ LOWEST = {
     "partitions": 0,
 }
 """The fields of an owner's hash that are numbers, and the least that they can be."""
-BATCH_ID_BYTES = 16
 MOST_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
 """How long a partition's mark of its last commit lives. What is left of it says how long ago that
@@ -282,29 +281,3 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     if found != expected:
         raise StateUnreadable(key, f"{found}", f"the round that its decisions lead to: {expected}")
     return found
-
-
-def batch_ids(key: str, pieces: Sequence[bytes]) -> set[bytes]:
-    """Return the ids of the batches that were counted in a pane.
-
-    Parameters
-    ----------
-    key : str
-        Where they stand, for errors.
-    pieces : sequence of bytes
-        As they were read; only the last one may end within an id.
-
-    Raises
-    ------
-    StateUnreadable
-        If the size is wrong, or an id is there twice.
-    """
-    ids: set[bytes] = set()
-    for piece in pieces:
-        whole = len(piece) // BATCH_ID_BYTES
-        ids.update(np.frombuffer(piece, dtype=f"V{BATCH_ID_BYTES}", count=whole).tolist())
-    size = sum(map(len, pieces))
-    if not ids or len(ids) * BATCH_ID_BYTES != size:
-        found = f"{size} bytes, with {len(ids)} different ids"
-        raise StateUnreadable(key, found, f"batch ids of {BATCH_ID_BYTES} bytes, each once")
-    return ids

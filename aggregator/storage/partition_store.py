@@ -14,10 +14,10 @@ from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, script
 from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
+from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
-from aggregator.storage.sizes import lost
-from aggregator.storage.snapshot import Snapshot, pairs, with_ids
+from aggregator.storage.snapshot import Snapshot, open_panes, pairs
 
 LOOKS = 3
 """How often a partition is read again whose panes came while it was read."""
@@ -27,6 +27,7 @@ TYPES = {
     b"counts": b"hash",
     b"open": b"set",
     b"sizes": b"hash",
+    b"ids": b"hash",
 }
 """What is at the keys of a partition without which nothing of it can be read."""
 TOKEN_BYTES = 8
@@ -85,7 +86,7 @@ class PartitionStore:
         """
         prefix = tag(self._topic, partition)
         hashes: list[Command] = [
-            ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts")
+            ("HGETALL", f"{prefix}:{name}") for name in ("owner", "watermarks", "counts", "ids")
         ]
 
         def reads(opened: Collection[bytes]) -> list[Command]:
@@ -100,9 +101,19 @@ class PartitionStore:
         for _ in range(LOOKS):
             (found,) = consistent_read.read(ask, [plan])
             values = iter(found.replies[len(hashes) :])
-            panes = [[member, *(next(values) for _ in range(3))] for member in sorted(found.opened)]
-            panes = with_ids(ask, prefix, panes)
-            snapshot = Snapshot.of(prefix, [*found.replies[: len(hashes)], panes])
+            chunked = pairs(found.replies[len(hashes) - 1])
+            panes = open_panes(
+                prefix,
+                (
+                    (
+                        *(member, next(values), next(values)),
+                        *(chunked.get(member.rpartition(b":")[0]), next(values)),
+                    )
+                    for member in sorted(found.opened)
+                ),
+            )
+            stored = read_ids(ask, prefix, panes)
+            snapshot = Snapshot.of(prefix, found.replies[: len(hashes)], panes, stored)
             if not snapshot.gone or snapshot.next_offset == TORN:
                 return snapshot
             owner = pairs(found.replies[0])
@@ -171,7 +182,7 @@ class PartitionStore:
             raise self._diagnose(prefix, error) from None
         if outcome == b"gone":
             found, _, all_of_them = rest.partition(b":")
-            raise lost(stored_epoch.decode(errors="replace"), found, all_of_them)
+            raise consistent_read.lost(stored_epoch.decode(errors="replace"), found, all_of_them)
         if outcome == b"torn":
             torn = PartialCommit(name, epoch, expected, rest.decode(errors="replace"), prefix)
             self.halt(number, str(torn))
@@ -208,15 +219,16 @@ class PartitionStore:
             if group and (other := owner.get(b"group", b"").decode(errors="replace")) != group:
                 named = owner.get(b"worker", b"").decode(errors="replace")
                 raise OtherGroup(prefix, group, other, named)
-            panes = with_ids(self._commands.ask, prefix, panes)
+            panes = open_panes(prefix, panes)
+            stored = read_ids(self._commands.ask, prefix, panes)
             mine = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
             if mine != [[owner[b"epoch"], token.encode()]]:
                 continue  # somebody has taken it over meanwhile, and may have closed panes
-            snapshot = Snapshot.of(prefix, [*hashes, panes])
+            snapshot = Snapshot.of(prefix, hashes, panes, stored)
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):
-                raise lost(short[0].decode(errors="replace"), *short[1:])
+                raise consistent_read.lost(short[0].decode(errors="replace"), *short[1:])
             if short:
                 continue
             if not snapshot.gone or snapshot.next_offset == TORN:

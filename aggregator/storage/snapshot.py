@@ -1,31 +1,25 @@
 """Reads a partition's whole state from Redis, and checks that its parts agree.
 
-Ids of batches are read in pieces: Redis answers nobody else while it copies a value.
+Ids of batches are read afterwards, by :mod:`aggregator.storage.id_chunks`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.admission import ANY_AGE
+from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
-from aggregator.storage.commands import Command
+from aggregator.storage.id_chunks import MOST_IDS, OpenPane, StoredIds
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
-
-PIECE_BYTES = 2**20
-"""Of ids that one command reads: whole ids."""
-ROUND_PIECES = 4
-"""Of this size, or as many bytes in more of them, are asked for at once."""
-ROUND_COMMANDS = 1_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +37,12 @@ class Snapshot:
         By metric key.
     counts : dict of str to int
         Reports by ``outcome:metric``.
-    open : dict of PaneKey to (int, bytes, set of bytes)
+    open : dict of PaneKey to (int, bytes, BatchIds)
         First offset, statistic and counted batch ids of each open pane.
     used : dict of PaneKey to dict of bytes to int
         How many reports of each message key were counted in it, where the metric has a limit.
+    unchunked : dict of PaneKey to int
+        How many of the ids are in one value, as earlier versions wrote them.
     gone : str
         The key of an open pane's statistic, or of its batch ids, that is not there.
     """
@@ -55,34 +51,53 @@ class Snapshot:
     owner: dict[str, str]
     watermarks: dict[str, Watermark]
     counts: dict[str, int]
-    open: dict[PaneKey, tuple[int, bytes, set[bytes]]]
+    open: dict[PaneKey, tuple[int, bytes, BatchIds]]
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
+    unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
     gone: str = ""
 
     @classmethod
-    def of(cls, prefix: str, found: Any) -> Snapshot:
-        """Return what ``snapshot.lua`` has read, its panes with their ids by :func:`with_ids`.
+    def of(
+        cls,
+        prefix: str,
+        hashes: Sequence[Any],
+        panes: Sequence[OpenPane],
+        stored: Sequence[StoredIds],
+    ) -> Snapshot:
+        """Return what ``snapshot.lua`` has read.
+
+        Parameters
+        ----------
+        prefix : str
+            Of the partition's keys.
+        hashes : sequence of hashes
+            Of the owner, the watermarks and the counts.
+        panes : sequence of OpenPane
+        stored : sequence of StoredIds
+            Of each pane, by :func:`aggregator.storage.id_chunks.read_ids`.
 
         Raises
         ------
         StateUnreadable
             If something in it is not as it was written.
         """
-        facts, marks, numbers, panes, *_ = found
-        kept, used, gone = {}, {}, ""
-        for member, value, seen, uses in panes:
-            key, first = parsing.opened(f"{prefix}:open", member)
+        facts, marks, numbers, *_ = hashes
+        kept, used, unchunked, gone = {}, {}, {}, ""
+        for pane, seen in zip(panes, stored, strict=True):
+            key, first = parsing.opened(f"{prefix}:open", pane.member)
             if key in kept:
                 raise StateUnreadable(f"{prefix}:open", f"two of {key}", "every open pane once")
-            ids = set() if seen is None else parsing.batch_ids(f"{prefix}:seen:{key}", seen)
-            kept[key] = first, value or b"", ids
-            if value is None:
+            kept[key] = first, pane.statistic or b"", seen.ids
+            unchunked[key] = seen.unchunked
+            if pane.statistic is None:
                 gone = f"{prefix}:{key}"
-            elif key.grain == "pane" and seen is None:
+            elif seen.gone:
+                gone = seen.gone
+            elif key.grain == "pane" and not seen.ids:
                 gone = f"{prefix}:seen:{key}"
             place = f"{prefix}:keys:{key}"
             used[key] = {
-                name: parsing.integer(place, count, 1) for name, count in pairs(uses).items()
+                name: parsing.integer(place, count, 1) for name, count in pairs(pane.uses).items()
             }
         snapshot = cls(
             prefix,
@@ -91,6 +106,7 @@ class Snapshot:
             parsing.counts(f"{prefix}:counts", pairs(numbers)),
             kept,
             used,
+            unchunked,
             gone,
         )
         if snapshot.next_offset != TORN:
@@ -125,9 +141,9 @@ class Snapshot:
             if metric is not None:
                 sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
                 used = dict(self.used.get(key, {}))
-                partition.panes[key] = Pane(
-                    metric, first_offset, sums, seen, used=used, changed=False
-                )
+                pane = Pane(metric, first_offset, sums, seen, used=used, changed=False)
+                pane.unchunked = self.unchunked.get(key, 0)
+                partition.panes[key] = pane
         return partition
 
     def _check(self) -> None:
@@ -146,50 +162,13 @@ class Snapshot:
                 raise StateUnreadable(f"{self.prefix}:counts", f"no field {name}", "its reports")
 
 
-def with_ids(
-    ask: Callable[[Sequence[Command]], list[Any]], prefix: str, panes: Sequence[Any]
-) -> list[list[Any]]:
-    """Return open panes with the pieces of their batch ids; None where these are gone.
-
-    Parameters
-    ----------
-    ask : callable
-        Runs commands in one round trip.
-    prefix : str
-        Of the partition's keys.
-    panes : sequence of sequences
-        The member of the set of open panes, the statistic, the size of the ids in bytes, and the
-        hash of message keys. What was added to the ids since their size was told is left out.
-    """
-    pieces: defaultdict[bytes, list[bytes]] = defaultdict(list)
-    for together in _rounds(prefix, panes):
-        replies = ask([command for _, command in together])
-        for (member, _), reply in zip(together, replies, strict=True):
-            pieces[member].append(reply)
-    return [
-        [member, value, found if size and sum(map(len, found)) == size else None, uses]
-        for member, value, size, uses in panes
-        for found in [pieces[member]]
-    ]
-
-
-def _rounds(prefix: str, panes: Sequence[Any]) -> Iterator[list[tuple[bytes, Command]]]:
-    """Yield the commands that read ids, those of a round trip together, each with its pane."""
-    together: list[tuple[bytes, Command]] = []
-    waiting = 0
-    for member, _, size, _ in panes:
-        key = f"{prefix}:seen:{member.rpartition(b':')[0].decode(errors='replace')}"
-        for first in range(0, size, PIECE_BYTES):
-            end = min(first + PIECE_BYTES, size)
-            if waiting + end - first > ROUND_PIECES * PIECE_BYTES or (
-                len(together) == ROUND_COMMANDS
-            ):
-                yield together
-                together, waiting = [], 0
-            together.append((member, ("GETRANGE", key, first, end - 1)))
-            waiting += end - first
-    if together:
-        yield together
+def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
+    """Return open panes as a script or commands have read them, the number of ids checked."""
+    found = []
+    for member, statistic, unchunked, chunked, uses in panes:
+        ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MOST_IDS)
+        found.append(OpenPane(member, statistic, unchunked, ids, uses))
+    return found
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:

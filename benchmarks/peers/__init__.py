@@ -1,5 +1,5 @@
 """Benchmarks against other libraries: each runs in an environment of its own, as a process.
 
-`libraries` and `streams` are the stages; `environments` and `process` start what they measure. The
-other files are what runs in there: they import nothing of Dither.
+`libraries`, `streams` and `engines` are the stages; `environments`, `process` and `jvm` start what
+they measure. The other files are what runs in there: they import nothing of Dither.
 """

@@ -35,8 +35,13 @@ def folder(name: str) -> Path:
     python = pins()[name].get("python", f"{sys.version_info.major}.{sys.version_info.minor}")
     meaning = json.dumps([python, pins()[name]["packages"]])
     digest = hashlib.sha256(meaning.encode()).hexdigest()[:12]
+    return peers_folder() / f"{name}-{digest}"
+
+
+def peers_folder() -> Path:
+    """Return where everything is that peers need."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "dither" / "peers" / f"{name}-{digest}"
+    return Path(cache) / "dither" / "peers"
 
 
 def is_installed(name: str) -> bool:

@@ -94,9 +94,10 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         found = np.empty((used.size, *theta.shape))
-        chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
-        of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
-        found[single] = binomial_scores(*of_signs)
+        if single.any():
+            chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
+            of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
+            found[single] = binomial_scores(*of_signs)
         if not single.all():
             own = means[~single][:, None, chosen]
             found[~single] = mean_scores(law, used[~single], own, theta)

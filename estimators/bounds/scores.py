@@ -10,7 +10,7 @@ reports, exceeds 3 up to 1.39 times as often as a standard normal variable.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,10 @@ from estimators.exact import discrete_laplace
 
 Levels = NDArray[np.intp]
 """Rows of a law."""
+LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
-NEWTON_STEPS = 5
+NEWTON_STEPS, SETTLED = 5, 1e-4
+"""Steps at most, and the last one, as a share of the tilt: what is left is its square."""
 NEAR = 0.1
 """A signed root below which its correction loses its digits, and is left out."""
 
@@ -120,6 +122,8 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     too often at epsilon = 64 and 25 reports.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
+    if isinstance(law, WindowLaw):
+        return _window_scores(_each(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
     apart = means - theta
     step = np.zeros(law.counts.size)
@@ -135,14 +139,22 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     return scores
 
 
-def _each(law: Law, rows: Levels, sign: Floats) -> Law:
+def _window_scores(law: WindowLaw, means: Floats, theta: Floats) -> Floats:
+    """Return the scores of all levels of a law, whose mirrored reports have the same one."""
+    own = np.moveaxis(means, 0, -1)
+    sign = np.sign(own - theta[..., None])
+    roots = _signed_roots(law, sign * own, sign * theta[..., None])
+    return np.moveaxis(sign * roots, -1, 0)
+
+
+def _each(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
     """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
     counts, contrast = law.counts[rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
     if law.rate is not None:
         changed["rate"] = law.rate[rows]
     if law.offset is not None:
-        changed["offset"] = sign * law.offset[rows]
+        changed["offset"] = law.offset[rows] if sign is None else sign * law.offset[rows]
     if isinstance(law, RepeatedLaw):
         changed["repeats"] = law.repeats[rows]
     if isinstance(law, WindowLaw):
@@ -151,19 +163,24 @@ def _each(law: Law, rows: Levels, sign: Floats) -> Law:
 
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
-    """Return the scores, at least zero, of means above theta: one of each of the law's levels."""
-    steepest = np.full(theta.size, STEEPEST)
+    """Return the scores, at least zero, of means above theta, shape (..., levels)."""
+    steepest = np.full(law.counts.size, STEEPEST)
     if law.rate is not None:
         steepest = np.minimum(steepest, 0.999 * law.rate / law.unit)
     if isinstance(law, WindowLaw):
         steepest = steepest / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
-    variance = _tilted(law, theta, np.zeros(theta.size))[2]
+    if isinstance(law, WindowLaw):
+        variance = law.symbols.squares[:, 0] - theta**2
+    else:
+        variance = _tilted(law, theta, np.zeros_like(theta))[2]
     tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
         _, mean, variance = _tilted(law, theta, tilt)
         moved = tilt + (slope - mean) / np.maximum(variance, 1e-300)
-        tilt = np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)
+        before, tilt = tilt, np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)
+        if (np.abs(tilt - before) <= SETTLED * tilt).all():
+            break
     value, _, variance = _tilted(law, theta, tilt)
     root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
     if isinstance(law, RepeatedLaw):

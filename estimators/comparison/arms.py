@@ -193,7 +193,7 @@ def _of_scores(
 
 def _numbers(mechanism: Mechanism, question: Question) -> int:
     if isinstance(mechanism, RankedDirections):
-        return mechanism.dimension
+        return mechanism.numbers
     if isinstance(mechanism, DyadicHadamard):
         return 0 if question.asked is None else question.asked.size
     if isinstance(mechanism, SupportCounts | BlockDifferences):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import Found, anytime, consistent
-from estimators.comparison.search import chained
+from estimators.comparison.p_values import chained
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import (
     DistributionEstimate,

@@ -15,7 +15,7 @@ from estimators.bounds.fourier.windows import WindowNoise
 from estimators.bounds.inversion import SAFETY
 from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
-from estimators.comparison.search import COARSE, FEW, HALVINGS, smallest
+from estimators.comparison.p_values import COARSE, FEW, crossing, smallest
 from estimators.comparison.streams import DifferenceStream
 from estimators.comparison.vectors import CoordinateNoise
 from estimators.estimate import Floats
@@ -204,7 +204,6 @@ def _p_value(side: _Side, beta: float) -> Floats:
 def _noise_alone(noise: Noise, apart: Floats, beta: float) -> Found:
     """Return limits for the users' own values: only the noise counts."""
     half, p_value = noise.deviation(math.log(beta / 2)), np.ones_like(apart)
-    halvings = HALVINGS if apart.size <= FEW else COARSE
     known: dict[float, float] = {}
 
     def margin(share: float) -> float:
@@ -213,7 +212,10 @@ def _noise_alone(noise: Noise, apart: Floats, beta: float) -> Found:
         return known[share]
 
     for row, far in enumerate(np.abs(apart).tolist()):
-        p_value[row] = smallest(functools.partial(_is_below, margin, far), halvings)
+        if apart.size <= FEW:
+            p_value[row] = crossing(margin, far)
+        else:
+            p_value[row] = smallest(functools.partial(_is_below, margin, far), COARSE)
     return consistent(apart - half, apart + half, p_value, beta, 0.0)
 
 

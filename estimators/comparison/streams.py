@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from estimators.bounds.anytime import Places, touching_lines
-from estimators.bounds.bets.symbol_bets import SymbolBets
+from estimators.bounds.bets.symbol_bets import SymbolBets, fair
 from estimators.bounds.deviations import Noise
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.law import STEEPEST, Law
@@ -229,15 +229,7 @@ class BetStream:
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""
-        law = self.bets.law
-        if law.free:
-            users = float(law.counts.sum())
-            grown = 1 + tilts * (theta / users)[:, None]
-            value, slope = users * np.log(grown), tilts / grown
-        else:
-            stake = tilts[:, :, None] * law.coefficient
-            bottom = 1 + stake * theta[:, None, None]
-            value, slope = np.log(bottom) @ law.counts, (stake / bottom) @ law.counts
+        value, slope, _ = fair(self.bets.law, tilts, theta[:, None])
         gained = self.bets.gains(tilts.ravel()).reshape(tilts.shape)
         return value + tilts * self.observed - gained, slope
 

@@ -12,132 +12,26 @@ as both means can be moved up within their intervals.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.bets.symbol_bets import HALVINGS, SymbolBets
-from estimators.bounds.bets.symbol_limits import (
-    BINS,
-    Bet,
-    at_all_times,
-    cell_edges,
-    cells_of,
-    spread,
-)
+from estimators.bounds.anytime import Places
+from estimators.bounds.bets.cells import Bet, Fourier, bins_between, cell_edges, cells_of
+from estimators.bounds.bets.symbol_bets import SymbolBets, fair
+from estimators.bounds.bets.symbol_limits import mean_range, spread
 from estimators.bounds.inversion import ROUNDING, SAFETY
 from estimators.bounds.laws.window_law import WindowLaw
+from estimators.estimate import Floats
 
 SHARE = 0.005
 """Of the failure probability, for each of the eight statements beside the tail."""
 BESIDE = 8 * SHARE
-TURNS = 14  # of the search for the largest K; any is valid
-
-
-class LowerSide(NamedTuple):
-    """A rejected difference, and a bound on the tail's probability if the means are equal."""
-
-    lower: float
-    tail: float
-
-
-def lower_side(a: SymbolBets, b: SymbolBets, log_p: float) -> LowerSide:
-    """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
-
-    Parameters
-    ----------
-    a, b : SymbolBets
-        Independent of each other; for a difference, B is mirrored.
-    log_p : float
-        ln p, the failure probability.
-    """
-    inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
-    boxes = [_box(arm, inner) for arm in (a, b)]
-    around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
-    both = WindowLaw.of(
-        a.law.shapes + b.law.shapes,
-        np.concatenate([a.law.counts, b.law.counts]),
-        np.concatenate([a.law.coefficient, b.law.coefficient]),
-        free=a.law.free or b.law.free,
-    )
-    edges = cell_edges(both)
-    steepest = min(a.steepest, b.steepest)
-    lower, tail = 2.0, 0.0
-    for cell in cells_of(edges, (around[0][0] + around[1][0], around[0][1] + around[1][1])):
-        bet = Bet(both, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
-        pair = _Pair(a, b, boxes, bet.tilt)
-        log_r = _largest_remainder(bet, a, boxes)
-        lower = min(lower, pair.lower_limit(SAFETY - log_left + log_r))
-        tail = max(tail, math.exp(min(pair.largest(0.0) - pair.gain + log_r + SAFETY, 0.0)))
-    return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
-
-
-def _box(bets: SymbolBets, log_p: float) -> tuple[float, float]:
-    """Return an interval for the mean, each end of which fails with probability p."""
-    total = float(bets.law.counts.sum())
-    return at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
-
-
-def _largest_remainder(bet: Bet, a: SymbolBets, boxes: list[tuple[float, float]]) -> float:
-    """Return ln R for all means in the boxes: the largest one of the bins that these meet."""
-    if bet.law.free:
-        return bet.log_remainder(-1.0, 1.0)
-    edges = np.linspace(-1, 1, BINS + 1)
-    met = [
-        [
-            (low, high)
-            for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
-            if low <= box[1] and high >= box[0]
-        ]
-        for box in boxes
-    ]
-    sizes = len(a.law.shapes), len(bet.law.shapes) - len(a.law.shapes)
-    return max(
-        bet.log_remainder(*(np.repeat(ends, sizes) for ends in zip(one, two, strict=True)))
-        for one in met[0]
-        for two in met[1]
-    )
-
-
-class _Pair:
-    """The gain and K of both arms, at one tilt."""
-
-    def __init__(
-        self, a: SymbolBets, b: SymbolBets, boxes: list[tuple[float, float]], tilt: float
-    ) -> None:
-        self.arms, self.boxes, self.tilt = (a, b), boxes, np.array([tilt])
-        self.gain = float((a.gains(self.tilt) + b.gains(self.tilt))[0])
-
-    def largest(self, delta: float) -> float:
-        """Return an upper bound on K(x, delta - x) for all x that the boxes allow."""
-        (first, last), (least, most) = self.boxes
-        low, high = max(first, delta - most), min(last, delta - least)
-        if low > high:
-            return -math.inf if delta < first + least else math.inf
-        begin, end = low, high
-        for _ in range(TURNS):
-            x = (low + high) / 2
-            low, high = (x, high) if self._slope(x, delta) > 0 else (low, x)
-        x = (low + high) / 2
-        slope = self._slope(x, delta)
-        value = sum(
-            float(arm.fair(self.tilt, mean)[0])
-            for arm, mean in zip(self.arms, (x, delta - x), strict=True)
-        )
-        return value + max(slope * (end - x), slope * (begin - x))
-
-    def _slope(self, x: float, delta: float) -> float:
-        a, b = self.arms
-        return a.fair_slope(float(self.tilt[0]), x) - b.fair_slope(float(self.tilt[0]), delta - x)
-
-    def lower_limit(self, cost: float) -> float:
-        """Return the largest delta that is found to be rejected, or the least of the boxes."""
-        low, high = (self.boxes[0][end] + self.boxes[1][end] for end in (0, 1))
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            rejected = self.gain - self.largest(middle) >= cost
-            low, high = (middle, high) if rejected else (low, middle)
-        return low
+TURNS = 4  # of the search for the largest K; any is valid
+SETTLED = 1e-10  # in theta
+STEPS = 40  # of the search for a limit at most: it takes about eight
+Box = tuple[float, float]
 
 
 def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, float]:
@@ -150,6 +44,142 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     beta : float
     """
     log_p = math.log(beta / 2)
-    above = lower_side(a, b.mirrored(), log_p)
-    below = lower_side(b, a.mirrored(), log_p)
+    inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
+    boxes = [mean_range(arm, inner) for arm in (a, b)]
+    around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
+    both = WindowLaw.of(
+        a.law.shapes + b.law.shapes,
+        np.concatenate([a.law.counts, b.law.counts]),
+        np.concatenate([a.law.coefficient, b.law.coefficient]),
+        free=a.law.free or b.law.free,
+    )
+    edges, steepest = cell_edges(both), min(a.steepest, b.steepest)
+    ends = around[0][0] + around[1][0], around[0][1] + around[1][1]
+    cells = [
+        Bet(both, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
+        for cell in cells_of(edges, ends)
+    ]
+    fourier = Fourier()
+    above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
+    below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
     return above.lower, -below.lower, 2 * min(above.tail, below.tail) + BESIDE * beta
+
+
+def _mirrored(box: Box) -> Box:
+    return -box[1], -box[0]
+
+
+class LowerSide(NamedTuple):
+    """A rejected sum of means, and a bound on the tail's probability if the sum is 0."""
+
+    lower: float
+    tail: float
+
+
+class _Pair:
+    """The bets on the sum of two means: all cells have a tilt, a gain and K of both arms."""
+
+    def __init__(
+        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[Bet]
+    ) -> None:
+        self.arms, self.boxes, self.cells = arms, boxes, cells
+        self.tilts = np.array([cell.tilt for cell in cells])
+        self.gains = arms[0].gains(self.tilts) + arms[1].gains(self.tilts)
+        bins = [bins_between(*box) for box in boxes]
+        sizes = [len(arm.law.shapes) for arm in arms]
+        # every pair of a bin of the one mean and a bin of the other, shape (pairs, levels)
+        low, high = (
+            np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
+            for end in (0, 1)
+        )
+        self.own = [cell.log_own(low, high) for cell in cells]
+
+    def lower_side(self, fourier: Fourier) -> LowerSide:
+        """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
+
+        As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
+
+        Parameters
+        ----------
+        fourier : Fourier
+            Of the cells.
+        """
+        at_zero = self.largest(np.arange(len(self.cells)), np.zeros(len(self.cells)))[0]
+
+        def found(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
+            log_r = np.array(
+                [
+                    self.cells[i].with_own(self.own[i], x).max()
+                    for i, x in zip(chosen, remainders, strict=True)
+                ]
+            )
+            log_p = self.cells[0].log_p
+            excess = at_zero[chosen] - self.gains[chosen] + log_r + SAFETY
+            lower = self.lower_limit(np.array(chosen), SAFETY - log_p + log_r)
+            return lower, np.exp(np.minimum(excess, 0.0))
+
+        every = list(range(len(self.cells)))
+        above, below = found(every, [0.0] * len(every))
+        lower, tail = 2.0, 0.0
+        for cell in np.argsort(above, kind="stable").tolist():
+            if above[cell] < lower or below[cell] > tail:
+                one, chance = found([cell], [fourier.of(self.cells[cell])])
+                lower, tail = min(lower, float(one[0])), max(tail, float(chance[0]))
+        return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
+
+    def largest(self, chosen: Places, delta: Floats) -> tuple[Floats, Floats]:
+        """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
+
+        Parameters
+        ----------
+        chosen : ndarray of int, shape (k,)
+            Cells.
+        delta : ndarray of float64, shape (k,)
+
+        Returns
+        -------
+        value, slope : ndarray of float64, shape (k,)
+            Where no x is allowed, the value is infinite: -inf for a delta that is too small.
+        """
+        (first, last), (least, most) = self.boxes
+        one, two, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
+        begin, end = np.maximum(first, delta - most), np.minimum(last, delta - least)
+        x = (begin + end) / 2
+        for turn in range(TURNS + 1):
+            a, b = fair(one, tilts, x), fair(two, tilts, delta - x)
+            rise = a.slope - b.slope
+            if turn < TURNS:
+                x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)
+        value = a.value + b.value + np.maximum(rise * (end - x), rise * (begin - x))
+        # where the mean of B is at an end of its box, only that of A moves with delta
+        fixed = ((rise > 0) & (end < last)) | ((rise < 0) & (begin > first))
+        value = np.where(begin > end, np.where(delta < first + least, -np.inf, np.inf), value)
+        return value, np.where(fixed, a.slope, b.slope)
+
+    def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
+        """Return the largest delta that is found to be rejected, or the least of the boxes.
+
+        Parameters
+        ----------
+        chosen : ndarray of int, shape (k,)
+            Cells.
+        cost : ndarray of float64, shape (k,)
+            What the gain has to exceed K by.
+
+        Notes
+        -----
+        The largest K is concave in delta, so that Newton's method comes from below.
+        """
+        low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))
+        delta = np.clip(self.arms[0].mean + self.arms[1].mean, low, high)
+        for _ in range(STEPS):
+            value, slope = self.largest(chosen, delta)
+            left = self.gains[chosen] - cost - value
+            low = np.where(left >= 0, np.maximum(low, delta), low)
+            high = np.where(left < 0, np.minimum(high, delta), high)
+            moved = delta + left / slope
+            moved = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
+            if (np.abs(moved - delta) <= SETTLED).all():
+                break
+            delta = moved
+        return low

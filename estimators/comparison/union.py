@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.comparison.joint import Found, consistent
-from estimators.comparison.search import chained
+from estimators.comparison.p_values import chained
 from estimators.estimate import Estimate, Floats
 
 Answer = Callable[[float], Estimate]

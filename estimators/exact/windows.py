@@ -20,11 +20,15 @@ import itertools
 import json
 import math
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, at_exp, miss_threshold
+
+T = TypeVar("T", np.float64, np.complex128)
 
 LARGEST_NUMBER = 2**15
 """Numbers of symbols are below this."""
@@ -163,6 +167,30 @@ class WindowShape:
             if left < slope / 2 < right:
                 worst = max(worst, at_left + slope * (slope / 2 - left) - slope * slope / 4)
         return worst
+
+    @functools.cached_property
+    def _chances(self) -> tuple[float, float]:
+        """The probability of a symbol outside the window, and what one of the window has more."""
+        return float(self.outside), float(self.inside - self.outside)
+
+    def means(self, terms: NDArray[T]) -> NDArray[T]:
+        """Return the means at each knot of functions of the symbol.
+
+        Parameters
+        ----------
+        terms : ndarray of float64 or complex128, shape (..., M)
+
+        Returns
+        -------
+        ndarray, shape (..., M - W + 1)
+        """
+        ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
+        np.cumsum(terms, axis=-1, out=ends[..., 1:])
+        outside, extra = self._chances
+        found: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
+        found *= extra
+        found += outside * ends[..., -1:]
+        return found
 
     def variance(self, x: Floats) -> Floats:
         """Return the variance of a report under each input in [-1, 1], rounding included."""

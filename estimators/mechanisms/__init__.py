@@ -19,6 +19,7 @@ from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.hadamard_response import HadamardResponse
 from estimators.mechanisms.hemisphere import Hemisphere
 from estimators.mechanisms.laplace import Laplace
+from estimators.mechanisms.lifted_caps import LiftedCaps
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
 from estimators.mechanisms.prefix_tree import PrefixTree
@@ -51,6 +52,7 @@ _BUILT_IN: tuple[type[Mechanism], ...] = (
     ProjectiveSketch,
     PrefixTree,
     Caps,
+    LiftedCaps,
     Hemisphere,
     DyadicHadamard,
     AutoMean,
@@ -118,6 +120,7 @@ __all__ = [
     "HadamardResponse",
     "Hemisphere",
     "Laplace",
+    "LiftedCaps",
     "Mechanism",
     "Oue",
     "PrefixTree",

@@ -156,7 +156,12 @@ class Caps(RankedDirections):
             sums[d:] += np.einsum("ij,ij->j", wide, wide)
 
     def _law(
-        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+        self,
+        table: Counts,
+        used: NDArray[np.bool_],
+        coefficient: Floats,
+        mean: Floats,
+        one_law: bool,
     ) -> VectorLaw:
         n = table[used, 0].astype(np.float64)
         if self.dimension == 1:  # a sign
@@ -165,7 +170,7 @@ class Caps(RankedDirections):
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
         each = self.dimension, n, coefficient, laws, 1 / self.grid, squares
-        return CapReports(*each, len(self.epsilons), one_law)
+        return CapReports(*each, len(self.epsilons), one_law, mean)
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid

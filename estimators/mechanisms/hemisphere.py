@@ -88,7 +88,12 @@ class Hemisphere(RankedDirections):
         self.facts = LevelFacts(epsilon, 1 / self.signs.contrast**2, paper=epsilon**2)
 
     def _law(
-        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+        self,
+        table: Counts,
+        used: NDArray[np.bool_],
+        coefficient: Floats,
+        mean: Floats,
+        one_law: bool,
     ) -> Directions:
         n = table[used, 0].astype(np.float64)
         contrast = self.signs.contrast[used]

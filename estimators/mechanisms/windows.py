@@ -172,7 +172,9 @@ class Windows(ReportedSymbols, ScalarMean):
         bets = self.bets(law, table)
         if bets is None or question.panes != 1 or question.target == "sample":
             return super().mean_limits(table, law, mean, question, log_p, total)
-        return symbol_limits(bets, question, log_p, total)
+        lower, upper = symbol_limits(bets, question, log_p, total)
+        centre = min(max(mean, -1.0), 1.0)
+        return min(lower, centre), max(upper, centre)
 
     def noise(self, law: Law, counts: Counts) -> WindowNoise | None:
         """Return the law of the noise alone, for the users' own values; None for signs alone."""
@@ -182,7 +184,10 @@ class Windows(ReportedSymbols, ScalarMean):
         return WindowNoise(law.counts, law.coefficient, tuple(used))
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
-        """Return the logarithm of each report's probability under a value in [-1, 1]."""
+        """Return the logarithm of each report's probability under a value in [-1, 1].
+
+        It is -inf for a symbol that only other levels have.
+        """
         shape = self.shapes[level]
         place = float(np.interp(value, shape.knots, np.arange(shape.windows)))
         start = np.arange(shape.symbols)[:, None] - np.arange(shape.windows)
@@ -190,8 +195,9 @@ class Windows(ReportedSymbols, ScalarMean):
         down = min(int(place), shape.windows - 2)
         share = within[:, down] * (down + 1 - place) + within[:, down + 1] * (place - down)
         inside, outside = float(shape.inside), float(shape.outside)
-        found: Floats = np.log(outside + (inside - outside) * share)[reports]
-        return found
+        found = np.full(self.columns - 1, -np.inf)
+        found[: shape.symbols] = np.log(outside + (inside - outside) * share)
+        return found[reports]
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the first and the last symbol represent."""

@@ -50,6 +50,7 @@ const MECHANISMS = {
   prefix_tree: prefixTree,
   hemisphere,
   caps,
+  lifted_caps: caps,
   repetition: (definition) => repetition(definition, MECHANISMS),
   auto: (definition) => (definition.kind === "mean" ? windows(definition) : auto(definition)),
 };

@@ -110,25 +110,26 @@ function onGrid(bits, vector, grid) {
  *
  * @param {Definition} definition
  * @param {number} grid
- * @param {{candidates: number, inside: number}[]} sets k and W of each level.
+ * @param {number[][]} sets k and W of each level.
+ * @param {number} [more] 1: a value becomes one of the sphere of one more dimension.
  * @returns {Mechanism}
  */
-function rankedDirections(definition, grid, sets) {
+function rankedDirections(definition, grid, sets, more = 0) {
   if (grid < 1 || grid > LARGEST_GRID) throw wrongOptions(definition, "a grid of 1 to 2^24");
   const ball = ballOf(definition);
-  const size = Number(definition.coordinates?.length);
-  const thresholds = definition.levels.map((epsilon, level) => {
-    const { candidates, inside } = sets[level];
-    return missThreshold(epsilon, BigInt(inside), BigInt(candidates - inside));
-  });
+  const size = Number(definition.coordinates?.length) + more;
+  const thresholds = sets.map(([candidates, inside], level) =>
+    missThreshold(definition.levels[level], BigInt(inside), BigInt(candidates - inside)),
+  );
   const Coordinates = [Int8Array, Int16Array, Int32Array][
-    definition.mechanism === "caps" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
+    definition.mechanism !== "hemisphere" && grid < 2 ** 7 ? 0 : grid < 2 ** 15 ? 1 : 2
   ];
   return {
     width: size * Coordinates.BYTES_PER_ELEMENT,
     randomize(value, level, bits) {
       const vector = ball(value);
-      const { candidates, inside } = sets[level];
+      if (more) vector.push(Math.sqrt(Math.max(1 - product(vector, vector), 0)));
+      const [candidates, inside] = sets[level];
       const pairs = candidates / 2;
       const directions = normalVectors(bits, pairs, size);
       const scores = directions.map((each) => product(each, vector) / (lengthOf(each) || 1));
@@ -154,7 +155,7 @@ function rankedDirections(definition, grid, sets) {
  */
 export function hemisphere(definition) {
   const { grid } = wholeOptions(definition, { grid: 2 ** 14 });
-  const sets = definition.levels.map(() => ({ candidates: 2, inside: 1 }));
+  const sets = definition.levels.map(() => [2, 1]);
   return rankedDirections(definition, grid, sets);
 }
 
@@ -164,8 +165,10 @@ export function hemisphere(definition) {
  * @throws {TypeError} If the definition's ball, grid or numbers of candidates are none.
  */
 export function caps(definition) {
-  const { name, constants, coordinates = [], levels } = definition;
-  const usual = coordinates.length > FINE ? 2 ** 14 : 127;
+  const { name, mechanism, constants, coordinates = [], levels } = definition;
+  const more = Number(mechanism === "lifted_caps");
+  const size = coordinates.length + more;
+  const usual = size > FINE ? 2 ** 14 : 127;
   const { grid } = wholeOptions(definition, { grid: usual });
   const sets = levels.map((_, level) => {
     const candidates = Number(constants?.candidates?.[level]);
@@ -173,9 +176,9 @@ export function caps(definition) {
     const isSet =
       [candidates / 2, inside].every((one) => Number.isInteger(one) && one >= 1) &&
       candidates <= MOST_CANDIDATES && inside <= candidates / 2 &&
-      (candidates / 2) * coordinates.length <= MOST_NUMBERS;
+      (candidates / 2) * size <= MOST_NUMBERS;
     if (!isSet) throw wrong(name, `constants that fit level ${level}`);
-    return { candidates, inside };
+    return [candidates, inside];
   });
-  return rankedDirections(definition, grid, sets);
+  return rankedDirections(definition, grid, sets, more);
 }

@@ -97,7 +97,7 @@ class RollUp:
     >>> from tempfile import TemporaryDirectory
     >>> from estimators import define
     >>> from producers import Ledger, Reporter
-    >>> metric = define(name="clicks", kind="mean", mechanism="laplace", range=(0, 100),
+    >>> metric = define(name="clicks", kind="mean", mechanism="auto", range=(0, 100),
     ...                 levels=[1], pane="1d", lateness="2d")
     >>> now = 86_400.0 * 20_000
     >>> with TemporaryDirectory() as folder, Reporter(metric, {"test.mock.num.brokers": 1}) as r:

@@ -28,9 +28,9 @@ from opentelemetry.sdk.metrics.export import (
 
 from producers.delivery.errors import DeliveryError
 from producers.device.base_reporter import BaseReporter
+from producers.otel.exported_increases import ExportedIncreases
 from producers.otel.mapping import EachExport, Gathered
 from producers.otel.points import Data, UnusableError, points_of
-from producers.otel.windows import Windows
 
 logger = logging.getLogger("producers")
 
@@ -81,7 +81,7 @@ class DitherMetricExporter(MetricExporter):
     >>> from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     >>> from estimators import define
     >>> from producers import HttpReporter, Ledger
-    >>> metric = define(name="clicks", kind="mean", mechanism="laplace", range=(0, 50), levels=[1])
+    >>> metric = define(name="clicks", kind="mean", mechanism="auto", range=(0, 50), levels=[1])
     >>> with TemporaryDirectory() as folder:
     ...     reporter = HttpReporter(metric, "http://127.0.0.1:9", queue=f"{folder}/queue")
     ...     ledger = Ledger(f"{folder}/ledger", budget=2)
@@ -103,7 +103,7 @@ class DitherMetricExporter(MetricExporter):
         self._mapped = dict(mapped)
         self._reported, self._dropped = Tally[str](), Tally[tuple[str, str]]()
         self._counting, self._is_shut_down = threading.Lock(), False
-        self._windows = Windows(self._renew_lock)
+        self._exported = ExportedIncreases(self._renew_lock)
 
     @property
     def reported(self) -> dict[str, int]:
@@ -185,7 +185,7 @@ class DitherMetricExporter(MetricExporter):
         """Return why increases of mapped instruments were exported before, if they were."""
         mapped = {name: data for name, data in found.items() if name in self._mapped}
         try:
-            self._windows.check(mapped)
+            self._exported.check(mapped)
         except UnusableError as error:
             return error
         return None

@@ -142,7 +142,7 @@ class Population:
         Examples
         --------
         >>> from estimators import define
-        >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
+        >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 9), levels=[1])
         >>> Population(np.arange(4), {"m": np.array([-1, 5, np.nan, 9.5])}).count_clipped(metric)
         2
         """

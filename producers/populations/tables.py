@@ -167,7 +167,7 @@ def read_values(
     Examples
     --------
     >>> from estimators import define
-    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 9), levels=[1])
+    >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 9), levels=[1])
     >>> read_values(metric, ["1.5", "NA", "-3"], "x.csv")
     array([ 1.5,  nan, -3. ])
     """

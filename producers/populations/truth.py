@@ -49,7 +49,7 @@ class RunningTruth:
     Examples
     --------
     >>> from estimators import define
-    >>> metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 10), levels=[1, 2])
+    >>> metric = define(name="m", kind="mean", mechanism="auto", range=(0, 10), levels=[1, 2])
     >>> truth = RunningTruth(metric)
     >>> truth.add(np.array([4.0, 99.0]), metric.level_of([1, 2]))
     >>> truth.now()

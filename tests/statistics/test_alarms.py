@@ -39,7 +39,7 @@ def test_a_year_of_hundreds_of_series_has_fewer_false_alarms_than_promised(
         (720, 4, (2.1, 2.6)),
     ],
 )
-def test_moves_are_seen_as_soon_as_by_the_prototype(
+def test_moves_are_seen_after_as_few_panes_as_are_expected(
     baseline: int, shift: int, expected: tuple[float, float]
 ) -> None:
     """The move comes after 50 panes. The columns for 720 panes suppose one mean of all levels."""

@@ -28,7 +28,7 @@ SPECIFIED = [
     ({4.0: 1.0}, (0.69, 0.97, 1.00)),
     (MIXED, (0.76, 1.00, 1.00)),
 ]
-"""Recall above 5, 8 and 10 times the noise floor, of the prototype on words, 10^6 reports."""
+"""Recall above 5, 8 and 10 times the noise floor that is expected of words, with 10^6 reports."""
 
 
 def metric_of(levels: Sequence[float], seed: int) -> LocalMetric:

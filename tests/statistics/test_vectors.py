@@ -146,6 +146,39 @@ def test_caps_cover_uneven_data_at_uneven_levels(data: Floats, counts: tuple[int
         assert np.all(found >= least * 2000), found
 
 
+def concentrated_hits(data: Floats, beta: float, runs: int) -> Any:
+    metric = vectors(data.shape[1], (4.0, 8.0), mechanism="caps")
+    level = np.repeat([0, 1], [100, 400]).astype(np.uint8)
+    truth, found = data.mean(axis=0), np.zeros(2, dtype=int)
+    for run in range(runs):
+        held = np.tile(truth, (level.size, 1))
+        statistic = metric.zero()
+        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
+        answer = metric.estimate(statistic, beta=beta)
+        assert answer.radius is not None
+        found[0] += bool(np.all((answer.lower <= truth) & (truth <= answer.upper)))
+        found[1] += bool(np.linalg.norm(answer.value - truth) <= answer.radius)
+    return found
+
+
+CONCENTRATED = [corner(2), np.array([[0.6, 0.8]]), np.array([[0.1, 0.2]]), corner(10)]
+
+
+def test_caps_cover_users_who_hold_one_vector() -> None:
+    found = concentrated_hits(CONCENTRATED[1], 0.2, 40)
+    assert np.all(40 - found <= binom.isf(1e-4, 40, 0.2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", [0.05, 0.2])
+@pytest.mark.parametrize("data", CONCENTRATED, ids=["axis", "between", "inside", "d=10"])
+def test_caps_cover_users_who_hold_one_vector_in_two_thousand_runs(
+    data: Floats, beta: float
+) -> None:
+    least = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000)
+    assert np.all(concentrated_hits(data, beta, 2000) >= least * 2000)
+
+
 def path_misses(data: Floats, epsilons: tuple[float, ...], last: int, runs: int) -> Floats:
     """Count the paths on which a coordinate, or the length, was ever beyond its bound.
 
@@ -191,7 +224,9 @@ def test_caps_are_unbiased_with_the_variance_of_the_formula(dimension: int, leng
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0, 6.0, 8.0])
-@pytest.mark.parametrize(("dimension", "n"), [(2, 200_000), (10, 50_000), (100, 4000), (1024, 400)])
+@pytest.mark.parametrize(
+    ("dimension", "n"), [(2, 200_000), (10, 50_000), (100, 4000), (1024, 400), (4096, 100)]
+)
 def test_caps_are_unbiased_at_every_level_and_dimension(
     epsilon: float, dimension: int, n: int
 ) -> None:

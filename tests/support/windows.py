@@ -12,6 +12,7 @@ import numpy as np
 
 import estimators.bounds.bets.symbol_limits as symbol_limits_module
 from estimators.bounds import WindowLaw
+from estimators.bounds.bets.cells import Bet
 from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.comparison import symbol_differences
@@ -120,29 +121,14 @@ class Sample:
         return missed, runs
 
 
-class RememberedBet(symbol_limits_module.Bet):
-    """A bet that remembers its remainders."""
-
-    def __init__(self, law: WindowLaw, *cell: float) -> None:
-        super().__init__(law, *cell)
-        self.known: dict[bytes, float] = {}
-
-    def log_remainder(self, low: Floats | float, high: Floats | float) -> float:
-        """Return what was found before, if anything was."""
-        key = np.array([low, high]).tobytes()
-        if key not in self.known:
-            self.known[key] = super().log_remainder(low, high)
-        return self.known[key]
-
-
 @contextlib.contextmanager
 def remembered_bets() -> Iterator[None]:
-    """Keep the bets of the cells of one law: they depend on the numbers of reports only."""
-    found: dict[tuple[float, ...], RememberedBet] = {}
+    """Keep the bets of the cells of one law, with their integrals: only the counts matter."""
+    found: dict[tuple[float, ...], Bet] = {}
 
-    def bet(law: WindowLaw, *cell: float) -> RememberedBet:
+    def bet(law: WindowLaw, *cell: float) -> Bet:
         if cell not in found:
-            found[cell] = RememberedBet(law, *cell)
+            found[cell] = Bet(law, *cell)
         return found[cell]
 
     with (

@@ -8,8 +8,9 @@
 -- {'gone', key, '<found>:<expected>'} says that a key has not as many members, fields or bytes as
 -- the commits before have left there: a write would make it anew with a part. Nothing was written.
 -- How many members each set has is kept in KEYS[2], by the key without its tag, and how many fields
--- each hash of message keys. The owner's field 'sizes' is the commit that wrote them last: where it
--- is not the last commit ('done'), that was made by a version that keeps none; they begin anew.
+-- each hash of message keys, and that of the numbers of ids. The owner's field 'sizes' is the commit
+-- that wrote them last: where it is not the last commit ('done'), that was made by a version that
+-- keeps none; they begin anew.
 -- Next offset -2 says that a commit was applied by half: a write below failed (Lua cannot roll back),
 -- or Redis lost power while it logged one and later ran what it had of it, which some versions do
 -- when they start for the second time. 'begun' and 'done' tell: each commit counts the one up, and
@@ -20,7 +21,10 @@ local SIZES = {ZADD = 'ZCARD', SADD = 'SCARD', SREM = 'SCARD'}
 local owner, sizes = KEYS[1], KEYS[2]
 local function name_of(key) return string.sub(key, #owner - 4) end -- 'owner' has five letters
 local function size_of(command, key) -- returns the command that tells it, if it is kept
-  if command == 'HSET' then return string.sub(name_of(key), 1, 5) == 'keys:' and 'HLEN' end
+  if command == 'HSET' or command == 'HDEL' then
+    local name = name_of(key)
+    return (name == 'ids' or string.sub(name, 1, 5) == 'keys:') and 'HLEN'
+  end
   return SIZES[command]
 end
 local stored = redis.call('HMGET', owner, 'epoch', 'next', 'begun', 'done', 'token', 'sizes')
@@ -51,7 +55,7 @@ while i <= #ARGV do -- what Lua could not unpack, or is gone, must not be found 
     elseif known and size ~= tonumber(known) then
       return {'gone', key, size .. ':' .. known}
     end
-  elseif name == 'SETRANGE' and ARGV[i + 3] ~= '0' then
+  elseif name == 'SETRANGE' and ARGV[i + 3] ~= '0' and ARGV[i + 4] ~= '\0' then -- no padding
     local size = redis.call('STRLEN', key)
     if size < tonumber(ARGV[i + 3]) then return {'gone', key, size .. ':' .. ARGV[i + 3]} end
   end
@@ -66,12 +70,19 @@ while i <= #ARGV do
   if type(reply) == 'table' and reply.err then
     return {'torn', epoch, ARGV[i + 1] .. ' ' .. ARGV[i + 2] .. ': ' .. reply.err}
   end
-  if ARGV[i + 1] == 'DEL' then redis.call('HDEL', sizes, name_of(ARGV[i + 3])) end -- of keys
+  if ARGV[i + 1] == 'DEL' and words > 2 then -- the second key is a hash of message keys, or a chunk
+    redis.call('HDEL', sizes, name_of(ARGV[i + 3]))
+  end
   i = i + words + 1
 end
 if not is_sized then redis.call('DEL', sizes) end
 for _, key in ipairs(sets) do
-  redis.call('HSET', sizes, name_of(key), redis.call(sets[key], key))
+  local size = redis.call(sets[key], key)
+  if size == 0 and sets[key] == 'HLEN' then
+    redis.call('HDEL', sizes, name_of(key))
+  else
+    redis.call('HSET', sizes, name_of(key), size)
+  end
 end
 if is_sized or #sets > 0 then redis.call('HSET', owner, 'sizes', begun) end
 redis.call('HSET', owner, 'next', ARGV[3], 'done', begun)

@@ -1,12 +1,12 @@
 -- Takes a partition over, raising its epoch, and returns the state that a worker needs to go on
 -- counting it, in one consistent piece.
--- KEYS: the partition's owner, watermarks, counts, open panes and sizes; ARGV[1] the worker's name,
--- ARGV[2] a token of its own, ARGV[3] its consumer group, or the empty string. What another group
--- counts is not taken over.
--- Of a pane's batch ids it returns how many bytes they are: whoever has taken over reads them
--- afterwards, in pieces, because nobody else adds to them any more. A statistic is false where it is
--- gone, and ids that are gone have no bytes. Last comes a set that has not as many members as the
--- last commit has left there: {key, found, expected}.
+-- KEYS: the partition's owner, watermarks, counts, open panes, sizes and numbers of batch ids;
+-- ARGV[1] the worker's name, ARGV[2] a token of its own, ARGV[3] its consumer group, or the empty
+-- string. What another group counts is not taken over.
+-- Of a pane's batch ids it returns how many bytes are in one value, as earlier versions wrote them,
+-- and how many ids are in chunks: whoever has taken over reads them afterwards, in pieces, because
+-- nobody else adds to them any more. A statistic is false where it is gone. Last comes a set that has
+-- not as many members as the last commit has left there: {key, found, expected}.
 local tag = string.match(KEYS[1], '^(.*):owner$')
 local group = redis.call('HMGET', KEYS[1], 'group')[1] or ''
 if group == '' or ARGV[3] == '' or group == ARGV[3] then
@@ -23,11 +23,12 @@ for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
     member,
     redis.call('GET', tag .. ':' .. name),
     redis.call('STRLEN', tag .. ':seen:' .. name),
+    redis.call('HMGET', KEYS[6], name)[1] or '0',
     redis.call('HGETALL', tag .. ':keys:' .. name),
   }
 end
 local short = {}
-local ASKS = {['index:'] = 'ZCARD', ['keys:p'] = 'HLEN'}
+local ASKS = {['index:'] = 'ZCARD', ['keys:p'] = 'HLEN', ids = 'HLEN'}
 local stamp = redis.call('HMGET', KEYS[1], 'done', 'sizes', 'begun', 'next')
 if stamp[2] and stamp[1] == stamp[2] and stamp[1] == stamp[3] and stamp[4] ~= '-2' then
   local sizes = redis.call('HGETALL', KEYS[5])

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from estimators.estimate import Counts, Floats
 
 BOLDEST = 0.95
 """Of what can be lost with one report. Bolder bets gain nothing for more than a few reports."""
-HALVINGS = 50
+STEPS = 60  # of Newton's method at most: it takes about five
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,28 +88,22 @@ class SymbolBets:
         tilts : ndarray of float64, shape (m,)
             At most `steepest`.
         """
+        return self._log_growth(tilts) @ self.counts.ravel()
+
+    def gains_of_sides(self, tilts: Floats) -> Floats:
+        """Return W for each t, of these bets and of the mirrored ones, shape (2, m)."""
+        grown = self._log_growth(tilts)
+        return np.stack([grown @ side.counts.ravel() for side in (self, self.mirrored())])
+
+    def _log_growth(self, tilts: Floats) -> Floats:
+        """Return ln(1 + t s y), shape (m, levels * symbols)."""
         stakes = self.law.coefficient[:, None] * self.law.symbols.values
-        each = np.log1p(tilts[:, None, None] * stakes)
-        gained: Floats = np.einsum("mlj,lj->m", each, self.counts)
-        return gained
+        found: Floats = np.log1p(tilts[:, None] * stakes.ravel())
+        return found
 
-    def fair(self, tilts: Floats, theta: float) -> Floats:
-        """Return K for each t, shape (m,)."""
-        law = self.law
-        if law.free:
-            users = float(law.counts.sum())
-            shared: Floats = users * np.log1p(tilts * (theta / users))
-            return shared
-        common: Floats = np.log1p(tilts[:, None] * (law.coefficient * theta)) @ law.counts
-        return common
-
-    def fair_slope(self, tilt: float, theta: float) -> float:
-        """Return the derivative of K by theta."""
-        law = self.law
-        if law.free:
-            return tilt / (1 + tilt * theta / float(law.counts.sum()))
-        stake = tilt * law.coefficient
-        return float(law.counts @ (stake / (1 + stake * theta)))
+    def fair(self, tilts: Floats, theta: Floats | float) -> Floats:
+        """Return K for each t and theta, which broadcast."""
+        return fair(self.law, tilts, theta).value
 
     def lower_limit(self, tilts: Floats, gains: Floats) -> float:
         """Return a theta in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
@@ -118,16 +113,71 @@ class SymbolBets:
         tilts, gains : ndarray of float64, shape (m,)
             t, and W less what it has to exceed.
         """
+        return float(lower_limits(self.law, tilts, gains[None])[0])
 
-        def rejected(theta: float) -> bool:
-            terms = gains - self.fair(tilts, theta)
-            most = float(terms.max(initial=-np.inf))
-            return most >= 0 or (most > -50 and float(np.exp(terms).sum()) >= 1)
 
-        low, high = -1.0, 1.0
-        if not rejected(low):
-            return low
-        for _ in range(HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if rejected(middle) else (low, middle)
-        return max(low - ROUNDING, -1.0)
+class Fair(NamedTuple):
+    """K, and its first two derivatives by theta."""
+
+    value: Floats
+    slope: Floats
+    curvature: Floats
+
+
+def fair(law: WindowLaw, tilts: Floats, theta: Floats | float) -> Fair:
+    """Return K and its derivatives, for tilts and means that broadcast.
+
+    Parameters
+    ----------
+    law : WindowLaw
+    tilts : ndarray of float64
+    theta : float or ndarray of float64
+    """
+    if law.free:
+        users = float(law.counts.sum())
+        grown = tilts * (theta / users)
+        slope = tilts / (1 + grown)
+        return Fair(users * np.log1p(grown), slope, -(slope**2) / users)
+    stakes = tilts[..., None] * law.coefficient
+    grown = stakes * np.asarray(theta)[..., None]
+    rate = stakes / (1 + grown)
+    return Fair(np.log1p(grown) @ law.counts, rate @ law.counts, -(rate**2) @ law.counts)
+
+
+def lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
+    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
+
+    Parameters
+    ----------
+    law : WindowLaw
+    tilts : ndarray of float64, shape (m,) or (k, m)
+        t.
+    gains : ndarray of float64, shape (k, m)
+        W less what it has to exceed.
+
+    Returns
+    -------
+    ndarray of float64, shape (k,)
+
+    Notes
+    -----
+    K is concave in theta, so ln sum exp(gains - K) is convex and falls. A step of Newton's method
+    ends where a tangent is zero, which is at or before the limit, wherever the step began.
+    """
+    if not gains.size:
+        return np.full(len(gains), -1.0)
+    theta = np.zeros(len(gains))
+    for _ in range(STEPS):
+        value, slope, _ = fair(law, tilts, theta[:, None])
+        terms = gains - value
+        largest = terms.max(axis=1)
+        share = np.exp(terms - largest[:, None])
+        total = share.sum(axis=1)
+        falls = (share * slope).sum(axis=1) / total
+        moved = np.clip(theta + (largest + np.log(total)) / falls, -1.0, 1.0)
+        settled = np.abs(moved - theta) <= ROUNDING / 8
+        theta = moved
+        if settled.all():
+            break
+    found: Floats = np.maximum(theta - ROUNDING, -1.0)
+    return found

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import anytime
+from estimators.bounds.caps import concentration
 from estimators.bounds.caps.growth import STEEPEST, ReportLaw
 from estimators.bounds.caps.remainder import log_remainder
 from estimators.bounds.caps.unevenness import largest_squares
@@ -52,6 +53,8 @@ class CapReports:
         All levels of the metric, in use or not.
     one_law : bool
         Whether the users of all levels are from one population.
+    mean : ndarray of float64, shape (d,), or None
+        The estimate, from which bounds for a fixed number learn how concentrated the data are.
     """
 
     dimension: int
@@ -62,6 +65,7 @@ class CapReports:
     squares: Floats
     levels: int
     one_law: bool = False
+    mean: Floats | None = None
 
     @functools.cached_property
     def variance(self) -> float:
@@ -92,7 +96,35 @@ class CapReports:
         for alike in self._alike(columns):
             sharp = self.even_at(columns[:, alike].max(axis=1)).coordinate_deviation(goal)
             found[alike] = np.minimum(found[alike], sharp)
+        if self.mean is None:
+            return found
+        square = np.zeros_like(found)
+        for law, n, s, column in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
+        ):
+            square += n * s * s * law.variances(self.unit)[column]
+        for _ in range(concentration.ROUNDS):
+            nearest = np.maximum(np.abs(self.mean) - found, 0.0)
+            variance = np.maximum(square - self._steady(nearest), 0.0)
+            found = np.minimum(found, concentration.deviation(variance, self._largest(1.0), goal))
         return found
+
+    def _steady(self, gamma: Floats) -> Floats:
+        """Return the least sum of the squares of all reports' means along a mean gamma.
+
+        Of n s^2 m^2 gamma^2 of each level. Where levels have means of their own, with n s m their
+        shares, it is gamma^2 (sum of shares)^2 / sum n, by Cauchy's and Schwarz's inequality.
+        """
+        of_mean = self.coefficient * np.array([law.mean for law in self.laws])
+        together = float(self.counts @ of_mean**2)
+        apart = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
+        least: Floats = gamma**2 * (together if self.one_law else apart)
+        return least
+
+    def _largest(self, size: float) -> float:
+        """Return the longest s (U - E U) of a report U of this size."""
+        of_mean = np.array([law.mean for law in self.laws])
+        return float((self.coefficient * (size + of_mean)).max())
 
     def _alike(self, columns: NDArray[np.intp]) -> list[NDArray[np.intp]]:
         """Return groups of coordinates whose variances at q+ are within 8%, or as few as GROUPS."""
@@ -163,7 +195,7 @@ class CapReports:
             Of :meth:`ReportLaw.growth`.
         """
         parts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return EvenCapReports(**parts, columns=columns)
+        return EvenCapReports(**{**parts, "mean": None}, columns=columns)
 
     def _rounding(self, tilt: Floats) -> Floats:
         rounding: Floats = (tilt * self.unit) ** 2 / 8
@@ -207,7 +239,18 @@ class CapReports:
         largest = every.max(axis=1)
         total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
         markov = longest(d, tilt, total + rounding - log_beta)
-        return min(markov, steady_length(self, log_beta))
+        found = min(markov, steady_length(self, log_beta))
+        if self.mean is None:
+            return found
+        largest, center = self._largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
+        for _ in range(concentration.ROUNDS):
+            steady = self._steady(np.maximum(center - found, 0.0))
+            variance = max(self.variance - float(steady), 1e-300)
+            shorter = concentration.length(d, variance, largest, log_beta)
+            if shorter >= found * 0.999:
+                break
+            found = shorter
+        return found
 
     def _log_cells(self, law: ReportLaw) -> Floats:
         """Bound ln P(c^2 in a cell) from above, c a coordinate of the uniform sphere.

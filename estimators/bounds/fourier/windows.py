@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.pieces import (
     STEP,
     Pieces,
@@ -20,8 +19,6 @@ from estimators.bounds.fourier.pieces import (
 from estimators.bounds.fourier.remainder import nodes
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape
-
-T = TypeVar("T", np.float64, np.complex128)
 
 STEEPEST = 40.0  # of a tilt times the largest report: a steeper one gains nothing
 LOST = 1e-12  # of the largest report's square: far above what rounding does to a variance
@@ -87,13 +84,14 @@ class WindowNoise:
         steps = tilt * self.coefficient
         moments = [_tilted(shape, step) for shape, step in zip(self.shapes, steps, strict=True)]
         highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
-        at = nodes(self.counts, highest, STEP)
+        phases = Phases.near(nodes(self.counts, highest, STEP))
+        at = phases.nodes
         shares = self.counts * highest / (self.counts @ highest)
         levels = []
         for shape, step, s, (mass, variance) in zip(
             self.shapes, steps, self.coefficient, moments, strict=True
         ):
-            log_modulus = _moduli(shape, step, at * s) - np.log(mass)[:, None]
+            log_modulus = _moduli(shape, step, phases.scaled(s)) - np.log(mass)[:, None]
             paired = np.maximum(log_modulus[:-1], log_modulus[1:])
             levels.append(Pieces(_psi(shape, np.array([step]))[0], paired, variance * s**2))
         return log_paired_remainder(tilt, at, self.counts, shares, levels)
@@ -101,9 +99,8 @@ class WindowNoise:
 
 def _psi(shape: WindowShape, tilt: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] of each piece, shape (k, pieces)."""
-    return largest_cumulants(
-        tilt, shape.knots, _means(shape, np.expm1(tilt[:, None] * shape.values))
-    )
+    grown = shape.means(np.expm1(tilt[:, None] * shape.values))
+    return largest_cumulants(tilt, shape.knots, grown)
 
 
 def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
@@ -112,23 +109,15 @@ def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
     A steep tilt leaves one symbol and no variance; a bound on it stays above zero.
     """
     y = shape.values
-    mass, first, second = _means(shape, np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
+    mass, first, second = shape.means(np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
     return mass, np.maximum(second / mass - (first / mass) ** 2, LOST * y[-1] ** 2)
 
 
-def _moduli(shape: WindowShape, tilt: float, tau: Floats) -> Floats:
+def _moduli(shape: WindowShape, tilt: float, phases: Phases) -> Floats:
     """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
+    turned = phases.of(shape.values)
+    turned *= np.exp(tilt * shape.values)
+    means = shape.means(turned)
     with np.errstate(divide="ignore"):
-        found: Floats = np.log(
-            np.abs(_means(shape, np.exp((tilt + 1j * tau[:, None]) * shape.values)))
-        ).T
-    return found
-
-
-def _means(shape: WindowShape, values: NDArray[T]) -> NDArray[T]:
-    """Return the means at each knot of functions of the symbol, shape (..., knots)."""
-    ends = np.concatenate([np.zeros_like(values[..., :1]), np.cumsum(values, axis=-1)], axis=-1)
-    inside, outside = float(shape.inside), float(shape.outside)
-    windows = ends[..., shape.window :] - ends[..., : -shape.window]
-    found: NDArray[T] = outside * ends[..., -1:] + (inside - outside) * windows
+        found: Floats = np.log(means.real**2 + means.imag**2).T / 2
     return found

@@ -2,11 +2,18 @@
 
 A report of the symbol j stands for y_j, and E[e^(z Y) | x] is a line in x between two knots. Of
 data with mean m, the largest E e^(z Y) is therefore on the least concave majorant of its values at
-the knots. Any line above all of them is above the majorant: here the chord from -1 to 1, lifted to
-the highest knot. (The chord is above all knots for every shape that was looked at, so that values
--1 and 1 are the worst data.) Then ln E e^(z Y) <= ln(A + B m), which is concave in m and grows with
-it, and by Jensen's inequality the mean of a level's users bounds their sum: users may be of one
-population or have means, or values, of their own.
+the knots. That is the chord from -1 to 1, so values -1 and 1 are the worst data. Then ln E e^(z Y)
+is at most ln(A + B m), which is concave in m and grows with it, and by Jensen's inequality the mean
+of a level's users bounds their sum: users may be of one population or have means, or values, of
+their own.
+
+**The chord is above all knots.** At the knot x_s, chord less value is D(z) = sum c_j e^(z y_j).
+With a > 0 for what a symbol of a window has more than others, c_j is a (1 - x_s) / 2 for symbols of
+the first window that come before window s, a (1 + x_s) / 2 for those of the last window that come
+after it, and 0 or less in window s. So the c_j change their sign twice, and D has at most two real
+zeros (Descartes' rule of signs for exponentials). Both are at z = 0: reports have mean 1 in total,
+and are unbiased, so D(0) = D'(0) = 0. For large z, the last symbols count, so D > 0 for all z but 0
+(or D = 0 everywhere). In particular D''(0) >= 0: E Y^2 is below its chord, too.
 """
 
 from __future__ import annotations
@@ -17,7 +24,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from estimators.bounds.laws.law import PIECES, STEEPEST, Cumulant, Law, Moments
 from estimators.estimate import Floats
@@ -27,22 +33,15 @@ from estimators.exact.windows import WindowShape
 class Symbols(NamedTuple):
     """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
 
-    `values`, `bottom` and `top` are y_j and P(j | x = -1 and 1), of shape (levels, symbols);
-    `knots`, `squares`, `starts` and `ends` are x_s, E[Y^2 | x_s] and the windows' first symbol and
-    the one after their last, of shape (levels, windows); the others, of shape (levels,), are the
-    probabilities outside a window, what is added inside, the largest y_j, and the least variance at
-    a knot.
+    `values`, of shape (levels, symbols), has the y_j. `moments`, of shape (levels, symbols, 6), has
+    P(j | x) y_j^k for x = -1 and 1 and k = 0, 1 and 2, in this order: (-1, 0), (1, 0), (-1, 1) ...
+    `squares`, of shape (levels, windows), has E[Y^2 | x_s]. The others, of shape (levels,), are the
+    largest y_j, and the least variance at a knot.
     """
 
     values: Floats
-    bottom: Floats
-    top: Floats
-    outside: Floats
-    extra: Floats
-    knots: Floats
+    moments: Floats
     squares: Floats
-    starts: NDArray[np.intp]
-    ends: NDArray[np.intp]
     largest: Floats
     least_noise: Floats
 
@@ -119,27 +118,21 @@ class WindowLaw(Law):
             Of one broadcast shape.
         """
         one = self.symbols
-        moved = z[..., None] * one.values
-        grown = np.expm1(moved)
-        low = (one.bottom * grown).sum(axis=-1)
-        high = (one.top * grown).sum(axis=-1)
+        grown = np.expm1(z[..., None] * one.values)
+        # one product of matrices for each level
+        rows = grown.reshape(-1, *one.values.shape).swapaxes(0, 1)
+        sums = (rows @ one.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)
+        low, high, low_mean, high_mean, low_square, high_square = np.moveaxis(sums, -1, 0)
         half, share = (high - low) / 2, (1 + mean) / 2
-        # at the knots: the sum of a window is a difference of two running sums
-        running = np.zeros((*grown.shape[:-1], grown.shape[-1] + 1))
-        np.cumsum(grown, axis=-1, out=running[..., 1:])
-        level = np.arange(len(one.values))[:, None]
-        within = running[..., level, one.ends] - running[..., level, one.starts]
-        at_knots = one.outside[:, None] * running[..., -1:] + one.extra[:, None] * within
-        chord = ((low + high) / 2)[..., None] + half[..., None] * one.knots
-        lift = np.maximum((at_knots - chord).max(axis=-1), 0.0)
-        bound = low + (high - low) * share + lift
-        chance = one.bottom + (one.top - one.bottom) * share[..., None]
+        bound = low + (high - low) * share
         bottom = 1 + bound
-        first = (chance * one.values * (grown + 1)).sum(axis=-1) / bottom
-        second = (chance * one.values**2 * (grown + 1)).sum(axis=-1) / bottom
-        apart = ((one.top - one.bottom) / 2 * one.values * (grown + 1)).sum(axis=-1) / bottom
+        square = one.squares[:, 0]
+        rise = 2 + high_mean - low_mean  # reports are unbiased: their means are -1 and 1
+        first = (low_mean - 1 + rise * share) / bottom
+        second = (square + low_square + (high_square - low_square) * share) / bottom
         by_mean = half / bottom
-        return Tilted(np.log1p(bound), first, second - first**2, by_mean, apart - by_mean * first)
+        cross = rise / 2 / bottom - by_mean * first
+        return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean.
@@ -174,9 +167,9 @@ class WindowLaw(Law):
     def variances(self, theta: Floats) -> Floats:
         """Return an upper bound on the variance of Y at each level, shape (k, levels).
 
-        E[Y^2] is below the lifted chord of its values at the knots, which are equal at -1 and 1.
+        E[Y^2] is below the chord of its values at -1 and 1, which are equal.
         """
-        found: Floats = self.symbols.squares.max(axis=1) - theta[:, None] ** 2
+        found: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
         return found
 
     def _variance_slopes(self, theta: Floats) -> Floats:
@@ -239,33 +232,17 @@ def _symbols_of(shapes: tuple[WindowShape, ...]) -> Symbols:
     levels = len(shapes)
     symbols = max(shape.symbols for shape in shapes)
     windows = max(shape.windows for shape in shapes)
-    values, bottom, top = (np.zeros((levels, symbols)) for _ in range(3))
-    knots, squares = (np.empty((levels, windows)) for _ in range(2))
-    starts = np.empty((levels, windows), dtype=np.intp)
+    values, squares = np.zeros((levels, symbols)), np.empty((levels, windows))
+    moments = np.zeros((levels, symbols, 6))
     for row, shape in enumerate(shapes):
-        outside, inside = float(shape.outside), float(shape.inside)
-        values[row, : shape.symbols] = shape.values
-        bottom[row, : shape.symbols] = outside
-        bottom[row, : shape.window] = inside
-        top[row, : shape.symbols] = bottom[row, : shape.symbols][::-1]
-        place = np.minimum(np.arange(windows), shape.windows - 1)
-        knots[row], starts[row] = shape.knots[place], place
-        squares[row] = np.array([float(x) for x in shape.exact_squares])[place]
-    window = np.array([shape.window for shape in shapes])
-    outsides = np.array([float(shape.outside) for shape in shapes])
-    insides = np.array([float(shape.inside) for shape in shapes])
+        y = shape.values
+        bottom = np.full(y.shape, float(shape.outside))
+        bottom[: shape.window] = float(shape.inside)
+        chances = np.stack([bottom, bottom[::-1]], axis=1)
+        values[row, : y.size] = y
+        moments[row, : y.size] = np.concatenate([chances * y[:, None] ** k for k in range(3)], 1)
+        at_knots = np.array([float(x) for x in shape.exact_squares])
+        squares[row] = at_knots[np.minimum(np.arange(windows), shape.windows - 1)]
     largest = np.array([shape.values[-1] for shape in shapes])
     least = np.array([shape.noise.min() for shape in shapes])
-    return Symbols(
-        values,
-        bottom,
-        top,
-        outsides,
-        insides - outsides,
-        knots,
-        squares,
-        starts,
-        starts + window[:, None],
-        largest,
-        least,
-    )
+    return Symbols(values, moments, squares, largest, least)

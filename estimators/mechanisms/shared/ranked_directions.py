@@ -176,12 +176,13 @@ class RankedDirections(Mechanism):
         """
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            ones = np.ones(self.dimension)
+            ones = np.ones(self.numbers)
             none = ones * np.nan
             return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
         one_law = question.one_mean(int(np.count_nonzero(counts)))
         mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
+        side = np.broadcast_to(side, self.dimension)[: self.numbers]
         farthest = float(np.linalg.norm(mean)) + 1  # the mean is in the ball
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
         apart = self._heterogeneity(table)
@@ -208,14 +209,24 @@ class RankedDirections(Mechanism):
         coefficient = shares[used] / n * self.scale[used]
         mean: Floats = (coefficient / self.grid) @ table[used, 1 : 1 + self.dimension]
         return (
-            mean,
-            self._law(table, used, coefficient, one_law),
+            mean[: self.numbers],
+            self._law(table, used, coefficient, mean, one_law),
             ARITHMETIC * float(n @ coefficient),
         )
 
+    @property
+    def numbers(self) -> int:
+        """The number of coordinates of an estimate: the first ones of a report."""
+        return self.dimension
+
     @abstractmethod
     def _law(
-        self, table: Counts, used: NDArray[np.bool_], coefficient: Floats, one_law: bool
+        self,
+        table: Counts,
+        used: NDArray[np.bool_],
+        coefficient: Floats,
+        mean: Floats,
+        one_law: bool,
     ) -> VectorLaw:
         """Return the law of the error for the levels in use and the factors of their reports."""
 

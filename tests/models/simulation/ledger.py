@@ -20,6 +20,8 @@ from tests.models.simulation.database import Database, Keys
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
 from tests.models.simulation.world import World
 
+CHUNK_IDS = 3
+"""Of a chunk of batch ids, in place of thousands: schedules have a few dozen."""
 OPEN_ENDED = metric_key(ONE_EACH.name, ONE_EACH.revision)
 
 
@@ -278,15 +280,29 @@ def contents(state: Partition) -> dict[bytes, Any]:
         if not pane.closed:
             opened[f"{key}:{pane.first_offset}".encode()] = None
             if pane.seen:
-                found[f":seen:{key}"] = b"".join(pane.unsaved)  # of a replay, all
+                for number, chunk in enumerate(_chunks_of_ids(b"".join(pane.unsaved))):
+                    found[f":seen:{key}:{number}"] = chunk  # unsaved of a replay are all
+                found.setdefault(":ids", {})[str(key).encode()] = b"%d" % len(pane.seen)
     found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
     found[":open"] = opened
-    sets = (":open", ":indexed", *(name for name in found if name.startswith(":index:")))
+    sets = (
+        *(":ids",) * (":ids" in found),
+        ":open",
+        ":indexed",
+        *(name for name in found if name.startswith(":index:")),
+    )
     sizes = {name[1:].encode(): b"%d" % len(found[name]) for name in sets}
     found[":sizes"] = sizes if indexed else {}
     found[":watermarks"] = {k.encode(): str(v).encode() for k, v in state.watermarks.items()}
     found[":counts"] = {k.encode(): b"%d" % v for k, v in state.counts.items()}
     return {name.encode(): value for name, value in found.items() if value}
+
+
+def _chunks_of_ids(ids: bytes) -> list[bytes]:
+    """Return the chunks of ids as docs/data-model.md describes them, a few ids in each."""
+    size = 16 * CHUNK_IDS
+    first, *others = [ids[start : start + size] for start in range(0, len(ids), size)]
+    return [first, *(other.ljust(size, b"\0") for other in others)]
 
 
 def _chunk(rows: list[list[int]]) -> bytes:

@@ -16,6 +16,7 @@ from aggregator.counting.committer import Committer
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.worker import Worker
 from aggregator.errors import Fenced
+from aggregator.state.batch_ids import BatchIds
 from aggregator.storage import commands, partition_store
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.snapshot import Snapshot
@@ -81,7 +82,9 @@ _patched(
     Snapshot,
     "partition",
     lambda self, *arguments: _partition(
-        dataclasses.replace(self, open={k: (f, s, set()) for k, (f, s, _) in self.open.items()}),
+        dataclasses.replace(
+            self, open={k: (f, s, BatchIds()) for k, (f, s, _) in self.open.items()}
+        ),
         *arguments,
     ),
 )

@@ -16,6 +16,7 @@ from aggregator.counting import assignment, backoff, committer
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.kafka import worker_clients
+from aggregator.storage import id_chunks
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
 from tests.models.simulation.clients import (
@@ -28,7 +29,7 @@ from tests.models.simulation.clients import (
 )
 from tests.models.simulation.cluster import TOPIC, Cluster
 from tests.models.simulation.finality import Finality
-from tests.models.simulation.ledger import Ledger, Violation, tag_of
+from tests.models.simulation.ledger import CHUNK_IDS, Ledger, Violation, tag_of
 from tests.models.simulation.redis_model import RedisClient, RedisServer
 from tests.models.simulation.traffic import METRICS
 from tests.models.simulation.world import Process, ProcessClock, TraceLog, World
@@ -274,6 +275,7 @@ class Schedule:
             patch.object(committer, "random", world.rng),
             patch.object(worker_module, "SLICE_MESSAGES", self.slice_messages),
             patch.object(worker_module, "MANY_PANES", self.many_panes),
+            patch.object(id_chunks, "CHUNK_IDS", CHUNK_IDS),
         ):
             try:
                 self._run()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from collections import Counter
+
 import pytest
 
 from tests.models.simulation.mutants import BREAKS
@@ -9,6 +12,8 @@ from tests.models.simulation.runs import Tally, run, story
 from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
 
 SCHEDULES = 300
+PART = 60
+"""Of these in one test, which has a limit of time."""
 MANY = 20_000
 CAUGHT_WITHIN = 450
 FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")
@@ -33,13 +38,25 @@ def kept(seeds: range) -> Tally:
     return tally
 
 
-def test_every_report_is_counted_once_whatever_fails() -> None:
-    tally = kept(range(SCHEDULES))
-    assert tally.injected.keys() == AT_A_CALL.keys() | BETWEEN_CALLS.keys(), "every kind strikes"
-    assert tally.did["commits known again"] > 0
-    assert tally.did["partitions halted"] > 0
-    assert tally.did["panes seen as final"] > 0
-    assert tally.did["offsets named as missing"] > 0
+@functools.cache
+def part(first: int) -> Tally:
+    return kept(range(first, first + PART))
+
+
+@pytest.mark.parametrize("first", range(0, SCHEDULES, PART))
+def test_every_report_is_counted_once_whatever_fails(first: int) -> None:
+    assert part(first).schedules == PART
+
+
+def test_every_kind_of_fault_strikes() -> None:
+    parts = [part(first) for first in range(0, SCHEDULES, PART)]
+    injected = set().union(*(tally.injected for tally in parts))
+    did = sum((tally.did for tally in parts), Counter[str]())
+    assert injected == AT_A_CALL.keys() | BETWEEN_CALLS.keys()
+    assert did["commits known again"] > 0
+    assert did["partitions halted"] > 0
+    assert did["panes seen as final"] > 0
+    assert did["offsets named as missing"] > 0
 
 
 @pytest.mark.slow

@@ -25,15 +25,17 @@ PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "phone-light": (390, 844, "light", ""),
     "metric-light": (1600, 1000, "light", "#metric=late"),
 }
-REPLAY_SECONDS = 200.0
-LOOK_AFTER = 80.0
+REPLAY_SECONDS = 500.0
+LOOK_AFTER = 200.0
 WATCH = 15_000
-PATIENCE = 60_000
+PATIENCE = 180_000
 """Milliseconds: how long a page watches the reports come in, and waits for its charts."""
-READY = """() => {
-  const charts = [...document.querySelectorAll(".history")]
-    .filter((one) => one.checkVisibility() && one.getBoundingClientRect().top < innerHeight);
-  return charts.length && charts.every((one) => one.querySelector("canvas"));
+READY = """(whole) => {
+  const charts = [...document.querySelectorAll(".history")].filter((one) =>
+    one.checkVisibility() && (whole || one.getBoundingClientRect().top < innerHeight));
+  const numbers = [...document.querySelectorAll("#operations dd.big")];
+  return charts.length && charts.every((one) => one.querySelector("canvas"))
+    && numbers.every((one) => /[0-9]/.test(one.textContent));
 }"""
 
 
@@ -44,9 +46,10 @@ def take(browser: Browser, url: str, folder: Path) -> None:
         with browser.new_context(viewport=viewport, color_scheme=scheme) as context:
             page = context.new_page()
             page.goto(url + place)
-            page.wait_for_function(READY, timeout=PATIENCE)
             page.wait_for_timeout(WATCH)
-            page.screenshot(path=folder / f"{name}.png", full_page=name.startswith("desktop"))
+            whole = name.startswith("desktop")
+            page.wait_for_function(READY, arg=whole, timeout=PATIENCE)
+            page.screenshot(path=folder / f"{name}.png", full_page=whole)
         sys.stdout.write(f"{folder / name}.png\n")
 
 

@@ -151,7 +151,9 @@ def test_an_altered_counter_a_watermark_and_a_forgotten_batch_are_named(
     several = (k for k in client.scan_iter(match=f"{tag}:seen:*") if client.strlen(k) > 16)
     seen = next(several)
     client.set(seen, client.get(seen)[16:])
-    client.hset(seen.replace(b":seen:", b":keys:"), b"somebody", 7)
+    pane = seen.partition(b":seen:")[2].rpartition(b":")[0]
+    client.hincrby(f"{tag}:ids", pane, -1)
+    client.hset(f"{tag}:keys:".encode() + pane, b"somebody", 7)
     found = as_text(counted)
     assert "partition 0: count accepted:delay: stored" in found
     assert "partition 0: watermarks: stored" in found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import functools
 import importlib
 import json
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from aggregator.cli.commands.clone import command_of_clone
 from aggregator.errors import DitherError
-from benchmarks import capacity, growth, tables
+from benchmarks import capacity, growth, steady, tables
 from benchmarks import command as command_line
 from benchmarks.command import STAGES, bench
 from benchmarks.measure import Benchmark, Figure, measure
@@ -118,6 +119,16 @@ def test_both_sides_take_turns_and_each_begins_as_often() -> None:
     assert (result.lowest, result.highest) == (1, 3)
 
 
+def test_sides_that_are_warm_run_no_more_often_than_they_allow() -> None:
+    runs = iter([6.0, 2.0, 4.0, 2.0])
+    side = functools.partial(next, runs)
+    warm = Benchmark(
+        "a/b/c", "x/s", lambda _: side(), lambda _: side(), most_rounds=1, is_warm=True
+    )
+    result = measure(warm, rounds=5)
+    assert (result.ours, result.baseline, list(runs)) == (6, 2, [4, 2])
+
+
 @pytest.mark.parametrize("lacking", ["benchmarks", "benchmarks.command"])
 def test_without_the_repository_the_command_says_where_the_benchmarks_are(
     lacking: str, monkeypatch: pytest.MonkeyPatch
@@ -152,7 +163,7 @@ def test_the_tables_of_the_docs_are_those_of_the_recorded_run(page: str) -> None
     assert filled(text, Record.read(RECORDED)) == text, "python -m benchmarks.tables --write PAGE"
 
 
-@pytest.mark.parametrize("module", [capacity, command_line, growth, tables])
+@pytest.mark.parametrize("module", [capacity, command_line, growth, steady, tables])
 def test_the_examples_in_the_benchmarks_hold(module: ModuleType) -> None:
     failed, tried = doctest.testmod(module)
     assert tried > 0

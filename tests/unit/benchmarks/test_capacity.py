@@ -5,22 +5,41 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.capacity import LEAST_PARTITIONS, MOST_BUSY, Fleet, Rates, main, mean_wait, need
+from benchmarks.capacity import main
+from benchmarks.capacity_model import (
+    LEAST_PARTITIONS,
+    PANE_BYTES,
+    Assumptions,
+    Fleet,
+    mean_wait,
+    need,
+)
+from benchmarks.capacity_rates import Rates
+from benchmarks.measure import Figure, Result
 from benchmarks.record import Record
 from benchmarks.tables import RECORDED
 
 RATES = Rates(
-    message_seconds=2e-6, report_seconds=1e-8, commit_bytes=5e7, id_bytes=70, idle_bytes=7e7
+    message_seconds=2e-6,
+    report_seconds=1e-8,
+    commit_bytes=5e7,
+    id_bytes=70,
+    held_id_bytes=24,
+    idle_bytes=7e7,
 )
+MOST_BUSY = Assumptions().most_busy
+PROMPT: dict[str, Any] = {"lateness_seconds": 0, "late_share": 0}
+"""Devices whose reports are never late, and that nobody waits for."""
 
 
 def test_workers_grow_with_the_devices_and_are_never_too_busy() -> None:
-    needs = [need(Fleet(devices), RATES) for devices in (1e5, 1e6, 1e7, 1e8, 1e9)]
+    needs = [need(Fleet(devices, **PROMPT), RATES) for devices in (1e5, 1e6, 1e7, 1e8, 1e9)]
     workers = [found.workers for found in needs]
     assert workers == sorted(workers)
     assert workers[0] == 1
@@ -30,7 +49,7 @@ def test_workers_grow_with_the_devices_and_are_never_too_busy() -> None:
 
 
 def test_one_worker_less_would_be_too_busy() -> None:
-    fleet = Fleet(1e9)
+    fleet = Fleet(1e9, **PROMPT)
     found = need(fleet, RATES)
     assert found.messages_per_second * RATES.message_seconds / (found.workers - 1) > (
         MOST_BUSY - found.redis_bytes_per_second / RATES.commit_bytes / (found.workers - 1)
@@ -39,7 +58,7 @@ def test_one_worker_less_would_be_too_busy() -> None:
 
 def test_larger_messages_need_fewer_workers_and_less_of_everything() -> None:
     single, batched = (need(Fleet(1e9, batch_reports=size), RATES) for size in (1, 100))
-    assert batched.reports_per_second == single.reports_per_second
+    assert batched.reports_per_second == pytest.approx(single.reports_per_second)
     assert batched.messages_per_second == pytest.approx(single.messages_per_second / 100)
     assert batched.workers < single.workers
     assert batched.kafka_bytes < single.kafka_bytes / 10
@@ -48,14 +67,94 @@ def test_larger_messages_need_fewer_workers_and_less_of_everything() -> None:
 
 
 def test_memory_is_that_of_the_panes_that_are_kept() -> None:
-    fleet = Fleet(1e6, metrics=3, levels=2, cells=10, kept_days=1, batch_reports=1e6)
+    fleet = Fleet(1e6, 24, 1e6, metrics=3, levels=2, cells=10, kept_days=1, **PROMPT)
     found = need(fleet, RATES)
     minutes_hours_and_day = 24 * 60 + 24 + 1
-    of_one_pane = 3 * 2 * 10 * 8 * found.partitions
+    of_one_pane = 3 * (2 * 10 * 8 + PANE_BYTES) * found.partitions
     ids = found.messages_per_second * 60 * 70
     assert found.redis_bytes == pytest.approx(of_one_pane * (minutes_hours_and_day + 4) + ids)
     longer = need(dataclasses.replace(fleet, kept_days=7), RATES)
     assert longer.redis_bytes / found.redis_bytes == pytest.approx(7, rel=0.01)
+
+
+def test_ids_are_remembered_for_the_lateness_and_the_pane() -> None:
+    day, minute = (need(Fleet(1e9, lateness_seconds=seconds), RATES) for seconds in (86_400, 60))
+    assert day.remembered_ids == pytest.approx(24e9 + 3 * 24e9 / 1_440)
+    assert minute.remembered_ids == pytest.approx(3 * 24e9 / 720)
+    most = Assumptions().worker_bytes
+    fewest = 24e9 * RATES.held_id_bytes / most
+    assert day.worker_bytes <= most
+    assert fewest < day.workers < 1.2 * fewest
+    assert day.workers > 8 * minute.workers
+    assert day.redis_bytes > 24e9 * RATES.id_bytes
+
+
+def test_open_panes_are_as_many_as_the_lateness_has() -> None:
+    """A metric with wide panes and long lateness: panes, not ids, fill a worker."""
+    fleet = Fleet(1e6, 24, 1e6, cells=1_000, late_share=0)
+    wide, narrow = (
+        need(dataclasses.replace(fleet, lateness_seconds=seconds), RATES) for seconds in (86_400, 0)
+    )
+    panes = wide.worker_bytes * wide.workers - narrow.worker_bytes * narrow.workers
+    assert panes == pytest.approx(6 * 10 * 1_440 * (5 * 1_000 * 8 + PANE_BYTES), rel=0.01)
+
+
+def test_a_master_holds_so_much_and_writes_so_much() -> None:
+    found = need(Fleet(1e9), RATES)
+    assert found.redis_masters == -(-found.redis_bytes // Assumptions().master_bytes)
+    larger = need(Fleet(1e9), RATES, Assumptions(master_bytes=1e15))
+    assert larger.redis_masters == -(-larger.redis_bytes_per_second // (MOST_BUSY * 5e7))
+
+
+def test_slices_multiply_what_is_written_and_kept() -> None:
+    plain, sliced = (need(Fleet(1e8, slices=slices, **PROMPT), RATES) for slices in (1, 200))
+    assert sliced.redis_bytes > 2 * plain.redis_bytes
+    assert sliced.redis_bytes_per_second > 2 * plain.redis_bytes_per_second
+
+
+def test_gateways_take_a_post_for_each_message() -> None:
+    single, batched = (need(Fleet(1e9, batch_reports=size), RATES) for size in (1, 100))
+    assert single.gateways == pytest.approx(3 * 24e9 / 86_400 / (MOST_BUSY * RATES.posts), abs=1)
+    assert batched.gateways == pytest.approx(single.gateways / 100, abs=1)
+    assert need(Fleet(1e9, posted=0), RATES).gateways == 0
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        "broker_disk_bytes_per_second",
+        "broker_network_bytes_per_second",
+        "broker_partitions",
+        "broker_disk_bytes",
+    ],
+)
+def test_each_limit_of_a_broker_asks_for_more_of_them(limit: str) -> None:
+    fleet, usual = Fleet(1e9), Assumptions()
+    less = dataclasses.replace(usual, **{limit: max(1, getattr(usual, limit) // 1_000)})
+    assert need(fleet, RATES, less).brokers > need(fleet, RATES, usual).brokers
+
+
+def test_machines_cost_what_their_cores_and_memory_do() -> None:
+    assumed = Assumptions(cents_core_hour=2, cents_gigabyte_hour=0.5)
+    found = need(Fleet(1e8), RATES, assumed)
+    assert found.cents_per_hour == pytest.approx(2 * found.cores + found.memory_bytes / 2e9)
+    assert found.cores == found.workers + found.gateways + 2 * found.redis_masters + 4 * (
+        found.brokers
+    )
+
+
+def test_processor_time_counts_for_more_than_the_clock() -> None:
+    record = Record.read(RECORDED)
+    for reports, told in ((1, 2.0), (1_000, 7.0)):
+        name = f"end to end/cost, batches of {reports}/a message"
+        record.figures[name] = Figure(name, told, "us of a core")
+    held, posts = "memory/worker, id of a batch", "gateway/small posts/bare route"
+    record.figures[held] = Figure(held, 23.0, "B")
+    record.results[posts] = Result(8_000, 16_000, "posts/s", 0.5, 0.5, 0.5)
+    rates = Rates.of(record)
+    assert rates.message_seconds + rates.report_seconds == pytest.approx(2e-6)
+    assert rates.message_seconds + 1_000 * rates.report_seconds == pytest.approx(7e-6)
+    assert (rates.held_id_bytes, rates.posts) == (23.0, 8_000)
 
 
 def test_kafka_keeps_the_longest_outage_in_all_replicas() -> None:
@@ -65,7 +164,7 @@ def test_kafka_keeps_the_longest_outage_in_all_replicas() -> None:
 
 def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:
     fleet = Fleet(1e9, metrics=1_000, levels=16, cells=1_025)
-    with pytest.raises(ValueError, match=r"metrics of 131,200 bytes a pane.*Commit less often"):
+    with pytest.raises(ValueError, match=r"metrics of 131,200 bytes a pane.*Commit less"):
         need(fleet, RATES)
 
 
@@ -99,3 +198,9 @@ def test_the_recorded_run_answers_for_a_fleet() -> None:
     assert result.exit_code == 0, result.output
     assert "workers" in result.stdout
     assert "redis bytes" in result.stdout
+
+
+def test_a_command_without_a_number_of_devices_says_that_it_is_missing() -> None:
+    result = CliRunner().invoke(main, [])
+    assert result.exit_code == 2
+    assert "Missing option '--devices'" in result.output

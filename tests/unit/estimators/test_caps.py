@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, betainc, hyp0f1
-from scipy.stats import binom
+from scipy.stats import binom, chi2, norm
 
 from estimators import define
 from estimators.bounds.caps.growth import STEEPEST
@@ -151,6 +151,23 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
     tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
     assert tail <= p * (1 + 1e-3)
     assert tail >= p * (0.5 if n > 100 else 0.2)
+
+
+@pytest.mark.parametrize(("epsilon", "d"), [(4, 2), (8, 2), (8, 3), (8, 10)])
+@pytest.mark.parametrize(("n", "most"), [(1e4, 2.25), (1e5, 2.15)])
+def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones(
+    epsilon: float, d: int, n: float, most: float
+) -> None:
+    """At the expected sums; without the mean they are up to 12 times as wide."""
+    law = Caps([exact(epsilon)], dimension=d).laws[0]
+    held, (low, high) = np.eye(d)[0], law.mean_squares
+    squares, one, m = low + (high - low) * held**2, np.ones(1), law.mean
+    shown = CapReports(d, one * n, one / (n * m), (law,), 1 / 127, squares[None], 1, True, held)
+    sd = np.sqrt((squares - (m * held) ** 2) / n) / m
+    log_p = math.log(0.025 / d)
+    assert np.all(shown.coordinate_deviation(log_p) <= 1.95 * norm.isf(0.025 / d) * sd)
+    length = math.sqrt(chi2.isf(0.05, d) / d * (1 - m * m) / n) / m
+    assert length < shown.radius(math.log(0.05)) <= most * length
 
 
 @pytest.mark.parametrize("at_all_times", [False, True])

@@ -44,6 +44,7 @@ SIZES = {
     "projective_sketch": (2, 1 + 16383),
     "prefix_tree": (4, 1 + 70644 + 8 * 1407),
     "caps": (DIMENSION, 1 + 2 * DIMENSION),
+    "lifted_caps": (DIMENSION + 1, 1 + 2 * (DIMENSION + 1)),
     "hemisphere": (2 * DIMENSION, 1 + DIMENSION),
     "dyadic_hadamard": (5, 2 * 16),
     "auto_frequency": (2, 1 + CATEGORIES),

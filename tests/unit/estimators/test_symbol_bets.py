@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from estimators.bounds.bets.cells import Bet
 from estimators.bounds.bets.symbol_limits import (
-    Bet,
     at_all_times,
     fixed,
     squares,
@@ -91,9 +91,9 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
         part = np.where(above >= x0, np.exp(np.minimum(x0 - above, 0)), 0.0)
         found = max(found, part.mean() - 4 * part.std() / math.sqrt(runs))
     low = math.floor((theta + 1) * 4 - 1e-12) / 4 - 1
-    bound = 1.0 if free else math.exp(bet.log_remainder(low, low + 0.25))
+    bound = 1.0 if free else math.exp(float(bet.log_remainder(low, low + 0.25)))
     if free:
-        bound = math.exp(bet.log_remainder(-1, 1) + known - exact)
+        bound = math.exp(float(bet.log_remainder(-1.0, 1.0)) + known - exact)
     assert found <= bound
 
 
@@ -110,7 +110,7 @@ def test_the_spread_of_squares_covers(free: bool) -> None:
         for many, law, weight, shape, m in zip(n, laws, s, sample.law.shapes, centre, strict=True)
     )
     for _ in range(runs):
-        low, high = squares(sample.draw(rng, laws), 0.25, math.log(0.05))
+        (low,), (high,) = squares(sample.draw(rng, laws), np.array([0.25]), math.log(0.05))
         misses += truth < low, truth > high
     assert (misses / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)).all()
 
@@ -120,7 +120,7 @@ TABLE = {
     "uniform": ("1.05 1.04 1.03", "1.08 1.04 1.03", "1.10 1.05 1.03", "1.09 1.04 1.03"),
     "narrow": ("1.05 1.04 1.03", "1.05 1.04 1.03", "1.10 1.05 1.04", "1.60 1.14 1.08"),
 }
-"""Widths over the normal ones of a prototype that knew the variance to 3%."""
+"""Widths over the normal ones, where the variance is known to 3% beforehand."""
 
 
 @pytest.mark.parametrize("kind", TABLE)

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from estimators.bounds.bets.symbol_bets import fair
+from estimators.bounds.bets.symbol_limits import at_all_times, fixed
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import Found, anytime, fixed_difference
 from estimators.comparison.streams import BetStream
@@ -16,6 +18,7 @@ from tests.support.windows import Sample, remembered_bets
 Z = 1.959964
 LEVELS = ("0.5", "2", "6")
 SHARES = (0.1, 0.3, 0.6)
+PLACES = (6, 10, 124)  # a symbol of each level, near the middle and near the end
 
 
 def sample(n: float, *, free: bool = False) -> Sample:
@@ -67,7 +70,8 @@ def test_the_lines_of_bets_bound_what_they_replace(free: bool) -> None:
         assert (exponent - slope * (x - 0.2) <= gains - bets.fair(tilts[0], x) + 1e-9).all()
         for tilt in tilts[0]:
             step = bets.fair(np.array([tilt]), x + 1e-6) - bets.fair(np.array([tilt]), x - 1e-6)
-            assert bets.fair_slope(tilt, x) == pytest.approx(float(step[0]) / 2e-6, rel=1e-6)
+            slope_there = fair(bets.law, np.array([tilt]), x).slope
+            assert slope_there[0] == pytest.approx(float(step[0]) / 2e-6, rel=1e-6)
 
 
 @pytest.mark.parametrize("free", [False, True])
@@ -90,6 +94,23 @@ def test_few_reports_have_limits(n: int) -> None:
     small = Sample(("8",), np.array([float(n)]), (1.0,), free=False)
     found = fixed_difference(drawn_arm(small, "top", rng), expected(sample(1e4), "narrow"), 0.05)
     assert -2 <= found.lower[0] < found.upper[0] <= 2
+    assert 0 < found.p_value[0] <= 1
+
+
+def test_fabricated_counts_that_no_mean_explains_have_limits() -> None:
+    many, shares = np.array([3331, 63658, 18621.0]), (0.006, 0.398, 0.596)
+    drawn = Sample(("0.5", "1", "10"), many, shares, free=False)
+    counts = [np.zeros(shape.symbols) for shape in drawn.law.shapes]
+    for row, place, n in zip(counts, PLACES, drawn.law.counts, strict=True):
+        row[place] = n
+    fabricated = arm(drawn, counts)
+    assert fabricated.bets is not None
+    total = float(many.sum())
+    rejected = at_all_times(fabricated.bets, -5.0, total)
+    assert rejected > -at_all_times(fabricated.bets.mirrored(), -5.0, total)
+    assert np.isfinite(fixed(fabricated.bets, -5.0)).all()
+    found = fixed_difference(fabricated, expected(sample(1e4), "narrow"), 0.05)
+    assert -2 <= found.lower[0] <= found.upper[0] <= 2
     assert 0 < found.p_value[0] <= 1
 
 

@@ -44,8 +44,8 @@ from producers import (
 )
 from producers.device.base_reporter import BaseReporter
 from producers.gateway import Gateway
+from producers.otel.exported_increases import ExportedIncreases
 from producers.otel.points import Of, UnusableError
-from producers.otel.windows import Windows
 from tests.support.running.broker import PLACE, Broker, count
 from tests.support.running.gateway_server import serving
 
@@ -226,14 +226,14 @@ def test_an_sdk_that_starts_again_counts_from_zero(app: App) -> None:
 
 
 def test_a_clock_that_was_set_back_stops_no_reports() -> None:
-    windows = Windows(lambda: None)
+    increases = ExportedIncreases(lambda: None)
 
     def check(start: int, end: int) -> None:
         points = [NumberDataPoint({}, start, end, 1)]
-        windows.check({"it": [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]})
+        increases.check({"it": [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]})
 
-    for window in ((0, 100), (100, 200), (50, 80), (80, 90)):
-        check(*window)
+    for interval in ((0, 100), (100, 200), (50, 80), (80, 90)):
+        check(*interval)
     with pytest.raises(UnusableError, match="one metric reader"):
         check(70, 95)
     check(90, 95)

@@ -111,7 +111,7 @@ def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
     assert [refusal.reason for refusal in refused] == ["late", "late", "late"]
     assert partition.counts["duplicate:delay"] == 1
     pane = partition.panes[key(DELAY, EPOCH)]
-    assert pane.seen == set(pane.unsaved) == {first.batch_id}
+    assert set(pane.seen) == set(pane.unsaved) == {first.batch_id}
     assert len(pane.unsaved) == 1
 
 

@@ -11,7 +11,7 @@ import redis
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.partition import Partition
-from aggregator.storage import partition_store, snapshot
+from aggregator.storage import id_chunks, partition_store
 from aggregator.storage.commands import Command
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
@@ -31,7 +31,7 @@ BATCHES = 900
 
 @pytest.fixture
 def store(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(snapshot, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(id_chunks, "CHUNK_IDS", PIECE // 16)
     with Store(connect(redis_url), TOPIC) as store:
         yield store
 
@@ -47,7 +47,7 @@ def counted(store: Store) -> Partition:
 
 
 def ids(partition: Partition) -> dict[Any, set[bytes]]:
-    return {key: pane.seen for key, pane in partition.panes.items() if pane.seen}
+    return {key: set(pane.seen) for key, pane in partition.panes.items() if pane.seen}
 
 
 def close_all(store: Store) -> None:
@@ -63,19 +63,20 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
     """Have all panes closed by another worker, once, while ids are read."""
     others = [close_all]
 
-    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[list[Any]]:
+    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[id_chunks.StoredIds]:
         if others:
             others.pop()(store)
-        return snapshot.with_ids(ask, prefix, panes)
+        return id_chunks.read_ids(ask, prefix, panes)
 
-    monkeypatch.setattr(partition_store, "with_ids", read)
+    monkeypatch.setattr(partition_store, "read_ids", read)
 
 
 @pytest.mark.parametrize("commands", [3, 1_000])
 def test_all_ids_are_read_and_no_reply_is_longer_than_a_piece(
     store: Store, monkeypatch: pytest.MonkeyPatch, commands: int
 ) -> None:
-    monkeypatch.setattr(snapshot, "ROUND_COMMANDS", commands)
+    monkeypatch.setattr(id_chunks, "ROUND_COMMANDS", commands)
+    monkeypatch.setattr(id_chunks, "ROUND_BYTES", 4 * PIECE)
     partition, rounds = counted(store), []
     ask = store.partition._commands.ask
 
@@ -94,7 +95,7 @@ def test_all_ids_are_read_and_no_reply_is_longer_than_a_piece(
     assert sum(lengths) == 2 * 16 * BATCHES
     assert max(lengths) == PIECE
     assert max(map(len, rounds)) <= commands
-    assert max(map(sum, rounds)) <= snapshot.ROUND_PIECES * PIECE
+    assert max(map(sum, rounds)) <= 4 * PIECE
 
 
 def test_a_copy_of_any_batch_is_known_after_a_takeover(store: Store) -> None:
@@ -138,11 +139,11 @@ def test_ids_that_are_gone_for_good_are_named(
     client: Any = store.client
     key = min(client.scan_iter(f"{PREFIX}:seen:*"))
 
-    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[list[Any]]:
+    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[id_chunks.StoredIds]:
         client.delete(key)
-        return snapshot.with_ids(ask, prefix, panes)
+        return id_chunks.read_ids(ask, prefix, panes)
 
-    monkeypatch.setattr(partition_store, "with_ids", read)
+    monkeypatch.setattr(partition_store, "read_ids", read)
     with pytest.raises(StateUnreadable) as error:
         store.partition.snapshot(0)
     assert error.value.key == key.decode()
@@ -156,10 +157,10 @@ def test_a_partition_that_is_always_overtaken_is_left_for_later(
 ) -> None:
     counted(store)
 
-    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[list[Any]]:
+    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[id_chunks.StoredIds]:
         store.client.hincrby(f"{PREFIX}:owner", "epoch", 1)
-        return snapshot.with_ids(ask, prefix, panes)
+        return id_chunks.read_ids(ask, prefix, panes)
 
-    monkeypatch.setattr(partition_store, "with_ids", read)
+    monkeypatch.setattr(partition_store, "read_ids", read)
     with pytest.raises(redis.exceptions.TryAgainError):
         store.partition.acquire(0, "two")

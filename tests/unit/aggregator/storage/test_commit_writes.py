@@ -15,6 +15,7 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.errors import CommitTooLarge
+from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
@@ -47,7 +48,7 @@ def store(redis_url: str) -> Iterator[Store]:
 def pane(at: int, ids: int, keys: int, *, closed: bool) -> Pane:
     made = Pane(DELAY, at, DELAY.zero(), closed=closed)
     made.unsaved = [number.to_bytes(16, "big") for number in range(ids)]
-    made.seen = set(made.unsaved)
+    made.seen = BatchIds(made.unsaved)
     made.used = {number.to_bytes(16, "big"): 1 for number in range(keys)}
     made.unsaved_keys = set(made.used)
     return made

@@ -20,6 +20,7 @@ REFUSED = {
     "count_sketch",
     "projective_sketch",
     "caps",
+    "lifted_caps",
     "hemisphere",
     "dyadic_hadamard",
     "prefix_tree",
@@ -88,6 +89,7 @@ def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most(case: str) -
         (metric_for("prefix_tree"), "prefix_tree"),
         (metric_for("projective_sketch"), "projective_sketch"),
         (metric_for("hemisphere"), "vector_mean"),
+        (metric_for("lifted_caps"), "vector_mean"),
         (metric_for("projection", options={"rows": 64}), "projection"),
         (metric_for("randomized_response", memoized=True), "memoized"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from estimators.estimate import Floats
 
 LEAST = 1e-12
 HALVINGS = 24  # of ln p between LEAST and 1: to a factor of 1 + 2e-6
+NEAR = 5e-7  # of ln p
 COARSE = 6  # for many numbers, which share the points: to a factor of 1.5
 FEW = 4
 """Numbers whose p-values are searched for one by one."""
@@ -36,6 +38,35 @@ def smallest(outside: Callable[[float], bool], halvings: int = HALVINGS) -> floa
         middle = (low * high) ** 0.5
         low, high = (low, middle) if outside(middle) else (middle, high)
     return high
+
+
+def crossing(margin: Callable[[float], float], far: float) -> float:
+    """Return about the least beta in [LEAST, 1] with margin(beta) < far, as :func:`smallest`.
+
+    Parameters
+    ----------
+    margin : callable
+        Half of a width, which falls with beta: nearly like that of a normal law, so that its square
+        is nearly a line in ln beta.
+    far : float
+        At least 0.
+
+    Examples
+    --------
+    >>> found = crossing(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
+    >>> round(found, 4), round(math.exp(-4), 4)
+    (0.0183, 0.0183)
+    """
+    from scipy.optimize import brentq
+
+    if margin(LEAST) < far:
+        return LEAST
+    if not margin(1 - LEAST) < far:
+        return 1.0
+    ends = math.log(LEAST), math.log(1 - LEAST)
+    root = brentq(lambda log: margin(math.exp(log)) ** 2 - far**2, *ends, xtol=NEAR)
+    found = math.exp(min(float(root) + 2 * NEAR, ends[1]))
+    return found if margin(found) < far else smallest(lambda beta: margin(beta) < far)
 
 
 STEP = 1.3

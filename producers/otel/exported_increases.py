@@ -12,16 +12,17 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, Gauge
 from producers.otel.points import Data, UnusableError, points_of
 
 FORKED = (
-    "its window began before this process was forked, so the process that forked reports what was "
-    "measured until then. The next export of this process is whole; make the MeterProvider after "
-    "the fork, and nothing is dropped"
+    "its interval began before this process was forked, so the process that forked reports what "
+    "was measured until then. The next export of this process is whole; make the MeterProvider "
+    "after the fork, and nothing is dropped"
 )
 SEVERAL_READERS = (
-    "its window overlaps with one that was exported: expected one metric reader with this exporter"
+    "its interval overlaps with one that was exported: expected one metric reader with this "
+    "exporter"
 )
 
 
-class Windows:
+class ExportedIncreases:
     """Remembers of each instrument until when its increases were exported.
 
     Parameters
@@ -43,7 +44,7 @@ class Windows:
     def check(self, exported: Mapping[str, list[Data]]) -> None:
         """Refuse an export with an increase that was exported before; remember its end otherwise.
 
-        A reader's windows follow each other. One that ends before the last one does is that of a
+        A reader's intervals follow each other. One that ends before the last one does is that of a
         clock which was set back.
 
         Parameters
@@ -56,7 +57,7 @@ class Windows:
         UnusableError
             For the whole export.
         """
-        found = {name: found for name, data in exported.items() if (found := _window(data))}
+        found = {name: found for name, data in exported.items() if (found := _interval(data))}
         forked_at = self._forked_at
         is_parents = any(start < forked_at for start, _ in found.values())
         if found:
@@ -70,7 +71,7 @@ class Windows:
             raise UnusableError("forked", FORKED)
 
 
-def _window(data: list[Data]) -> tuple[int, int] | None:
+def _interval(data: list[Data]) -> tuple[int, int] | None:
     """Return the begin and end of an instrument's increases, in ns; None if it has none."""
     delta = AggregationTemporality.DELTA
     increases = [
@@ -83,12 +84,12 @@ def _window(data: list[Data]) -> tuple[int, int] | None:
     return min(starts), max(point.time_unix_nano for point in points)
 
 
-_ALL: weakref.WeakSet[Windows] = weakref.WeakSet()
+_ALL: weakref.WeakSet[ExportedIncreases] = weakref.WeakSet()
 
 
 def _fork() -> None:
-    for windows in _ALL:
-        windows.fork()
+    for increases in _ALL:
+        increases.fork()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows

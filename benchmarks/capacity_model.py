@@ -1,0 +1,397 @@
+"""What a fleet needs, as arithmetic on measured rates: docs/capacity.md explains it.
+
+Each constant is measured by a benchmark and read from `benchmarks/recorded.json`
+(:class:`Rates`), or is an assumption with a name (:class:`Assumptions`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from benchmarks.capacity_rates import CELL_BYTES, Rates
+
+DAY_SECONDS, HOUR_SECONDS = 86_400, 3_600
+PEAK = 3.0
+"""The peak hour's rate over the day's mean."""
+MOST_WORKERS = 100_000
+PARTITIONS_PER_WORKER = 2
+"""So that the number of workers can double."""
+LEAST_PARTITIONS = 6
+MESSAGE_BYTES = 80
+"""In Kafka, of a batch without its reports: id, revision, name, time, and the record around it."""
+ROLLUPS = 3
+"""Panes of a metric in a partition that are open besides its own: the hour's, the day's, the
+total."""
+PANE_BYTES = 400
+"""Of an open pane, in a worker and in Redis, besides its cells and ids: its key, and the objects
+and the index around it. What `benchmarks.fleet` found with 8,646 panes: 320 and 390."""
+CHUNK_BYTES = 65_000
+"""Of a chunk of slices, which is written as a whole."""
+BROKERS_FOR_REPLICAS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Assumptions:
+    """What was not measured: limits that somebody chooses, and the sizes and prices of machines.
+
+    Attributes
+    ----------
+    most_busy : float
+        Share of its time that a process works at the peak. At a half, an outage is caught up within
+        its own length.
+    worker_bytes, master_bytes : float
+        The most memory of a worker, and of a Redis master.
+    redis_copies : int
+        Of each Redis master's data: itself and its replicas.
+    gateway_bytes : float
+        Memory of a gateway process.
+    partition_bytes_per_second : float
+        Written to one partition at the peak.
+    broker_disk_bytes_per_second, broker_network_bytes_per_second : float
+        That one broker writes, and takes or sends, at the peak.
+    broker_partitions : int
+        Replicas that one broker serves.
+    broker_disk_bytes : float
+        What it keeps.
+    broker_cores, broker_memory_bytes : float
+    cents_core_hour, cents_gigabyte_hour : float
+        The price of a core and of a gigabyte of memory. Disks and traffic are not priced.
+    """
+
+    most_busy: float = 0.5
+    worker_bytes: float = 16e9
+    master_bytes: float = 25e9
+    redis_copies: int = 2
+    gateway_bytes: float = 0.2e9
+    partition_bytes_per_second: float = 5e6
+    broker_disk_bytes_per_second: float = 100e6
+    broker_network_bytes_per_second: float = 600e6
+    broker_partitions: int = 2_000
+    broker_disk_bytes: float = 4e12
+    broker_cores: float = 4.0
+    broker_memory_bytes: float = 16e9
+    cents_core_hour: float = 3.0
+    cents_gigabyte_hour: float = 0.4
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """Devices and what they report.
+
+    Attributes
+    ----------
+    devices : float
+    reports_per_day : float
+        Of each device, all metrics together.
+    batch_reports : float
+        Reports in a Kafka message, or a post: 1 where each device sends by itself.
+    report_bytes : float
+        On the wire, the level included.
+    metrics, levels, cells : int
+        Metrics, and of each the privacy levels and the cells a level (docs/mechanisms.md).
+    slices : int
+        Of each metric; 1 where it has none.
+    pane_seconds, lateness_seconds : float
+        The width of a pane, and how long after its end reports are still counted.
+    late_share : float
+        Of the messages, that belong to a pane other than the newest: each changes a pane more.
+    kept_days : float
+        How long panes are kept.
+    commit_seconds : float
+    replication : int
+        Of Kafka's topics.
+    outage_days : float
+        The longest that counting may stand still: what Kafka has to keep.
+    posted : float
+        Share of the messages that come through the gateway.
+    """
+
+    devices: float
+    reports_per_day: float = 24.0
+    batch_reports: float = 1.0
+    report_bytes: float = 3.0
+    metrics: int = 10
+    levels: int = 5
+    cells: int = 129
+    slices: int = 1
+    pane_seconds: float = 60.0
+    lateness_seconds: float = 86_400.0
+    late_share: float = 0.01
+    kept_days: float = 7.0
+    commit_seconds: float = 1.0
+    replication: int = 3
+    outage_days: float = 3.0
+    posted: float = 1.0
+
+    @property
+    def mean_messages(self) -> float:
+        """Messages a second over the day."""
+        return self.devices * self.reports_per_day / self.batch_reports / DAY_SECONDS
+
+    @property
+    def message_bytes(self) -> float:
+        """Of a message in Kafka."""
+        return MESSAGE_BYTES + self.batch_reports * self.report_bytes
+
+    @property
+    def pane_bytes(self) -> float:
+        """Of the statistic of one pane."""
+        return self.levels * self.cells * CELL_BYTES
+
+    @property
+    def open_panes(self) -> float:
+        """Panes of a metric that are open in a partition: as wide as lateness, and its rollups."""
+        return math.ceil(self.lateness_seconds / self.pane_seconds) + 1 + ROLLUPS
+
+    @property
+    def slice_bytes(self) -> float:
+        """Of a metric's tables of slices, for one hour, in a partition."""
+        return self.slices * self.pane_bytes if self.slices > 1 else 0.0
+
+    @property
+    def open_hours(self) -> float:
+        """Hours whose tables of slices are open."""
+        return math.ceil(self.lateness_seconds / HOUR_SECONDS) + 1
+
+    def busiest(self, seconds: float) -> float:
+        """Return the most messages of so many seconds.
+
+        At most the peak's rate, and at most a day's messages in each day.
+
+        Examples
+        --------
+        >>> fleet = Fleet(1_000, reports_per_day=24)
+        >>> fleet.busiest(3_600), fleet.busiest(86_400), fleet.busiest(86_400 + 3_600)
+        (3000.0, 24000.0, 27000.0)
+        """
+        days, rest = divmod(seconds, DAY_SECONDS)
+        day = self.mean_messages * DAY_SECONDS
+        return days * day + min(PEAK * self.mean_messages * rest, day)
+
+
+@dataclasses.dataclass(frozen=True)
+class Need:
+    """What a fleet needs.
+
+    Attributes
+    ----------
+    reports_per_second, messages_per_second : float
+        At the peak.
+    workers, partitions, gateways, redis_masters, brokers : int
+        Workers and gateways are processes, of one core each.
+    busy : float
+        Share of their time that workers count at the peak, commits included.
+    catch_up : float
+        Seconds to catch up with each second of an outage, at the peak.
+    wait_seconds : float
+        The mean time that a message waits for its worker, other than for a commit.
+    remembered_ids : float
+        Of batches, all partitions together.
+    worker_bytes : float
+        Memory of a worker.
+    redis_bytes, redis_bytes_per_second : float
+        Memory, and what commits write at the peak, all masters together.
+    kafka_bytes_per_second, kafka_bytes : float
+        Written at the peak, and kept, all replicas together.
+    cores, memory_bytes, cents_per_hour : float
+        Of all machines.
+    """
+
+    reports_per_second: float
+    messages_per_second: float
+    workers: int
+    partitions: int
+    gateways: int
+    redis_masters: int
+    brokers: int
+    busy: float
+    catch_up: float
+    wait_seconds: float
+    remembered_ids: float
+    worker_bytes: float
+    redis_bytes: float
+    redis_bytes_per_second: float
+    kafka_bytes_per_second: float
+    kafka_bytes: float
+    cores: float
+    memory_bytes: float
+    cents_per_hour: float
+
+
+def need(fleet: Fleet, rates: Rates, assumed: Assumptions | None = None) -> Need:
+    """Return what a fleet needs at its peak.
+
+    Workers are added until each is busy for at most `most_busy` of its time and takes at most
+    `worker_bytes`.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    rates : Rates
+    assumed : Assumptions, optional
+
+    Raises
+    ------
+    ValueError
+        If no number of workers is enough: commits alone take all of their time, or open panes all
+        of their memory.
+    """
+    assumed = assumed or Assumptions()
+    messages = PEAK * fleet.mean_messages
+    service = rates.message_seconds + fleet.batch_reports * rates.report_seconds
+    ids = fleet.busiest(fleet.pane_seconds + fleet.lateness_seconds)
+    by_bytes = math.ceil(messages * fleet.message_bytes / assumed.partition_bytes_per_second)
+    workers = 1
+    while True:
+        partitions = max(LEAST_PARTITIONS, PARTITIONS_PER_WORKER * workers, by_bytes)
+        written = _written(fleet, partitions, messages)
+        counting = messages * service
+        committing = written / rates.commit_bytes
+        busy = (counting + committing) / workers
+        worker_bytes = worker_memory(fleet, rates, partitions, ids, workers)
+        if busy <= assumed.most_busy and worker_bytes <= assumed.worker_bytes:
+            break
+        workers = max(workers + 1, math.floor(workers * 1.02))
+        if workers > MOST_WORKERS:
+            raise ValueError(
+                f"{fleet.metrics} metrics of {fleet.pane_bytes:,} bytes a pane, committed every "
+                f"{fleet.commit_seconds:g} s, with {fleet.open_panes:,} panes of each open: "
+                "commits or panes alone are too much for any number of workers. Commit less often "
+                "(aggregate.commit_interval), allow less lateness, or spread the metrics over "
+                "several topics"
+            )
+    redis_bytes = redis_memory(fleet, rates, partitions, ids)
+    redis_written = written + messages * rates.id_bytes
+    masters = max(
+        1,
+        math.ceil(redis_written / (assumed.most_busy * rates.commit_bytes)),
+        math.ceil(redis_bytes / assumed.master_bytes),
+    )
+    kafka_written = messages * fleet.message_bytes * fleet.replication
+    day = fleet.mean_messages * fleet.message_bytes * DAY_SECONDS * fleet.replication
+    kafka_bytes = day * fleet.outage_days
+    brokers = max(
+        BROKERS_FOR_REPLICAS,
+        fleet.replication,
+        math.ceil(kafka_written / assumed.broker_disk_bytes_per_second),
+        math.ceil(kafka_written / assumed.broker_network_bytes_per_second),
+        math.ceil(partitions * fleet.replication / assumed.broker_partitions),
+        math.ceil(kafka_bytes / assumed.broker_disk_bytes),
+    )
+    posts = messages * fleet.posted
+    gateways = math.ceil(posts / (assumed.most_busy * rates.posts))
+    cores = workers + gateways + masters * assumed.redis_copies + brokers * assumed.broker_cores
+    memory = (
+        workers * worker_bytes
+        + gateways * assumed.gateway_bytes
+        + redis_bytes * assumed.redis_copies
+        + brokers * assumed.broker_memory_bytes
+    )
+    return Need(
+        messages * fleet.batch_reports,
+        messages,
+        workers,
+        partitions,
+        gateways,
+        masters,
+        brokers,
+        busy,
+        busy / (1 - busy),
+        mean_wait(messages / workers, service),
+        ids,
+        worker_bytes,
+        redis_bytes,
+        redis_written,
+        kafka_written,
+        kafka_bytes,
+        cores,
+        memory,
+        cores * assumed.cents_core_hour + memory / 1e9 * assumed.cents_gigabyte_hour,
+    )
+
+
+def worker_memory(
+    fleet: Fleet, rates: Rates, partitions: int, ids: float, workers: int = 1
+) -> float:
+    """Return the memory of each worker: itself, its open panes, and the ids that it remembers.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    rates : Rates
+    partitions : int
+    ids : float
+        Remembered by all workers together.
+    workers : int
+    """
+    panes = (
+        fleet.open_panes * (fleet.pane_bytes + PANE_BYTES) + fleet.open_hours * fleet.slice_bytes
+    )
+    held = partitions * fleet.metrics * panes + ids * rates.held_id_bytes
+    return rates.idle_bytes + held / workers
+
+
+def redis_memory(fleet: Fleet, rates: Rates, partitions: int, ids: float) -> float:
+    """Return Redis's memory: panes that are kept or open, and the ids that are remembered.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    rates : Rates
+    partitions : int
+    ids : float
+        Remembered by all workers together.
+    """
+    hours = 24 if fleet.pane_seconds < HOUR_SECONDS else 0
+    kept = fleet.kept_days * (DAY_SECONDS / fleet.pane_seconds + hours + 1) + fleet.open_panes
+    kept_hours = fleet.kept_days * 25 + fleet.open_hours
+    panes = kept * (fleet.pane_bytes + PANE_BYTES) + kept_hours * fleet.slice_bytes
+    return partitions * fleet.metrics * panes + ids * rates.id_bytes
+
+
+def _written(fleet: Fleet, partitions: int, messages: float) -> float:
+    """Return the bytes a second that commits write at the peak, without ids.
+
+    A commit writes every pane that changed, whole: the newest of all metrics, unless there are
+    fewer messages than that between two commits, and one for each late message. Of slices it writes
+    every chunk that changed.
+    """
+    vectors = partitions * fleet.metrics
+    arrived = messages * fleet.commit_seconds
+    late = min(fleet.late_share * arrived, vectors * (fleet.open_panes - ROLLUPS))
+    changed = (min(vectors, arrived) + late) * fleet.pane_bytes
+    if fleet.slices > 1:
+        chunks = vectors * math.ceil(fleet.slice_bytes / CHUNK_BYTES)
+        changed += min(chunks * fleet.open_hours, arrived, chunks + late) * CHUNK_BYTES
+    return changed / fleet.commit_seconds
+
+
+def mean_wait(arrivals: float, service: float) -> float:
+    """Return the mean seconds before service, of random arrivals that each take the same time.
+
+    Parameters
+    ----------
+    arrivals : float
+        A second.
+    service : float
+        Seconds each; together below 1.
+
+    Raises
+    ------
+    ValueError
+        If more arrives than can be served.
+
+    Notes
+    -----
+    The M/D/1 queue: rho s / (2 (1 - rho)), rho = arrivals x service (Pollaczek and Khinchine).
+
+    Examples
+    --------
+    >>> mean_wait(0.5, 1.0)
+    0.5
+    """
+    busy = arrivals * service
+    if not 0 <= busy < 1:
+        raise ValueError(f"{arrivals:g} arrivals a second of {service:g} s each: expected below 1")
+    return busy * service / (2 * (1 - busy))

@@ -1,0 +1,189 @@
+"""A day of a fleet in minutes, and what docs/capacity.md said that it would need.
+
+``python -m benchmarks.fleet --batches 2e7`` needs Apache Kafka and Redis, and starts its own.
+Batches of one report, spread evenly over the hours, come as fast as one worker counts them; no id
+is forgotten before the end, as lateness is as long as that. Exits with 1 if a batch was lost or
+counted twice, or the model is off by more than 15% in the memory of the worker, in that of Redis or
+in the processor time of a message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from confluent_kafka import Producer
+
+from aggregator.config import logging
+from aggregator.counting.verify import verify
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
+from benchmarks.batches import METRIC
+from benchmarks.capacity_model import Fleet, redis_memory, worker_memory
+from benchmarks.capacity_rates import Rates
+from benchmarks.end_to_end import settings_of
+from benchmarks.memory import resident
+from benchmarks.metrics import reports_of
+from benchmarks.places import FILLING, PARTITIONS, Places
+from benchmarks.record import Record
+from benchmarks.steady import processor_seconds
+from benchmarks.tables import RECORDED
+from benchmarks.workers import committed, definitions, joined, wait, workers
+from estimators import LocalMetric
+from producers.wire.batch import encode_batch
+from producers.wire.reports_pb2 import ReportBatch
+
+MOST_WAITING = 100_000
+"""Messages that are not counted yet, above which producing pauses: a worker that is behind holds
+messages besides ids."""
+LOOK_MESSAGES = 5_000
+TEMPLATES = 64
+HOUR_SECONDS = 3_600
+HOUR_MS = 1_000 * HOUR_SECONDS
+SETTLING_SECONDS = 3.0
+WITHIN = 0.15
+MICROSECONDS = 1e6
+
+
+def run(places: Places, folder: Path, batches: int, hours: int, memory: int) -> dict[str, Any]:
+    """Count so many batches, and return what was measured, in bytes and microseconds.
+
+    Parameters
+    ----------
+    places : Places
+    folder : Path
+        For the definitions, and the worker's log.
+    batches, hours : int
+        How many, and over how many hours of event time. Lateness is as many.
+    memory : int
+        Bytes that the worker may take (`aggregate.memory`).
+    """
+    metric = dataclasses.replace(METRIC, lateness=f"{hours}h")
+    topic = places.topic(PARTITIONS)
+    settings = settings_of(places, topic, folder)
+    Path(settings.metrics).write_text(definitions([metric]))
+    with Store(connect(places.redis), topic) as store:
+        before = store.client.info("memory")["used_memory"]
+        more = {"aggregate.memory": memory, "aggregate.past": settings.aggregate.past}
+        with workers(1, settings, folder / "log", more) as (process,):
+            wait(lambda: joined(store, PARTITIONS, 1), "the worker's joining")
+            idle, began, spent = (
+                resident(process.pid),
+                time.time(),
+                processor_seconds([process.pid]),
+            )
+            _produce(places.kafka, topic, metric, store, batches, hours)
+            wait(lambda: committed(store, PARTITIONS) >= batches, "counting")
+            seconds, spent = time.time() - began, processor_seconds([process.pid]) - spent
+            time.sleep(SETTLING_SECONDS)
+            found = {
+                "idle worker": idle,
+                "worker": resident(process.pid),
+                "redis": store.client.info("memory")["used_memory"] - before,
+                "message_us": spent / batches * MICROSECONDS,
+                "messages_per_second": batches / seconds,
+            }
+        outcome = verify(settings, {metric.name: metric}, store)
+    return found | {"verified": outcome.verified, "messages": outcome.messages}
+
+
+def predicted(batches: int, hours: int, rates: Rates) -> dict[str, float]:
+    """Return what the model says of such a run."""
+    fleet = Fleet(
+        devices=batches,
+        reports_per_day=24 / hours,
+        metrics=1,
+        levels=len(METRIC.levels),
+        cells=METRIC.zero().size // len(METRIC.levels),
+        lateness_seconds=hours * HOUR_SECONDS,
+        kept_days=0,
+    )
+    return {
+        "worker": worker_memory(fleet, rates, PARTITIONS, batches),
+        "redis": redis_memory(fleet, rates, PARTITIONS, batches),
+        "message_us": (rates.message_seconds + rates.report_seconds) * MICROSECONDS,
+    }
+
+
+def _produce(
+    servers: str, topic: str, metric: LocalMetric, store: Store, batches: int, hours: int
+) -> None:
+    """Report evenly over the hours that end now, no faster than is counted."""
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **FILLING})
+    level, reports = reports_of(metric, TEMPLATES)
+    templates = [
+        ReportBatch.FromString(encode_batch(metric, level[[i]], reports[[i]], 1))
+        for i in range(TEMPLATES)
+    ]
+    first = time.time_ns() // 1_000_000 - hours * HOUR_MS
+    for number in range(batches):
+        if number % LOOK_MESSAGES == 0:
+            producer.poll(0)
+            wait(functools.partial(_reached, store, number - MOST_WAITING), "counting")
+        batch = templates[number % TEMPLATES]
+        batch.batch_id = _identity(number)
+        batch.time_ms = first + number * hours * HOUR_MS // batches
+        payload = batch.SerializeToString()
+        while True:
+            try:
+                producer.produce(topic, payload, partition=number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    producer.flush()
+    producer.close()
+
+
+def _reached(store: Store, messages: int) -> bool:
+    return committed(store, PARTITIONS) >= messages
+
+
+def _identity(number: int) -> bytes:
+    """Return an id that looks like a random one, and is another for each number.
+
+    Examples
+    --------
+    >>> len({_identity(number) for number in range(1_000)}), len(_identity(7))
+    (1000, 16)
+    """
+    return ((number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big")
+
+
+@click.command()
+@click.option("--batches", type=float, default=2e7, show_default=True)
+@click.option("--hours", type=click.IntRange(1), default=24, show_default=True)
+@click.option(
+    "--memory", type=float, default=16e9, show_default=True, help="Bytes that the worker may take."
+)
+@click.option(
+    "--record",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    default=RECORDED,
+    help="Of the rates that the model goes by.",
+)
+def main(batches: float, hours: int, memory: float, record: Path) -> None:
+    """Count a day of a fleet, and compare what it took with what the model says."""
+    logging.configure("error")
+    expected = predicted(int(batches), hours, Rates.of(Record.read(record)))
+    with ExitStack() as stack:
+        places = Places(stack)
+        if not places.is_real:
+            sys.exit("needs Apache Kafka: dither kafka --fetch")
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        found = run(places, folder, int(batches), hours, int(memory))
+    off = {name: found[name] / value - 1 for name, value in expected.items()}
+    click.echo(json.dumps({"measured": found, "model": expected, "off": off}, indent=1))
+    is_right = found["verified"] and found["messages"] == int(batches)
+    sys.exit(0 if is_right and all(abs(one) <= WITHIN for one in off.values()) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Processes in steady state: messages a second, and the processor time that each message takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WARM, OVER = 0.4, 0.95
+"""Of a log: by then a virtual machine has compiled what runs often; from then on threads wait."""
+SCHEDULER_CLOCK = 2
+"""The kernel's clock of a process' processor time, by its scheduler: CPUCLOCK_SCHED."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """How far processes had come at a time.
+
+    Attributes
+    ----------
+    seconds : float
+        On a clock that only goes forward.
+    processor_seconds : float
+        That they had used, user and system.
+    messages : int
+        That they had counted.
+    """
+
+    seconds: float
+    processor_seconds: float
+    messages: int
+
+
+@dataclass(frozen=True)
+class Steady:
+    """What a message costs once everything is warm.
+
+    Attributes
+    ----------
+    rate : float
+        Messages a second.
+    core_rate : float
+        Messages a second of processor time.
+    """
+
+    rate: float
+    core_rate: float
+
+
+def processor_seconds(pids: Iterable[int]) -> float:
+    """Return the processor time of processes so far: user and system, of all their threads.
+
+    Linux alone has such a clock for another process (clock_getcpuclockid).
+
+    Examples
+    --------
+    >>> import os
+    >>> 0 < processor_seconds([os.getpid()]) <= time.process_time()
+    True
+    """
+    return sum(time.clock_gettime(~pid << 3 | SCHEDULER_CLOCK) for pid in pids)
+
+
+def steady(samples: Sequence[Sample], messages: int) -> Steady:
+    """Return what a message costs from the first warm sample to the last before the end.
+
+    Parameters
+    ----------
+    samples : sequence of Sample
+        In their order.
+    messages : int
+        In the whole log. Of one that is over within a sample or two, all samples count.
+
+    Examples
+    --------
+    >>> samples = [Sample(0, 0, 0), Sample(2, 3, 50), Sample(4, 4, 90), Sample(9, 4.1, 100)]
+    >>> steady(samples, 100)
+    Steady(rate=20.0, core_rate=40.0)
+    """
+    inside = [one for one in samples if WARM * messages <= one.messages <= OVER * messages]
+    if len(inside) < 2 or inside[0].messages == inside[-1].messages:
+        inside = list(samples)
+    first, last = inside[0], inside[-1]
+    counted = last.messages - first.messages
+    used = last.processor_seconds - first.processor_seconds
+    return Steady(counted / (last.seconds - first.seconds), counted / max(used, 1e-9))

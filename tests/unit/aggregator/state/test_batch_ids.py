@@ -1,0 +1,185 @@
+"""The ids of a pane are an exact set, in few bytes, whichever ids are chosen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.state import batch_ids, id_table
+from aggregator.state.batch_ids import BatchIds, Ids, as_ids
+from aggregator.state.id_table import BUCKET, IDS_PER_BUCKET, IdTable, Scrambled, Scrambler
+
+MOST_BYTES = 24
+SEED = 20_240_601
+
+
+def random_ids(count: int, rng: np.random.Generator) -> Ids:
+    return as_ids(rng.bytes(16 * count))
+
+
+def pairs(high: Any, low: Any) -> Ids:
+    words = np.empty((len(high), 2), dtype=np.uint64)
+    words[:, 0], words[:, 1] = high, low
+    return words.view("V16")[:, 0]
+
+
+def one_by_one(held: set[bytes], ids: Ids) -> list[bool]:
+    """Return what a set says of ids, and add those that it does not have."""
+    found = []
+    for each in ids.tolist():
+        found.append(each in held)
+        held.add(each)
+    return found
+
+
+class Alike(Scrambler):
+    """Scrambles nothing, and leaves few ranks: what somebody could do who knew the key."""
+
+    def scramble(self, ids: Ids) -> Scrambled:
+        words = ids.view(np.uint64).reshape(-1, 2)
+        return Scrambled(words[:, 1].copy(), words[:, 0].copy())
+
+    def restore(self, found: Scrambled) -> Ids:
+        return pairs(found.rest, found.rank)
+
+
+FEW_IDS = st.integers(0, 40).map(lambda n: n.to_bytes(16, "little"))
+FEW_RANKS = st.tuples(st.integers(0, 200), st.integers(0, 3)).map(
+    lambda pair: pair[0].to_bytes(8, "little") + pair[1].to_bytes(8, "little")
+)
+ANY_IDS = st.binary(min_size=16, max_size=16)
+POLLS = st.lists(st.lists(st.one_of(FEW_IDS, FEW_RANKS, ANY_IDS), max_size=60), max_size=12)
+
+
+@pytest.mark.parametrize("scrambler", [id_table.SCRAMBLER, Alike(bytes(32))], ids=["keyed", "none"])
+@given(polls=POLLS, kept=st.randoms(use_true_random=False))
+@settings(max_examples=25, deadline=None)
+def test_it_says_what_a_set_says_also_if_some_are_not_counted(
+    scrambler: Scrambler, polls: list[list[bytes]], kept: Any
+) -> None:
+    """With a few ids kept as they are, a short run and small buckets: all ways are taken."""
+    with (
+        patch.object(batch_ids, "FEW", 8),
+        patch.object(batch_ids, "SCRAMBLER", scrambler),
+        patch.object(id_table, "IDS_PER_BUCKET", 16),
+        patch.object(id_table, "LONGEST_WINDOW", 12),
+        patch.object(id_table, "SLICE", 32),
+    ):
+        ids, held = BatchIds(), set[bytes]()
+        for poll in polls:
+            found = as_ids(poll)
+            repeated = ids.find_repeats(found)
+            assert repeated.tolist() == one_by_one(set(held), found)
+            assert ids.contains(found).tolist() == [each in held for each in poll]
+            counted = ~repeated & np.array([kept.random() < 0.8 for _ in poll], dtype=bool)
+            ids.add(found[counted])
+            held.update(found[counted].tolist())
+            assert len(ids) == len(held)
+        assert set(ids) == held
+        assert ids == BatchIds(held)
+        assert ids != BatchIds([*held, b"another of them!"])
+
+
+CHOSEN = {
+    "counters": lambda n: pairs(np.arange(n), np.zeros(n)),
+    "counters in the other word": lambda n: pairs(np.zeros(n), np.arange(n)),
+    "the highest bits": lambda n: pairs(
+        np.zeros(n), np.arange(n, dtype=np.uint64) << np.uint64(40)
+    ),
+    "the highest bits of the other word": lambda n: pairs(
+        np.arange(n, dtype=np.uint64) << np.uint64(40), np.ones(n)
+    ),
+    "both words alike": lambda n: pairs(np.arange(n), np.arange(n)),
+    "multiples of an odd number": lambda n: pairs(
+        np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15), np.full(n, 7)
+    ),
+    "two bits set": lambda n: pairs(
+        np.uint64(1) << (np.arange(n, dtype=np.uint64) % np.uint64(64)),
+        np.uint64(1) << (np.arange(n, dtype=np.uint64) // np.uint64(64) % np.uint64(64)),
+    ),
+}
+
+
+@pytest.mark.parametrize("chosen", CHOSEN)
+def test_chosen_ids_lie_as_evenly_as_random_ones(chosen: str) -> None:
+    """Under 4 keys: the longest prefix of 2^16 random ids has 60 or fewer, but for 1 in 10^9."""
+    ids = np.unique(CHOSEN[chosen](1 << 16))
+    rng = np.random.default_rng(SEED)
+    for _ in range(4):
+        table = IdTable()
+        table.add(Scrambler(rng.bytes(32)).scramble(ids))
+        assert len(table) == ids.size
+        assert table.contains(Scrambler(bytes(32)).scramble(ids[:1])).size == 1
+        assert table._windows is not None
+        assert table._windows.shape[1] <= 60
+        assert table._is_even
+
+
+def test_a_bucket_is_full_after_so_many_as_the_memory_is_planned_for() -> None:
+    rng = np.random.default_rng(SEED)
+    scrambler = Scrambler(rng.bytes(32))
+    table = IdTable()
+    table.add(scrambler.scramble(random_ids(1 << 18, rng)))
+    buckets = (1 << 18) // IDS_PER_BUCKET
+    while table._fresh or len(table) == 1 << 18:
+        most = table._fresh
+        table.add(scrambler.scramble(random_ids(100, rng)))
+    assert 0.5 * BUCKET < most / buckets < 0.8 * BUCKET
+
+
+@pytest.mark.parametrize("together", [100, 3_000])
+def test_an_id_takes_at_most_24_bytes_at_any_fill(together: int) -> None:
+    rng = np.random.default_rng(SEED)
+    ids = BatchIds()
+    while len(ids) < 60_000:
+        ids.add(random_ids(together, rng))
+        few = 300 * 16  # for a small pane counts what a bucket takes
+        assert ids.nbytes <= MOST_BYTES * len(ids) + few
+
+
+def test_a_few_ids_take_no_more_than_themselves() -> None:
+    ids = BatchIds(number.to_bytes(16, "big") for number in range(10))
+    assert ids.nbytes == 160
+    assert ids._table is None
+
+
+GROWING = """
+import sys
+import numpy as np
+from aggregator.state.batch_ids import BatchIds, as_ids
+
+def memory(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+rng = np.random.default_rng(1)
+warm = BatchIds()
+for _ in range(40):
+    warm.add(as_ids(rng.bytes(16 * 10_000)))
+del warm
+before, ids, worst = memory("VmRSS"), BatchIds(), 0.0
+while len(ids) < 4_000_000:
+    new = as_ids(rng.bytes(16 * 10_000))
+    assert not ids.find_repeats(new).any()
+    ids.add(new)
+    if len(ids) >= 1_000_000:
+        worst = max(worst, (memory("VmHWM") - before - 2**21) / len(ids))
+print(worst)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory grows in place on Linux")
+def test_the_process_takes_at_most_24_bytes_an_id_while_the_table_grows() -> None:
+    """And two megabytes for what a poll of 10,000 ids needs meanwhile."""
+    told = subprocess.run(
+        [sys.executable, "-c", GROWING], capture_output=True, text=True, check=True
+    )
+    assert 16 < float(told.stdout) <= MOST_BYTES

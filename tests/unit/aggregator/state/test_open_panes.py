@@ -1,0 +1,95 @@
+"""Panes that are open cost nothing while nothing happens to them, and close when they must."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NoReturn
+
+import pytest
+
+from aggregator.state.pane import Pane
+from aggregator.state.pane_keys import PaneKey
+from aggregator.state.partition import Partition
+from tests.support.reports.messages import EPOCH, agreeing, batch, log
+from tests.support.reports.partitions import DELAY, FUTURE_MS, MINUTE
+from tests.unit.aggregator.state.test_partition import everything, key
+
+PATIENT = dataclasses.replace(DELAY, lateness="60m")
+METRICS = {PATIENT.name: PATIENT}
+
+
+class Unvisited(dict[PaneKey, Pane]):
+    """Panes that nobody may go through."""
+
+    def _refuse(self) -> NoReturn:
+        raise AssertionError("all open panes were looked at")
+
+    def __iter__(self) -> Any:
+        self._refuse()
+
+    def items(self) -> Any:
+        self._refuse()
+
+    def values(self) -> Any:
+        self._refuse()
+
+
+def opened(panes: int) -> Partition:
+    """Return a partition with so many panes, all committed."""
+    partition = Partition(METRICS, FUTURE_MS)
+    batches = [batch(PATIENT, [1], time_ms=EPOCH + at * MINUTE, seed=at) for at in range(panes)]
+    assert not partition.count(log(*batches))
+    partition.mark_committed()
+    return partition
+
+
+def test_a_batch_in_one_pane_does_not_look_at_all_open_panes() -> None:
+    partition = opened(30)
+    partition.panes = Unvisited(partition.panes)
+    more = batch(PATIENT, [1], time_ms=EPOCH, seed=99)
+    assert not partition.count(log(more, first=partition.next_offset))
+    assert partition.has_changed(0)
+    assert not partition.has_changed(1)
+    assert partition.changed_bytes == PATIENT.zero().nbytes
+
+
+def test_a_watermark_that_reaches_an_end_looks_at_them() -> None:
+    partition = opened(30)
+    partition.panes = Unvisited(partition.panes)
+    later = agreeing(PATIENT, EPOCH + 61 * MINUTE, seed=100)
+    with pytest.raises(AssertionError, match="looked at"):
+        partition.count(log(*later, first=partition.next_offset))
+
+
+@pytest.mark.parametrize("together", [1, 3, 100])
+def test_panes_close_as_the_watermark_passes_them_however_the_log_is_cut(together: int) -> None:
+    """As many as 40 minutes pass, of which each closes the panes that are an hour behind."""
+    batches = [
+        each
+        for at in range(0, 140, 7)
+        for each in agreeing(PATIENT, EPOCH + at * MINUTE, seed=1_000 * at)
+    ]
+    messages = log(*batches)
+    whole, cut = Partition(METRICS, FUTURE_MS), Partition(METRICS, FUTURE_MS)
+    assert not whole.count(messages)
+    closed: dict[PaneKey, Pane] = {}
+    for first in range(0, len(messages), together):
+        assert not cut.count(messages[first : first + together])
+        closed |= cut.mark_committed()
+    assert closed.keys() == {one for one, pane in whole.panes.items() if pane.closed}
+    assert {one.grain for one in closed} >= {"pane", "hour"}
+    cut.panes |= closed
+    assert everything(cut) == everything(whole)
+
+
+def test_a_pane_that_was_read_back_closes_like_one_that_was_opened_here() -> None:
+    """As another owner has it: the panes are put into a partition that knows none."""
+    first, heir = opened(3), Partition(METRICS, FUTURE_MS)
+    heir.panes.update(first.panes)
+    heir.watermarks.update(first.watermarks)
+    heir.next_offset = first.next_offset
+    later = agreeing(PATIENT, EPOCH + 62 * MINUTE, seed=200)
+    assert not heir.count(log(*later, first=heir.next_offset))
+    assert heir.panes[key(PATIENT, EPOCH)].closed
+    assert heir.panes[key(PATIENT, EPOCH + MINUTE)].closed
+    assert not heir.panes[key(PATIENT, EPOCH + 2 * MINUTE)].closed
