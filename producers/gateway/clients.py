@@ -104,8 +104,14 @@ class Allowance:
         """Return how many clients are counted."""
         return len(self._used)
 
-    def check(self, client: Client) -> None:
+    def check(self, client: Client, own: int = 0) -> None:
         """Refuse a client that has nothing left.
+
+        Parameters
+        ----------
+        client : Client
+        own : int
+            What was already charged for the post that is checked.
 
         Raises
         ------
@@ -113,7 +119,7 @@ class Allowance:
             429, with the time until it may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
-        if used < self.limit.amount:
+        if used - own < self.limit.amount:
             return
         left = self._ends(used, began) - self._clock()
         if left > 0:
@@ -216,38 +222,28 @@ class Clients:
             if amount and unit in self._limits:
                 self._limits[unit].charge(client, amount)
 
-    def charge(self, unit: str, client: Client, amount: int) -> None:
-        """Count what belongs to a post that was admitted, whatever is left of the rate.
+    def count(self, unit: str, client: Client, amount: int, *, own: int = 0) -> None:
+        """Count what is known of a post only when its body is there.
 
         Parameters
         ----------
-        unit : {"posts"}
+        unit : {"posts", "bytes", "reports"}
+            Posts: those that a post of several batches stands for, besides itself. Bytes: those
+            that were not announced.
         client : Client
             From :meth:`admit`.
         amount : int
             How many.
-        """
-        if amount and unit in self._limits:
-            self._limits[unit].charge(client, amount)
-
-    def count(self, unit: str, client: Client, amount: int) -> None:
-        """Count bytes that were not announced, or a batch's reports.
-
-        Parameters
-        ----------
-        unit : {"bytes", "reports"}
-        client : Client
-            From :meth:`admit`.
-        amount : int
-            How many.
+        own : int
+            How many :meth:`admit` has counted for the same post.
 
         Raises
         ------
         Problem
             429, as of :meth:`admit`; then the batch must not be sent.
         """
-        if unit in self._limits:
-            self._limits[unit].check(client)
+        if amount and unit in self._limits:
+            self._limits[unit].check(client, own)
             self._limits[unit].charge(client, amount)
 
 

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from estimators import Metric
+from producers.gateway.answers import (
+    acknowledgement,
+    not_acknowledged,
+    too_large,
+    too_large_for_kafka,
+)
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
 from producers.gateway.encodings import expand
+from producers.gateway.endpoint import Endpoint
 from producers.gateway.heads import Head, read_head
-from producers.gateway.problems import Problem, unavailable
+from producers.gateway.memory import Hold, Memory
+from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
+from producers.gateway.receiving import receive_body
 from producers.gateway.sender import Outcome, Sender
 from producers.gateway.several import answer_each, read_each, split
 
-P = ParamSpec("P")
+logger = logging.getLogger("producers")
+
 T = TypeVar("T")
 
 PATH = "/v1/reports"
@@ -37,7 +48,6 @@ MAX_IN_FLIGHT = 64 * 2**20
 POST_OVERHEAD = 4096
 """Bytes that a post takes beside its body: request, task, future, librdkafka's message."""
 ACKNOWLEDGE_TIMEOUT = 10.0
-BODY_SECONDS = 10.0
 CHECKED_AT_ONCE = 8192
 """Bytes of a body that are checked in the event loop; a larger one is checked in a thread."""
 LOOK_SECONDS = 4.0
@@ -49,8 +59,6 @@ USE_TLS = (
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
     "accepts them without TLS, for clients on the same machine"
 )
-POST_AGAIN = "post again after the time in Retry-After"
-SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
 
 class Gateway:
@@ -82,11 +90,6 @@ class Gateway:
         Called in a thread until it does not raise, before anything is sent: to create the topic.
     schema_id : int, optional
         As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
-
-    Attributes
-    ----------
-    in_flight : int
-        Bytes of posts in progress, 4 KiB more for each.
 
     Raises
     ------
@@ -127,19 +130,25 @@ class Gateway:
             )
         if not acknowledge_timeout > 0:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
-        self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
-        self.in_flight, self._times = 0, times
+        self.metrics, self.max_body = metrics, max_body
+        self._memory, self._times = Memory(max_in_flight), times
         self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
         self._checking: ThreadPoolExecutor | None = None
+        self._expanding = asyncio.Lock()
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes of posts in progress, 4 KiB more for each."""
+        return self._memory.reserved
 
     @property
     def routes(self) -> list[Route]:
         """The routes to mount."""
         return [
-            Route(PATH, _Endpoint(self.post), methods=["POST"], name="reports"),
-            Route(BATCHES_PATH, _Endpoint(self.post_batches), methods=["POST"], name="batches"),
+            Route(PATH, Endpoint(self.post), methods=["POST"], name="reports"),
+            Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
         ]
 
     def start(self) -> None:
@@ -187,7 +196,9 @@ class Gateway:
         head, client, hold = self._admitted(scope)
         try:
             body = await self._body(receive, head, hold, client)
-            batch = await self._in_turn(len(body), self._reader(head.media_type, scope), body)
+            batch = await self._in_turn(
+                len(body), functools.partial(self._reader(head.media_type, scope), body)
+            )
             self._clients.count("reports", client, batch.reports)
             answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
             self._send(batch, functools.partial(_set, answered), hold.release)
@@ -210,41 +221,53 @@ class Gateway:
         head, client, hold = self._admitted(scope)
         try:
             body = await self._body(receive, head, hold, client)
+            hold.reserve(len(body))  # the batches are copies
             bodies = split(head.media_type, body)
+            self._clients.count("posts", client, len(bodies) - 1, own=1)
             hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
-            self._clients.charge("posts", client, len(bodies) - 1)
-            read = functools.partial(read_each, bodies, self._reader(head.media_type, scope))
-            found = await self._in_turn(len(body), read)
-            batches = [batch for batch in found if isinstance(batch, PostedBatch)]
-            self._clients.count("reports", client, sum(batch.reports for batch in batches))
+            found = await self._in_turn(
+                len(body),
+                functools.partial(read_each, bodies, self._reader(head.media_type, scope)),
+            )
+            sent = [batch for batch in found if isinstance(batch, PostedBatch)]
+            self._clients.count("reports", client, sum(batch.reports for batch in sent))
         except BaseException:
             hold.release()
             raise
-        waiting = len(batches)
-        if not waiting:
+        left = len(sent)
+        if not left:
             hold.release()
 
         def release() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
+            nonlocal left
+            left -= 1
+            if not left:
                 hold.release()
 
         return answer_each(found, await asyncio.gather(*(self._sent(b, release) for b in found)))
 
-    async def _sent(
+    def _sent(
         self, batch: PostedBatch | Problem, release: Callable[[], None]
-    ) -> Problem | None:
-        """Send one of several batches; return why Kafka has not acknowledged it, or None."""
-        if isinstance(batch, Problem):
-            return batch
+    ) -> asyncio.Future[Problem | None]:
+        """Send one of several batches; return why Kafka will not have acknowledged it, or None.
+
+        Whatever goes wrong is about this batch: the others have an answer of their own.
+        """
         answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+        if isinstance(batch, Problem):
+            answered.set_result(batch)
+            return answered
         try:
             self._send(batch, functools.partial(_set, answered), release)
-        except Problem as problem:
+        except Exception as error:
             release()
-            return problem
-        return await answered
+            if isinstance(error, Problem):
+                answered.set_result(error)
+            else:
+                logger.exception("the gateway could not send a batch")
+                told = "the gateway failed at this batch; its log says why"
+                answered.set_result(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, told, SAME_BATCH))
+        return answered
 
     def post_whole(
         self,
@@ -276,13 +299,9 @@ class Gateway:
         Problem
             If it was not sent; then `answer` is not called.
         """
-        self._check_length(head.length)
-        self._clients.admit_client(client, head.length)
-        if obstacle := self._sender.obstacle:
-            raise unavailable(obstacle, POST_AGAIN)
-        hold = _Hold(self)
+        hold = self._admit(head, client)
         try:
-            hold.reserve(POST_OVERHEAD + len(body))
+            hold.reserve(len(body))
             batch = self._read(head.media_type, body, is_secret=is_secret)
             self._clients.count("reports", client, batch.reports)
             self._send(batch, functools.partial(answer, batch), hold.release)
@@ -290,33 +309,32 @@ class Gateway:
             hold.release()
             raise
 
-    def _admitted(self, scope: Scope) -> tuple[Head, Client, _Hold]:
+    def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
         """Return the head of a post that may send its body, its client, and its memory."""
-        head = read_head(scope["headers"], MEDIA_TYPES)
-        self._check_length(head.length)
-        client = client_of(scope)
+        head, client = read_head(scope["headers"], MEDIA_TYPES), client_of(scope)
+        return head, client, self._admit(head, client)
+
+    def _admit(self, head: Head, client: Client) -> Hold:
+        if head.length > self.max_body:
+            raise too_large(f"{head.length} bytes", self.max_body)
         self._clients.admit_client(client, head.length)
+        self._check_kafka()
+        hold = Hold(self._memory)
+        hold.reserve(POST_OVERHEAD)
+        return hold
+
+    def _check_kafka(self) -> None:
         if obstacle := self._sender.obstacle:
             raise unavailable(obstacle, POST_AGAIN)
-        hold = _Hold(self)
-        hold.reserve(POST_OVERHEAD)
-        return head, client, hold
-
-    def _check_length(self, length: int) -> None:
-        if length > self.max_body:
-            raise self._too_large(f"{length} bytes")
 
     def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
         return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
 
-    async def _in_turn(
-        self, size: int, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
         """Check a body; others are answered while a large one is checked."""
         if size <= CHECKED_AT_ONCE:
-            return read(*args, **kwargs)
-        call = functools.partial(read, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._checking, call)
+            return read()
+        return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
     def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
         """Return the batch for Kafka; refuse true values that came without TLS."""
@@ -325,53 +343,30 @@ class Gateway:
             raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
         return batch
 
-    async def _body(self, receive: Receive, head: Head, hold: _Hold, client: Client) -> bytes:
+    async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
         """Return the whole body, counted as it comes, and expanded."""
-        chunks, more = [], True
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
-                    message = await receive()
-                    chunks.append(self._chunk(message, hold))
-                    if not head.length:
-                        self._clients.count("bytes", client, len(chunks[-1]))
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise Problem(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body was not complete after {BODY_SECONDS:g} seconds",
-                "post it again",
-                headers={"Connection": "close"},
-            ) from None
-        body = b"".join(chunks)
-        if head.encoding:
-            loop = asyncio.get_running_loop()
-            body = await loop.run_in_executor(
-                self._checking, expand, head.encoding, body, self.max_body
-            )
-            hold.reserve(len(body))
-        return body
 
-    def _chunk(self, message: Message, hold: _Hold) -> bytes:
-        if message["type"] == "http.disconnect":
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                "the client disconnected before its body was complete",
-                "post it again",
-            )
-        chunk: bytes = message.get("body", b"")
-        hold.reserve(len(chunk))
-        if hold.bytes > self.max_body + POST_OVERHEAD:
-            raise self._too_large("more")
-        return chunk
+        def arrived(size: int) -> None:
+            if not head.length:
+                self._clients.count("bytes", client, size)
 
-    def _too_large(self, found: str) -> Problem:
-        return Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a body of {found}: expected at most {self.max_body} bytes",
-            "put the reports into several batches, each with an id of its own",
-            headers={"Connection": "close"},
-        )
+        body = await receive_body(receive, hold, self.max_body, arrived)
+        return await self._expanded(head.encoding, body, hold) if head.encoding else body
+
+    async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
+        """Return what a compressed body expands to.
+
+        One is expanded at a time, and the most that it may become is reserved before. Besides, it
+        takes a decompressor's window, and itself: once, however many wait.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._expanding:
+            hold.reserve(self.max_body - len(body))
+            found = await loop.run_in_executor(
+                self._checking, expand, encoding, body, self.max_body
+            )
+            hold.give_back(self.max_body - len(found))
+        return found
 
     def _send(
         self,
@@ -379,93 +374,26 @@ class Gateway:
         answer: Callable[[Problem | None], None],
         release: Callable[[], None],
     ) -> None:
+        """Hand a batch to Kafka's client; call `answer` later, and `release` when it is gone."""
+
         def answered(outcome: Outcome) -> None:
             timeout = self._sender.timeout
-            answer(None if outcome is None else _not_acknowledged(batch, outcome, timeout))
+            answer(None if outcome is None else not_acknowledged(batch, outcome, timeout))
 
+        self._check_kafka()  # it may have left while the body came
         try:
             self._sender.send(batch, answered, release)
         except BufferError:
-            raise self.busy() from None
+            raise self._memory.full() from None
         except KafkaException as error:
             if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise _too_large_for_kafka() from None
+                raise too_large_for_kafka() from None
             if error.args[0].fatal():
                 self._sender.replace_failed()
             told = f"Kafka's client refused the batch: {error.args[0].str()}"
             raise unavailable(told, SAME_BATCH) from None
 
-    def busy(self) -> Problem:
-        """Return the answer to a post for which there is no memory."""
-        told = f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away"
-        return unavailable(told, POST_AGAIN)
-
-
-class _Hold:
-    """The memory that one post occupies in the gateway."""
-
-    __slots__ = ("bytes", "gateway")
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway, self.bytes = gateway, 0
-
-    def reserve(self, more: int) -> None:
-        if self.gateway.in_flight + more > self.gateway.max_in_flight:
-            raise self.gateway.busy()
-        self.gateway.in_flight += more
-        self.bytes += more
-
-    def release(self) -> None:
-        self.gateway.in_flight -= self.bytes
-        self.bytes = 0
-
-
-class _Endpoint:
-    """A route's endpoint: an ASGI application, without Starlette's objects for a request."""
-
-    def __init__(self, post: Callable[[Scope, Receive], Awaitable[Response]]) -> None:
-        self._post = post
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            response = await self._post(scope, receive)
-        except Problem as problem:
-            response = problem.response(scope["path"])
-        await response(scope, receive, send)
-
-
-def acknowledgement(batch: PostedBatch) -> bytes:
-    """Return the body of the answer to a post that Kafka has acknowledged."""
-    return b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
-
 
 def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
     if not answered.done():  # its task may have been cancelled
         answered.set_result(problem)
-
-
-def _too_large_for_kafka() -> Problem:
-    return Problem(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "Kafka takes no messages of this size",
-        "put the reports into several batches, each with an id of its own",
-    )
-
-
-def _not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
-    """Return the answer for a batch that may or may not be in Kafka."""
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return _too_large_for_kafka()
-    name = batch.key.hex()
-    status = HTTPStatus.GATEWAY_TIMEOUT
-    if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        told = f"Kafka does not answer: it is unknown whether it has batch {name}"
-    elif error.code() == KafkaError._MSG_TIMED_OUT:
-        told = (
-            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
-            "whether it has the batch"
-        )
-    else:
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        told = f"Kafka has not acknowledged batch {name}: {error.str()}"
-    return unavailable(told, SAME_BATCH, status)

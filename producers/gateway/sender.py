@@ -68,7 +68,10 @@ class _Flight:
     def settle(self, outcome: Outcome) -> None:
         if not self.is_answered:
             self.is_answered = True
-            self.answer(outcome)
+            try:
+                self.answer(outcome)
+            except Exception:  # it must not keep the others from their answers
+                logger.exception("a post could not be answered")
 
 
 class Sender:
@@ -244,7 +247,7 @@ class Sender:
     def _take(self, connection: Connection) -> None:
         try:
             connection.producer.poll(0)
-        except KafkaException:
+        except Exception:
             logger.exception("Kafka's client has failed")
 
     def _complained(self, error: KafkaError) -> None:

@@ -30,9 +30,10 @@ from aggregator.web.http.problem_responses import as_problem
 from aggregator.web.http.slow_client_guard import PunctualProtocol
 from aggregator.web.http.traffic import Traffic
 from producers.gateway import Gateway
+from producers.gateway.answers import acknowledgement
 from producers.gateway.bodies import MEDIA_TYPES, PostedBatch
 from producers.gateway.clients import CALLER, Client, client_of
-from producers.gateway.gateway import CHECKED_AT_ONCE, PATH, acknowledgement
+from producers.gateway.gateway import CHECKED_AT_ONCE, PATH
 from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem
 

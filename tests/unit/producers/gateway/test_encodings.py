@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
-from producers.gateway.encodings import expand, zstd
+from producers.gateway.encodings import expand
 from producers.gateway.problems import Problem
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstd.compress}
 MOST = 240_000

@@ -20,7 +20,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from estimators import define
-from producers.gateway import Gateway, bodies, gateway
+from producers.gateway import Gateway, bodies, receiving
 from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
@@ -445,7 +445,7 @@ def test_a_length_that_is_told_in_two_ways_is_refused(broker: Broker, topic: str
 def test_a_body_that_does_not_come_holds_nothing_for_long(
     broker: Broker, topic: str, begun: bytes, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
+    monkeypatch.setattr(receiving, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
     served = Gateway(ALL, broker.config, topic)
     with serving(served) as url:
         where = httpx.URL(url)
@@ -622,7 +622,7 @@ def test_others_are_answered_while_a_large_body_is_checked(
         assert go_on.wait(30)
         return read(*args)
 
-    monkeypatch.setattr(gateway, "read_batch", read_slowly)
+    monkeypatch.setattr("producers.gateway.gateway.read_batch", read_slowly)
     ones = np.ones(50_000, dtype=int)
     large = encode_batch(LATE, ones, ones, PANE_MS)
     beside = [Route("/healthz", lambda _: PlainTextResponse("alive"))]
