@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import re
 import socket
 import threading
@@ -180,6 +181,14 @@ def test_the_documentation_s_example_is_answered_as_it_says(
     answer = post.batch(example[1].encode(), JSON)
     assert (answer.status_code, answer.text) == (202, example[2])
     assert [len(batch.levels) for batch in broker.batches(topic)] == [2]
+
+
+def test_the_guides_example_of_several_batches_is_answered_as_it_says(post: Post) -> None:
+    text = GUIDE.read_text(encoding="utf-8").partition("/batches --json")[2]
+    example = re.search(r"'(\[.*?\])'\n```\s+```json\n(.*?)\n```", text, re.DOTALL)
+    assert example is not None
+    answer = post.client.post(f"{post.url}/batches", json=json.loads(example[1]))
+    assert (answer.status_code, answer.text) == (207, example[2])
 
 
 def test_json_without_id_and_time_is_given_an_id_and_kafkas_time(
