@@ -12,6 +12,7 @@ pieces, or behind another request on the same connection. So there is one place 
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
@@ -101,9 +102,17 @@ class SmallPosts:
     ) -> None:
         self.gateway, self.traffic = gateway, traffic
         self._guard, self._scopes, self._hosts = guard, scopes, expected(serve)
+        self._own: list[tuple[bytes, bytes]] = []
+        self._own_written = b""
         self._proxied: ASGIApp = _nothing
         for proxy in reversed(proxies):
             self._proxied = proxy.cls(self._proxied, *proxy.args, **proxy.kwargs)
+
+    def written(self, own: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the headers that the server adds to all answers: it has a new list each second."""
+        if own is not self._own:
+            self._own, self._own_written = own, b"".join(b"%b: %b\r\n" % each for each in own)
+        return self._own_written
 
     def admission(
         self, headers: list[tuple[bytes, bytes]], client: object, scheme: str
@@ -217,7 +226,7 @@ class PostProtocol(PunctualProtocol):
             super().on_message_complete()
             return
         self._is_in_message, self._overhead = False, 0
-        self.cycle = post = _Post(self, self._small.traffic, admission)  # type: ignore[assignment]
+        self.cycle = post = _Post(self, self._small, admission)  # type: ignore[assignment]
         try:
             self._small.gateway.post_whole(
                 admission.head,
@@ -250,12 +259,12 @@ class _Post:
         "keep_alive",
         "protocol",
         "response_complete",
-        "traffic",
+        "small",
     )
     message_event = _NoEvent()
 
-    def __init__(self, protocol: PostProtocol, traffic: Traffic, admission: Admission) -> None:
-        self.protocol, self.traffic, self.admission = protocol, traffic, admission
+    def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: Admission) -> None:
+        self.protocol, self.small, self.admission = protocol, small, admission
         self.began = protocol._began
         self.disconnected = self.response_complete = False
         self.keep_alive = True
@@ -279,18 +288,16 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.traffic.note(PATH, "POST", status, time.perf_counter() - self.began)
+        self.small.traffic.note(PATH, "POST", status, time.perf_counter() - self.began)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return
-        date = b"".join(b"%b: %b\r\n" % each for each in protocol.server_state.default_headers)
         close = b"" if self.keep_alive else b"connection: close\r\n"
         protocol.transport.write(
-            b"HTTP/1.1 %d %b\r\n%b%b%b%bcontent-length: %d\r\n\r\n%b"
+            b"%b%b%b%b%bcontent-length: %d\r\n\r\n%b"
             % (
-                status,
-                HTTPStatus(status).phrase.encode(),
-                date,
+                _status_line(status),
+                self.small.written(protocol.server_state.default_headers),
                 headers,
                 self.admission.headers,
                 close,
@@ -301,6 +308,11 @@ class _Post:
         if not self.keep_alive:
             protocol.transport.close()
         protocol.on_response_complete()
+
+
+@functools.cache
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
 
 
 PATH_BYTES = PATH.encode()

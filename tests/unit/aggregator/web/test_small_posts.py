@@ -16,10 +16,12 @@ from aggregator.config.settings import Access, Settings, Topics
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
-from aggregator.web.http import slow_client_guard
+from aggregator.web.http import slow_client_guard, small_posts
 from aggregator.web.http.access import hashed
 from estimators import define
 from producers.gateway import Gateway
+from producers.gateway.memory import Hold
+from producers.gateway.sender import Sender
 from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches
 from tests.support.running.broker import METRICS, Broker
@@ -300,6 +302,106 @@ def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> 
         for status in (202, 429):
             raw.send(post(body, "/v1/reports/batches"))
             assert raw.answer().status == status
+
+
+def test_a_batch_that_cannot_be_sent_keeps_no_other_from_its_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = sorted(new_batch_id() for _ in range(3))
+    send = Sender.send
+
+    def fail_at_the_second(sender: Sender, batch: Any, *rest: Any) -> None:
+        if batch.key == keys[1]:
+            raise TypeError("a defect")
+        send(sender, batch, *rest)
+
+    monkeypatch.setattr(Sender, "send", fail_at_the_second)
+    body = ReportBatches(batches=map(batch, keys)).SerializeToString()
+    with Raw(served.port) as raw:
+        raw.send(post(body, "/v1/reports/batches"))
+        answer = raw.answer()
+    assert answer.status == 207
+    assert [one["status"] for one in json.loads(answer.body)["batches"]] == [202, 500, 202]
+    assert b"a defect" not in answer.body
+    assert served.keys() == [keys[0], keys[2]]
+    assert served.gateway.in_flight == 0
+
+
+def test_an_answer_that_fails_keeps_no_other_post_from_its_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = small_posts._Post._write, list[int]()
+
+    def fail_first(one: Any, status: int, *rest: Any) -> None:
+        written.append(status)
+        if len(written) == 1:
+            raise RuntimeError("the connection is in a state that nobody thought of")
+        write(one, status, *rest)
+
+    monkeypatch.setattr(small_posts._Post, "_write", fail_first)
+    with Raw(served.port) as silent, Raw(served.port) as raw:
+        silent.send(post(batch()))
+        deadline = time.monotonic() + 20
+        while not written:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raw.send(post(batch()))
+        assert raw.answer().status == 202
+    assert served.gateway.in_flight == 0
+
+
+def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broker: Broker) -> None:
+    limits = {"max_body": 50_000, "max_in_flight": 60_000}
+    compressed = post(gzip.compress(batch()), Content_Encoding="gzip")
+    with server(store, broker, gateway=limits) as served, Raw(served.port) as raw:
+        others = Hold(served.gateway._memory)
+        others.reserve(20_000)
+        statuses = []
+        for sent in (post(batch()), compressed):
+            raw.send(sent)
+            statuses.append(raw.answer().status)
+        assert statuses == [202, 503]
+        others.release()
+        raw.send(compressed)
+        assert raw.answer().status == 202
+        assert served.gateway.in_flight == 0
+
+
+def test_older_and_careful_clients_are_answered(served: Served) -> None:
+    with Raw(served.port) as raw:
+        raw.send(post(batch()).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        assert raw.answer().status == 202
+        assert raw.read() == b"", "HTTP/1.0 keeps no connection"
+    with Raw(served.port) as raw:
+        head, body = post(batch(), Expect="100-continue").split(b"\r\n\r\n", 1)
+        raw.send(head + b"\r\n\r\n")
+        assert raw.read().startswith(b"HTTP/1.1 100 ")
+        raw.send(body)
+        assert raw.answer().status == 202
+    with Raw(served.port) as raw:
+        raw.send(post(batch(), Connection="close"))
+        assert raw.answer().headers["connection"] == "close"
+        assert raw.read() == b""
+
+
+def test_a_server_that_ends_answers_the_posts_that_it_has(
+    store: Store, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.gateway.sender.BUSY_SECONDS", 0.5)
+    keys = sorted(new_batch_id() for _ in range(6))
+    with contextlib.ExitStack() as connections:
+        with server(store, broker) as served:
+            raws = [connections.enter_context(Raw(served.port)) for _ in range(3)]
+            for raw, first, second in zip(raws, keys[::2], keys[1::2], strict=True):
+                raw.send(post(batch(first)) + post(batch(second)))
+            deadline = time.monotonic() + 20
+            while len(served.short) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        for raw in raws:
+            assert [raw.answer().status for _ in range(2)] == [202, 202]
+            assert raw.read() == b""
+    assert served.keys() == keys
 
 
 def test_whatever_is_sent_is_answered_without_a_failure_of_the_server(
