@@ -15,8 +15,10 @@ from aggregator.cli.commands.options import (
     settings_options,
 )
 from aggregator.config.live_metrics import on_hangup
+from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
+from aggregator.errors import SettingsError
 
 FAILED_TO_START = 3
 """The exit code, as uvicorn has it."""
@@ -66,9 +68,14 @@ def _supervise(settings: Settings) -> None:
     from aggregator.web.http.listening import shared_sockets
 
     serve = settings.serve
+    first = serve.worker_port
+    own = range(first, first + serve.workers if first else 0)
+    if serve.port in own or MAX_PORT + 1 in own:
+        expected = f"{serve.workers} ports up to {MAX_PORT}, without {serve.port}"
+        raise SettingsError("serve.worker_port", first, expected, "serve")
     refuse_taken(serve.host, serve.port)
-    for number in range(serve.workers if serve.worker_port else 0):
-        refuse_taken(serve.host, serve.worker_port + number, "serve.worker_port")
+    for port in own:
+        refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
     tls.files(settings)
     held = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port

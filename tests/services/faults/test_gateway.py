@@ -211,6 +211,8 @@ def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
         scraped = http_client.get(f"{url}/metrics")
         assert scraped.status_code == 421
         assert str(own_port) in scraped.json()["remedy"]
+        for port in (own_port, own_port + 1):  # or all devices connect to the one that was first
+            wait_until(functools.partial(answers_at, port), "each process has begun")
         crowd = Undaunted(endangered, f"{url}/v1/reports")
 
         async def story() -> None:
