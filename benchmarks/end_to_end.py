@@ -36,6 +36,12 @@ BATCHES = {1: 300_000, 1_000: 60_000}
 COSTED = {1: 900_000, 1_000: 90_000}
 """Seconds of a worker's time: it commits every second by default, and does so here."""
 COST_ROUNDS = 3
+GROWN_BATCHES, GROWN_REPORTS = 1_200_000, 100
+GROWN = {
+    "partitions": [(1, number) for number in (1, 4, 16, 64)],
+    "workers": [(number, 64) for number in (1, 2, 4, 8, 16)],
+}
+"""Workers and partitions of each run."""
 MICROSECONDS = 1e6
 COMMIT_INTERVAL = "100ms"
 """Short, so that waiting for the last commit is not what is measured."""
@@ -73,6 +79,15 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         ) / len(encoded)
         for what, units in zip(told, (1, reports), strict=False):
             yield Figure(f"{name}/{what}", cost / units * MICROSECONDS, "us of a core")
+    for grown, runs in GROWN.items():
+        name = f"end to end/growth, {grown} {runs[0][grown == 'partitions']}"
+        name += f" to {runs[-1][grown == 'partitions']}"
+        if not places.wanted(f"{name}/last over first"):
+            continue
+        encoded = payloads(places.sized(GROWN_BATCHES), GROWN_REPORTS)
+        costs = [spent(places, encoded, count, partitions) for count, partitions in runs]
+        yield Figure(f"{name}/last over first", costs[-1] / costs[0], "x")
+        yield Figure(f"{name}/highest over lowest", max(costs) / min(costs), "x")
 
 
 def settings_of(places: Places, topic: str, folder: Path) -> Settings:
@@ -111,20 +126,23 @@ def counting(places: Places, encoded: list[bytes], reports: int, count: int) -> 
     return rate
 
 
-def spent(places: Places, encoded: list[bytes]) -> float:
-    """Return the processor seconds in which one worker counts a whole log: from fetch to commit.
+def spent(
+    places: Places, encoded: list[bytes], count: int = 1, partitions: int = PARTITIONS
+) -> float:
+    """Return the processor seconds in which workers count a whole log: from fetch to commit.
 
-    The worker has started, joined its group and owns all partitions before the first message.
+    They have started, joined their group and own all partitions before the first message.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
-        places.held_log(encoded) as (topic, release),
+        places.held_log(encoded, partitions) as (topic, release),
         Store(connect(places.redis), topic) as store,
     ):
         settings = settings_of(places, topic, Path(folder))
-        with workers(1, settings, Path(folder) / "log") as (process,):
-            wait(lambda: joined(store, PARTITIONS, 1), "the worker's joining")
-            before = processor_seconds([process.pid])
+        with workers(count, settings, Path(folder) / "log") as processes:
+            wait(lambda: joined(store, partitions, count), "the workers' joining")
+            pids = [process.pid for process in processes]
+            before = processor_seconds(pids)
             release()
-            wait(lambda: committed(store, PARTITIONS) >= len(encoded), METRIC.name)
-            return processor_seconds([process.pid]) - before
+            wait(lambda: committed(store, partitions) >= len(encoded), METRIC.name)
+            return processor_seconds(pids) - before

@@ -72,7 +72,7 @@ def run(places: Places, folder: Path, batches: int, hours: int, memory: int) -> 
     Path(settings.metrics).write_text(definitions([metric]))
     with Store(connect(places.redis), topic) as store:
         before = store.client.info("memory")["used_memory"]
-        more = {"aggregate.memory": memory, "aggregate.past": settings.aggregate.past}
+        more = {"aggregate.memory": memory}
         with workers(1, settings, folder / "log", more) as (process,):
             wait(lambda: joined(store, PARTITIONS, 1), "the worker's joining")
             idle, began, spent = (

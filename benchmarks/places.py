@@ -105,16 +105,18 @@ class Places:
         return topic, len(payloads)
 
     @contextmanager
-    def held_log(self, payloads: list[bytes]) -> Iterator[tuple[str, Callable[[], object]]]:
+    def held_log(
+        self, payloads: list[bytes], partitions: int = PARTITIONS
+    ) -> Iterator[tuple[str, Callable[[], object]]]:
         """Fill a topic whose messages nobody sees before the second of these is called.
 
         They are one transaction, which is then committed. Apache Kafka only.
         """
-        topic = self.topic()
+        topic = self.topic(partitions)
         producer = Producer({"bootstrap.servers": self.kafka, "transactional.id": topic, **FILLING})
         producer.init_transactions()
         producer.begin_transaction()
-        _fill(producer, topic, payloads, None)
+        _fill(producer, topic, payloads, None, partitions)
         producer.flush()
         yield topic, producer.commit_transaction
         producer.close()
@@ -122,6 +124,12 @@ class Places:
         admin.delete_topics([topic])[topic].result()
 
 
-def _fill(producer: Producer, topic: str, payloads: list[bytes], key: bytes | None) -> None:
+def _fill(
+    producer: Producer,
+    topic: str,
+    payloads: list[bytes],
+    key: bytes | None,
+    partitions: int = PARTITIONS,
+) -> None:
     for number, payload in enumerate(payloads):
-        producer.produce(topic, payload, key=key, partition=number % PARTITIONS)
+        producer.produce(topic, payload, key=key, partition=number % partitions)

@@ -51,6 +51,7 @@ def workers(
         "topics.managed": settings.topics.managed,
         "aggregate.group": settings.aggregate.group,
         "aggregate.commit_interval": settings.aggregate.commit_interval,
+        "aggregate.past": settings.aggregate.past,
         **(more or {}),
     }
     line = [sys.executable, "-m", "aggregator", "aggregate", "--metrics", settings.metrics]
