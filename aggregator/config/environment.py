@@ -94,9 +94,11 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
     close = difflib.get_close_matches(plain, known, n=1, cutoff=ALIKE) or [
         f"{match}_..." for match in difflib.get_close_matches(section, known, n=1, cutoff=ALIKE)
     ]
-    short = [full for full in known if full.removeprefix(PREFIX).endswith(plain[len(PREFIX) - 1 :])]
-    if guess := [*short, *close][:1]:
-        expected = f"a variable of a known section: {guess[0]}? (known: kafka, {', '.join(keys)})"
+    key = plain.removeprefix(PREFIX)
+    bare = [f"{PREFIX}{section}_{key}".upper() for section in keys if key.lower() in keys[section]]
+    short = [full for full in known if full.endswith(f"_{key}")]
+    if guess := " or ".join(bare) or "".join([*short, *close][:1]):
+        expected = f"a variable of a known section: {guess}? (known: kafka, {', '.join(keys)})"
         raise SettingsError(name, HIDDEN, expected, "environment")
 
 

@@ -13,7 +13,7 @@ from estimators.durations import milliseconds
 from estimators.errors import nearest
 
 MAX_PORT = 65_535
-PORTS = ("serve.port", "aggregate.health_port", "coordinate.health_port")
+PORTS = ("serve.port", "serve.worker_port", "aggregate.health_port", "coordinate.health_port")
 SCOPES = ("read", "report", "admin")
 DURATIONS = (
     "aggregate.commit_interval",

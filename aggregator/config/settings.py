@@ -52,12 +52,17 @@ class Redis(msgspec.Struct, forbid_unknown_fields=True):
 class Serve(msgspec.Struct, forbid_unknown_fields=True):
     """The HTTP server; with a certificate and its key, in PEM files, it speaks TLS alone.
 
+    `workers` processes share the port. Each of them also listens on a port of its own, from
+    `worker_port` on, for what asks after each of them, as Prometheus does; 0: no such ports.
+
     `slices` are exported to Prometheus, as ``METRIC: ATTRIBUTE, ATTRIBUTE``: of each the
     `top_slices` with most reports.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
+    workers: int = 1
+    worker_port: int = 0
     tls_certificate: str = ""
     tls_key: str = ""
     top_categories: int = 20

@@ -51,12 +51,19 @@ class Supervisor:
         What one worker is started with.
     died : callable
         Called whenever a worker has died, before it is started again.
+    own_arguments : callable, optional
+        Returns what the worker of a number, from 0 on, gets after `command`.
     """
 
     def __init__(
-        self, workers: int, command: list[str], died: Callable[[], object] = lambda: None
+        self,
+        workers: int,
+        command: list[str],
+        died: Callable[[], object] = lambda: None,
+        own_arguments: Callable[[int], list[str]] = lambda _: [],
     ) -> None:
         self.workers, self.command, self.died = workers, command, died
+        self._own_arguments = own_arguments
         self._processes: list[subprocess.Popen[bytes]] = []
         self._stopping = False  # no Event: its lock is not safe in a signal handler
 
@@ -77,7 +84,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the workers, and again whichever dies, until :meth:`stop`."""
-        self._processes = [self._start() for _ in range(self.workers)]
+        self._processes = [self._start(number) for number in range(self.workers)]
         started = [time.monotonic()] * self.workers
         while not self._stopping:
             time.sleep(POLL_SECONDS)
@@ -89,12 +96,13 @@ class Supervisor:
                 log.error("worker died", pid=process.pid, exit_code=process.returncode)
                 child_guard.release(process)
                 self.died()
-                self._processes[index] = self._start()
+                self._processes[index] = self._start(index)
                 started[index] = time.monotonic()
         self._stop_all()
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        process = child_guard.start(self.command, ORPHAN_SECONDS)
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        command = [*self.command, *self._own_arguments(number)]
+        process = child_guard.start(command, ORPHAN_SECONDS)
         log.info("worker started", pid=process.pid)
         return process
 

@@ -9,7 +9,9 @@ from aggregator.config.settings import Settings
 
 
 def server_instance(settings: Settings) -> str:
-    """Return what tells a server from others: its host and port."""
+    """Return what tells a server from others: its host and port, or process if several share it."""
+    if settings.serve.workers > 1:
+        return process_instance()
     return f"{socket.gethostname()}:{settings.serve.port}"
 
 

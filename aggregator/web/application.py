@@ -23,10 +23,11 @@ from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
 from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders
 from aggregator.web.http.problem_responses import HANDLERS
+from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.tracing import TraceRequests
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
-from aggregator.web.reports import REPORTS
+from aggregator.web.reports import BATCHES, REPORTS
 from aggregator.web.service_context import Service
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def application(
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS])]
+    operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS, BATCHES])]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     service = Service(reader, settings, ends, posts, stalled)
@@ -100,6 +101,14 @@ def application(
         lifespan=_lifespan(service, gateway, publisher, sender, tracing),
     )
     app.state.operations = operations
+    app.state.small_posts = gateway and SmallPosts(
+        gateway,
+        guard,
+        service.traffic,
+        settings.serve,
+        REPORTS.scopes,
+        _proxies(settings.serve),
+    )
     app.router.redirect_slashes = False
     return app
 
@@ -118,7 +127,9 @@ def _sender(service: Service) -> OtlpSender | None:
 def _traced(tracing: Tracing | None) -> list[Middleware]:
     if tracing is None:
         return []
-    return [Middleware(TraceRequests, tracing=tracing, untraced=frozenset({REPORTS.path}))]
+    return [
+        Middleware(TraceRequests, tracing=tracing, untraced=frozenset({REPORTS.path, BATCHES.path}))
+    ]
 
 
 def _proxies(serve: Serve) -> list[Middleware]:

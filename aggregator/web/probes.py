@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aggregator.config.settings import Serve
 from aggregator.errors import StateUnreadable
 from aggregator.reading.status import START_WORKERS, silence, uncounted, unusable_definitions
 from aggregator.storage.progress import TopicProgress
@@ -50,13 +51,26 @@ class Ready(msgspec.Struct, frozen=True):
             media=("text/plain", "application/openmetrics-text"),
         )
     },
-    problems=(503,),
+    problems=(421, 503),
 )
 async def metrics(service: Service, request: Request) -> Response:
     """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
+    serve = service.settings.serve
+    if serve.workers > 1 and (request.scope.get("server") or ("", 0))[1] == serve.port:
+        raise Problem(
+            421,
+            f"port {serve.port} is shared by {serve.workers} processes, each with metrics of its "
+            "own: a scrape would get those of any one",
+            f"scrape each process at its own port, {_own_ports(serve)}",
+        )
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     body = await run_in_threadpool(encode, service.exported)
     return Response(body, media_type=content_type)
+
+
+def _own_ports(serve: Serve) -> str:
+    first = serve.worker_port
+    return f"{first} to {first + serve.workers - 1}" if first else "from [serve] worker_port on"
 
 
 @Operation(

@@ -16,6 +16,8 @@ from estimators import Metric
 from estimators.durations import milliseconds
 from producers.gateway import Gateway
 from producers.gateway.bodies import PROTOBUF, JsonBatch, Times
+from producers.gateway.gateway import BATCHES_PATH, PATH
+from producers.gateway.several import BatchesAnswer
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -27,7 +29,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 REPORTS = Operation(
     method="POST",
-    path="/v1/reports",
+    path=PATH,
     summary="Report: a batch of answers that were randomized on the device.",
     scopes=("report",),
     body=Content(
@@ -38,6 +40,24 @@ REPORTS = Operation(
     ),
     answers={202: Content("Kafka has acknowledged the batch.", Acknowledged)},
     problems=(400, 403, 408, 413, 415, 429, 503, 504),
+)
+
+BATCHES = Operation(
+    method="POST",
+    path=BATCHES_PATH,
+    summary="Report: several batches of any metrics in one post, each acknowledged for itself.",
+    scopes=("report",),
+    body=Content(
+        "A serialized ReportBatches (producers/wire/report_batches.proto), or a list of batches as "
+        "JSON: docs/gateway.md.",
+        list[JsonBatch],
+        binary=(PROTOBUF,),
+    ),
+    answers={
+        202: Content("Kafka has acknowledged all batches.", BatchesAnswer),
+        207: Content("Kafka has not acknowledged some: each has a status.", BatchesAnswer),
+    },
+    problems=(400, 403, 408, 413, 415, 429, 503),
 )
 
 

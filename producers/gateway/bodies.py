@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import math
+import operator
 import re
 import time as clock
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from estimators import Metric
 from estimators.errors import ReportError, meant
@@ -36,6 +38,13 @@ NO_VALUES = (
 )
 BATCH_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 SHOWN = "docs/gateway.md shows what a body looks like"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PostedBatch(PendingBatch):
+    """A batch for Kafka, and the metric that it is for."""
+
+    metric: Metric
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +124,7 @@ _decoder = msgspec.json.Decoder(JsonBatch)
 
 def read_batch(
     media_type: str, body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
-) -> PendingBatch:
+) -> PostedBatch:
     """Return the batch for Kafka that a body describes.
 
     Parameters
@@ -143,7 +152,7 @@ def read_batch(
 
 def from_protobuf(
     body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
-) -> PendingBatch:
+) -> PostedBatch:
     """Return a serialized ``ReportBatch``, without fields that its definition lacks.
 
     Parameters
@@ -161,7 +170,7 @@ def from_protobuf(
         If it could not be counted.
     """
     batch = parse_batch(body)
-    check_batch(batch, metrics)
+    metric = check_batch(batch, metrics)
     if not 0 <= batch.time_ms < END * 1000:
         raise ValueError(
             f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
@@ -169,10 +178,10 @@ def from_protobuf(
         )
     times.check(batch.time_ms)
     batch.DiscardUnknownFields()
-    return PendingBatch(batch.batch_id, batch.SerializeToString(), len(batch.levels))
+    return PostedBatch(batch.batch_id, batch.SerializeToString(), len(batch.levels), metric)
 
 
-def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PendingBatch:
+def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME) -> PostedBatch:
     """Return the batch that a JSON body describes.
 
     Parameters
@@ -214,19 +223,34 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
     if not given.reports:
         raise ReportError("empty", "a batch without reports")
     check_size(metric, len(given.reports))
-    offered, shape = list(metric.levels), metric.randomizer.shape
-    levels = [_level(offered, index, each) for index, each in enumerate(given.reports)]
-    rows = [each.report for each in given.reports]
-    for index, row in enumerate(rows):
-        if shape != ((len(row),) if isinstance(row, list) else ()):
-            raise _misshapen(metric, index, row)
+    levels, rows = _levels(list(metric.levels), given.reports), _rows(metric, given.reports)
     key = new_batch_id() if given.batch_id is None else _batch_id(given.batch_id)
     time = _time_ms(given.time)
     times.check(time)
-    payload = encode_batch(
-        metric, np.array(levels), np.array(rows), time, key, given.round, given.attributes
-    )
-    return PendingBatch(key, payload, len(levels))
+    payload = encode_batch(metric, levels, rows, time, key, given.round, given.attributes)
+    return PostedBatch(key, payload, len(levels), metric)
+
+
+def _levels(offered: Sequence[float], reports: list[JsonReport]) -> NDArray[np.intp]:
+    """Return the index of each report's level, from the index or the epsilon that it gives."""
+    indices = list(map(operator.attrgetter("level"), reports))
+    epsilons = list(map(operator.attrgetter("epsilon"), reports))
+    if not (by_epsilon := indices.count(None)):
+        levels = np.array(indices)
+    elif by_epsilon == len(reports):
+        levels = np.array(list(map({e: i for i, e in enumerate(offered)}.get, epsilons)))
+    else:
+        levels = np.array([])
+    is_one_way = epsilons.count(None) == len(reports) - by_epsilon
+    if not (
+        is_one_way
+        and levels.dtype.kind == "i"
+        and levels.size == len(reports)
+        and 0 <= levels.min() <= levels.max() < len(offered)
+    ):  # some are wrong, or some give an index and others an epsilon
+        each_level = (_level(offered, index, each) for index, each in enumerate(reports))
+        return np.fromiter(each_level, np.intp, len(reports))
+    return levels
 
 
 def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
@@ -247,6 +271,19 @@ def _level(offered: Sequence[float], index: int, given: JsonReport) -> int:
             "which the report was randomized",
         )
     return offered.index(given.epsilon)
+
+
+def _rows(metric: Metric, reports: list[JsonReport]) -> NDArray[Any]:
+    """Return the reports as an array with a row for each, of the shape that the mechanism has."""
+    shape = metric.randomizer.shape
+    rows = list(map(operator.attrgetter("report"), reports))
+    kinds = set(map(type, rows))
+    sizes = {(size,) for size in set(map(len, rows))} if kinds == {list} else {()}
+    if sizes != {shape} or len(kinds) > 1:
+        for index, row in enumerate(rows):
+            if shape != ((len(row),) if isinstance(row, list) else ()):
+                raise _misshapen(metric, index, row)
+    return np.array(rows)
 
 
 def _misshapen(metric: Metric, index: int, report: int | list[int]) -> ReportError:

@@ -104,8 +104,14 @@ class Allowance:
         """Return how many clients are counted."""
         return len(self._used)
 
-    def check(self, client: Client) -> None:
+    def check(self, client: Client, own: int = 0) -> None:
         """Refuse a client that has nothing left.
+
+        Parameters
+        ----------
+        client : Client
+        own : int
+            What was already charged for the post that is checked.
 
         Raises
         ------
@@ -113,7 +119,7 @@ class Allowance:
             429, with the time until it may continue.
         """
         used, began = self._used.get(client, (0, 0.0))
-        if used < self.limit.amount:
+        if used - own < self.limit.amount:
             return
         left = self._ends(used, began) - self._clock()
         if left > 0:
@@ -130,7 +136,7 @@ class Allowance:
         """Count a use."""
         now = self._clock()
         used, began = self._used.get(client, (0, now))
-        if self._ends(used, began) <= now:
+        if now - began >= self._seconds and self._ends(used, began) <= now:
             self._used.pop(client, None)
             used, began = 0, now
         if client not in self._used:
@@ -194,6 +200,17 @@ class Clients:
             429, with the time until its client may post again.
         """
         client = client_of(scope)
+        self.admit_client(client, length)
+        return client
+
+    def admit_client(self, client: Client, length: int = 0) -> None:
+        """Count a post of a known client: the rest of :meth:`admit`.
+
+        Raises
+        ------
+        Problem
+            429, as of :meth:`admit`.
+        """
         try:
             for limit in self._limits.values():
                 limit.check(client)
@@ -204,26 +221,29 @@ class Clients:
         for unit, amount in (("posts", 1), ("bytes", length)):
             if amount and unit in self._limits:
                 self._limits[unit].charge(client, amount)
-        return client
 
-    def count(self, unit: str, client: Client, amount: int) -> None:
-        """Count bytes that were not announced, or a batch's reports.
+    def count(self, unit: str, client: Client, amount: int, *, own: int = 0) -> None:
+        """Count what is known of a post only when its body is there.
 
         Parameters
         ----------
-        unit : {"bytes", "reports"}
+        unit : {"posts", "bytes", "reports"}
+            Posts: those that a post of several batches stands for, besides itself. Bytes: those
+            that were not announced.
         client : Client
             From :meth:`admit`.
         amount : int
             How many.
+        own : int
+            How many :meth:`admit` has counted for the same post.
 
         Raises
         ------
         Problem
             429, as of :meth:`admit`; then the batch must not be sent.
         """
-        if unit in self._limits:
-            self._limits[unit].check(client)
+        if amount and unit in self._limits:
+            self._limits[unit].check(client, own)
             self._limits[unit].charge(client, amount)
 
 

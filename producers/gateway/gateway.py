@@ -1,28 +1,44 @@
-"""`POST /v1/reports`: reports of devices, acknowledged when Kafka has them."""
+"""`POST /v1/reports` and `/v1/reports/batches`: acknowledged when Kafka has the reports."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping, MutableMapping
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
 from estimators import Metric
-from producers.delivery.batches import PendingBatch
-from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, Times, read_batch
-from producers.gateway.clients import Client, Clients
-from producers.gateway.problems import Problem, unavailable
+from producers.gateway.answers import (
+    acknowledgement,
+    not_acknowledged,
+    too_large,
+    too_large_for_kafka,
+)
+from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
+from producers.gateway.clients import Client, Clients, client_of
+from producers.gateway.encodings import expand
+from producers.gateway.endpoint import Endpoint
+from producers.gateway.heads import Head, read_head
+from producers.gateway.memory import Hold, Memory
+from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
+from producers.gateway.receiving import receive_body
 from producers.gateway.sender import Outcome, Sender
-from producers.wire.batch import parse_batch
+from producers.gateway.several import answer_each, read_each, split
+
+logger = logging.getLogger("producers")
+
+T = TypeVar("T")
 
 PATH = "/v1/reports"
+BATCHES_PATH = "/v1/reports/batches"
 RATE_LIMIT = "100/second"
 RATE_LIMIT_BYTES = "1000000/second"
 RATE_LIMIT_REPORTS = "100000/second"
@@ -32,7 +48,6 @@ MAX_IN_FLIGHT = 64 * 2**20
 POST_OVERHEAD = 4096
 """Bytes that a post takes beside its body: request, task, future, librdkafka's message."""
 ACKNOWLEDGE_TIMEOUT = 10.0
-BODY_SECONDS = 10.0
 CHECKED_AT_ONCE = 8192
 """Bytes of a body that are checked in the event loop; a larger one is checked in a thread."""
 LOOK_SECONDS = 4.0
@@ -44,8 +59,6 @@ USE_TLS = (
     "or a proxy with TLS that serve.trusted_proxies names); gateway.trusted_without_tls = true "
     "accepts them without TLS, for clients on the same machine"
 )
-POST_AGAIN = "post again after the time in Retry-After"
-SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
 
 
 class Gateway:
@@ -78,11 +91,6 @@ class Gateway:
     schema_id : int, optional
         As of :class:`producers.Reporter`: batches go to Kafka in the frame of a schema registry.
 
-    Attributes
-    ----------
-    in_flight : int
-        Bytes of posts in progress, 4 KiB more for each.
-
     Raises
     ------
     ValueError
@@ -95,7 +103,7 @@ class Gateway:
     ...                 range=(0, 1), levels=[0.5, 1])
     >>> gateway = Gateway({"late": metric}, {"bootstrap.servers": "localhost:9092"}, "reports")
     >>> [route.path for route in gateway.routes]
-    ['/v1/reports']
+    ['/v1/reports', '/v1/reports/batches']
     """
 
     def __init__(
@@ -122,17 +130,26 @@ class Gateway:
             )
         if not acknowledge_timeout > 0:
             raise ValueError(f"acknowledge_timeout = {acknowledge_timeout}: expected seconds")
-        self.metrics, self.max_body, self.max_in_flight = metrics, max_body, max_in_flight
-        self.in_flight, self._times = 0, times
+        self.metrics, self.max_body = metrics, max_body
+        self._memory, self._times = Memory(max_in_flight), times
         self._trusted_without_tls = trusted_without_tls
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
         self._checking: ThreadPoolExecutor | None = None
+        self._expanding = asyncio.Lock()
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes of posts in progress, 4 KiB more for each."""
+        return self._memory.reserved
 
     @property
     def routes(self) -> list[Route]:
         """The routes to mount."""
-        return [Route(PATH, self, methods=["POST"], name="reports")]
+        return [
+            Route(PATH, Endpoint(self.post), methods=["POST"], name="reports"),
+            Route(BATCHES_PATH, Endpoint(self.post_batches), methods=["POST"], name="batches"),
+        ]
 
     def start(self) -> None:
         """Start connecting in the running event loop; Kafka need not be reachable."""
@@ -168,198 +185,215 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the route."""
-        try:
-            response: Response = await self.post(scope, receive)
-        except Problem as problem:
-            response = problem.response(scope["path"])
-        await response(scope, receive, send)
-
     async def post(self, scope: Scope, receive: Receive) -> Response:
-        """Answer a post.
+        """Answer a post of one batch.
 
         Raises
         ------
         Problem
             If Kafka has not acknowledged it.
         """
-        media_type, length = _headers(scope)
-        if length > self.max_body:
-            raise self._too_large(f"{length} bytes")
-        client = self._clients.admit(scope, length)
-        if obstacle := self._sender.obstacle:
-            raise unavailable(obstacle, POST_AGAIN)
-        hold = _Hold(self)
+        head, client, hold = self._admitted(scope)
         try:
-            hold.reserve(POST_OVERHEAD)
-            body = await self._body(receive, length, hold, client)
-            batch = await self._checked(media_type, body, is_secret=scope["scheme"] == "https")
+            body = await self._body(receive, head, hold, client)
+            batch = await self._in_turn(
+                len(body), functools.partial(self._reader(head.media_type, scope), body)
+            )
             self._clients.count("reports", client, batch.reports)
-            acknowledged = self._send(batch, hold)
+            answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+            self._send(batch, functools.partial(_set, answered), hold.release)
         except BaseException:
             hold.release()
             raise
-        refused = await acknowledged
-        if refused is not None:
-            raise _not_acknowledged(batch, refused, self._sender.timeout)
-        told = b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
-        return Response(told, HTTPStatus.ACCEPTED, media_type="application/json")
+        problem = await answered
+        if problem is not None:
+            raise problem
+        return Response(acknowledgement(batch), HTTPStatus.ACCEPTED, media_type="application/json")
 
-    async def _checked(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
-        """Return a body as what goes to Kafka; others are answered while a large one is checked."""
-        read = functools.partial(self._read, media_type, body, is_secret=is_secret)
-        if len(body) <= CHECKED_AT_ONCE:
+    async def post_batches(self, scope: Scope, receive: Receive) -> Response:
+        """Answer a post of several batches: each is sent, and acknowledged, for itself.
+
+        Raises
+        ------
+        Problem
+            If none of them was sent to Kafka.
+        """
+        head, client, hold = self._admitted(scope)
+        try:
+            body = await self._body(receive, head, hold, client)
+            hold.reserve(len(body))  # the batches are copies
+            bodies = split(head.media_type, body)
+            self._clients.count("posts", client, len(bodies) - 1, own=1)
+            hold.reserve((len(bodies) - 1) * POST_OVERHEAD)
+            found = await self._in_turn(
+                len(body),
+                functools.partial(read_each, bodies, self._reader(head.media_type, scope)),
+            )
+            sent = [batch for batch in found if isinstance(batch, PostedBatch)]
+            self._clients.count("reports", client, sum(batch.reports for batch in sent))
+        except BaseException:
+            hold.release()
+            raise
+        left = len(sent)
+        if not left:
+            hold.release()
+
+        def release() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                hold.release()
+
+        return answer_each(found, await asyncio.gather(*(self._sent(b, release) for b in found)))
+
+    def _sent(
+        self, batch: PostedBatch | Problem, release: Callable[[], None]
+    ) -> asyncio.Future[Problem | None]:
+        """Send one of several batches; return why Kafka will not have acknowledged it, or None.
+
+        Whatever goes wrong is about this batch: the others have an answer of their own.
+        """
+        answered: asyncio.Future[Problem | None] = asyncio.get_running_loop().create_future()
+        if isinstance(batch, Problem):
+            answered.set_result(batch)
+            return answered
+        try:
+            self._send(batch, functools.partial(_set, answered), release)
+        except Exception as error:
+            release()
+            if isinstance(error, Problem):
+                answered.set_result(error)
+            else:
+                logger.exception("the gateway could not send a batch")
+                told = "the gateway failed at this batch; its log says why"
+                answered.set_result(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, told, SAME_BATCH))
+        return answered
+
+    def post_whole(
+        self,
+        head: Head,
+        body: bytes,
+        client: Client,
+        answer: Callable[[PostedBatch, Problem | None], None],
+        *,
+        is_secret: bool,
+    ) -> None:
+        """Send a post whose body has arrived, and that is small: the short way of :meth:`post`.
+
+        It does what :meth:`post` does, without a task for the post.
+
+        Parameters
+        ----------
+        head : Head
+            Without an encoding.
+        body : bytes
+            At most `CHECKED_AT_ONCE`.
+        client : Client
+        answer : callable
+            Called later, once, with None when Kafka has acknowledged the batch, or with why not.
+        is_secret : bool
+            Whether it came over TLS.
+
+        Raises
+        ------
+        Problem
+            If it was not sent; then `answer` is not called.
+        """
+        hold = self._admit(head, client)
+        try:
+            hold.reserve(len(body))
+            batch = self._read(head.media_type, body, is_secret=is_secret)
+            self._clients.count("reports", client, batch.reports)
+            self._send(batch, functools.partial(answer, batch), hold.release)
+        except BaseException:
+            hold.release()
+            raise
+
+    def _admitted(self, scope: Scope) -> tuple[Head, Client, Hold]:
+        """Return the head of a post that may send its body, its client, and its memory."""
+        head, client = read_head(scope["headers"], MEDIA_TYPES), client_of(scope)
+        return head, client, self._admit(head, client)
+
+    def _admit(self, head: Head, client: Client) -> Hold:
+        if head.length > self.max_body:
+            raise too_large(f"{head.length} bytes", self.max_body)
+        self._clients.admit_client(client, head.length)
+        self._check_kafka()
+        hold = Hold(self._memory)
+        hold.reserve(POST_OVERHEAD)
+        return hold
+
+    def _check_kafka(self) -> None:
+        if obstacle := self._sender.obstacle:
+            raise unavailable(obstacle, POST_AGAIN)
+
+    def _reader(self, media_type: str, scope: Scope) -> Callable[[bytes], PostedBatch]:
+        return functools.partial(self._read, media_type, is_secret=scope["scheme"] == "https")
+
+    async def _in_turn(self, size: int, read: Callable[[], T]) -> T:
+        """Check a body; others are answered while a large one is checked."""
+        if size <= CHECKED_AT_ONCE:
             return read()
         return await asyncio.get_running_loop().run_in_executor(self._checking, read)
 
-    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PendingBatch:
+    def _read(self, media_type: str, body: bytes, *, is_secret: bool) -> PostedBatch:
         """Return the batch for Kafka; refuse true values that came without TLS."""
         batch = read_batch(media_type, body, self.metrics, self._times)
-        if not (is_secret or self._trusted_without_tls):
-            metric = self.metrics.get(parse_batch(batch.payload).metric)
-            if metric is None or metric.sends_true_values:
-                raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
+        if batch.metric.sends_true_values and not (is_secret or self._trusted_without_tls):
+            raise Problem(HTTPStatus.FORBIDDEN, OVERHEARD, USE_TLS)
         return batch
 
-    async def _body(self, receive: Receive, length: int, hold: _Hold, client: Client) -> bytes:
-        """Return the whole body, counted as it comes."""
-        chunks, more = [], True
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                while more:
-                    message = await receive()
-                    chunks.append(self._chunk(message, hold))
-                    if not length:
-                        self._clients.count("bytes", client, len(chunks[-1]))
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            raise Problem(
-                HTTPStatus.REQUEST_TIMEOUT,
-                f"the body was not complete after {BODY_SECONDS:g} seconds",
-                "post it again",
-                headers={"Connection": "close"},
-            ) from None
-        return b"".join(chunks)
+    async def _body(self, receive: Receive, head: Head, hold: Hold, client: Client) -> bytes:
+        """Return the whole body, counted as it comes, and expanded."""
 
-    def _chunk(self, message: Message, hold: _Hold) -> bytes:
-        if message["type"] == "http.disconnect":
-            raise Problem(
-                HTTPStatus.BAD_REQUEST,
-                "the client disconnected before its body was complete",
-                "post it again",
+        def arrived(size: int) -> None:
+            if not head.length:
+                self._clients.count("bytes", client, size)
+
+        body = await receive_body(receive, hold, self.max_body, arrived)
+        return await self._expanded(head.encoding, body, hold) if head.encoding else body
+
+    async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
+        """Return what a compressed body expands to.
+
+        One is expanded at a time, and the most that it may become is reserved before. Besides, it
+        takes a decompressor's window, and itself: once, however many wait.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._expanding:
+            hold.reserve(self.max_body - len(body))
+            found = await loop.run_in_executor(
+                self._checking, expand, encoding, body, self.max_body
             )
-        chunk: bytes = message.get("body", b"")
-        hold.reserve(len(chunk))
-        if hold.bytes > self.max_body + POST_OVERHEAD:
-            raise self._too_large("more")
-        return chunk
+            hold.give_back(self.max_body - len(found))
+        return found
 
-    def _too_large(self, found: str) -> Problem:
-        return Problem(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"a body of {found}: expected at most {self.max_body} bytes",
-            "put the reports into several batches, each with an id of its own",
-            headers={"Connection": "close"},
-        )
+    def _send(
+        self,
+        batch: PostedBatch,
+        answer: Callable[[Problem | None], None],
+        release: Callable[[], None],
+    ) -> None:
+        """Hand a batch to Kafka's client; call `answer` later, and `release` when it is gone."""
 
-    def _send(self, batch: PendingBatch, hold: _Hold) -> asyncio.Future[Outcome]:
+        def answered(outcome: Outcome) -> None:
+            timeout = self._sender.timeout
+            answer(None if outcome is None else not_acknowledged(batch, outcome, timeout))
+
+        self._check_kafka()  # it may have left while the body came
         try:
-            return self._sender.send(batch, hold.release)
+            self._sender.send(batch, answered, release)
         except BufferError:
-            raise self.busy() from None
+            raise self._memory.full() from None
         except KafkaException as error:
             if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                raise _too_large_for_kafka() from None
+                raise too_large_for_kafka() from None
             if error.args[0].fatal():
                 self._sender.replace_failed()
             told = f"Kafka's client refused the batch: {error.args[0].str()}"
             raise unavailable(told, SAME_BATCH) from None
 
-    def busy(self) -> Problem:
-        """Return the answer to a post for which there is no memory."""
-        told = f"{self.in_flight} bytes of reports wait for Kafka, which is slow or away"
-        return unavailable(told, POST_AGAIN)
 
-
-class _Hold:
-    """The memory that one post occupies in the gateway."""
-
-    __slots__ = ("bytes", "gateway")
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway, self.bytes = gateway, 0
-
-    def reserve(self, more: int) -> None:
-        if self.gateway.in_flight + more > self.gateway.max_in_flight:
-            raise self.gateway.busy()
-        self.gateway.in_flight += more
-        self.bytes += more
-
-    def release(self) -> None:
-        self.gateway.in_flight -= self.bytes
-        self.bytes = 0
-
-
-def _headers(scope: MutableMapping[str, Any]) -> tuple[str, int]:
-    """Return a post's media type and length; 0 if it announces none.
-
-    Raises
-    ------
-    Problem
-        415 if the type is not supported; 400 if it announces its length in two ways.
-    """
-    media_type, length = "", 0
-    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        raise Problem(
-            HTTPStatus.BAD_REQUEST,
-            "both Content-Length and Transfer-Encoding: expected one of the two (RFC 9112, 6.1)",
-            "send the body with its length, or in chunks",
-            headers={"Connection": "close"},
-        )
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
-        elif name == b"content-length":
-            length = int(value) if value.isdigit() else 0
-        elif name == b"content-encoding" and value.strip().lower() != b"identity":
-            raise Problem(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"Content-Encoding {value.decode('latin-1')!r}: expected none",
-                "send the body as it is; Kafka compresses batches",
-            )
-    if media_type not in MEDIA_TYPES:
-        raise Problem(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type {media_type!r}: expected one of {', '.join(MEDIA_TYPES)}",
-            "send the header Content-Type with the one that the body has",
-            headers={"Accept-Post": ", ".join(MEDIA_TYPES)},
-        )
-    return media_type, length
-
-
-def _too_large_for_kafka() -> Problem:
-    return Problem(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        "Kafka takes no messages of this size",
-        "put the reports into several batches, each with an id of its own",
-    )
-
-
-def _not_acknowledged(batch: PendingBatch, error: KafkaError, seconds: float) -> Problem:
-    """Return the answer for a batch that may or may not be in Kafka."""
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return _too_large_for_kafka()
-    name = batch.key.hex()
-    status = HTTPStatus.GATEWAY_TIMEOUT
-    if error.code() == KafkaError._ALL_BROKERS_DOWN:
-        told = f"Kafka does not answer: it is unknown whether it has batch {name}"
-    elif error.code() == KafkaError._MSG_TIMED_OUT:
-        told = (
-            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
-            "whether it has the batch"
-        )
-    else:
-        status = HTTPStatus.SERVICE_UNAVAILABLE
-        told = f"Kafka has not acknowledged batch {name}: {error.str()}"
-    return unavailable(told, SAME_BATCH, status)
+def _set(answered: asyncio.Future[Problem | None], problem: Problem | None) -> None:
+    if not answered.done():  # its task may have been cancelled
+        answered.set_result(problem)

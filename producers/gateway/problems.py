@@ -9,6 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+POST_AGAIN = "post again after the time in Retry-After"
+SAME_BATCH = "post the same batch again, with the same batch_id and time: it is counted once"
+
 
 class Problem(Exception):  # noqa: N818
     """A refused request: the response says why, and what to do.

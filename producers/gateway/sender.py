@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import threading
 from collections import deque
@@ -19,7 +18,11 @@ from producers.wire.framing import check_schema_id, frame
 
 logger = logging.getLogger("producers")
 
-SWEEP_SECONDS = 0.1  # how much later than its time a post may learn that there was no answer
+BUSY_SECONDS = 0.002
+"""Between two looks for acknowledgements while batches wait. One look takes all that have come."""
+IDLE_SECONDS = 0.1
+"""Between two looks while none waits: Kafka's client may report errors then, too."""
+CLOSING_SECONDS = 0.01
 PREPARE_AGAIN_SECONDS = 5.0
 RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
 ASK_SECONDS = 1.0
@@ -39,10 +42,44 @@ Outcome = KafkaError | None
 """None: Kafka has it, in as many replicas as the topic asks for."""
 
 
-class Sender:
-    """Batches in flight to Kafka, each with a future of its acknowledgement.
+class _Flight:
+    """A batch on its way to Kafka; librdkafka calls it when it has finished with the batch."""
 
-    All methods belong to the event loop; librdkafka's deliveries come from the connection's thread.
+    __slots__ = ("answer", "is_answered", "release", "sender", "sent_at")
+
+    def __init__(
+        self,
+        sender: Sender,
+        sent_at: float,
+        answer: Callable[[Outcome], None],
+        release: Callable[[], None],
+    ) -> None:
+        self.sender, self.sent_at, self.answer, self.release = sender, sent_at, answer, release
+        self.is_answered = False
+
+    def __call__(self, error: Outcome, _message: Any) -> None:
+        self.release()
+        if error is None:
+            self.sender.is_stalled = False
+        elif error.code() in NOT_TAKEN:
+            self.sender.is_stalled = True
+        self.settle(error)
+
+    def settle(self, outcome: Outcome) -> None:
+        if not self.is_answered:
+            self.is_answered = True
+            try:
+                self.answer(outcome)
+            except Exception:  # it must not keep the others from their answers
+                logger.exception("a post could not be answered")
+
+
+class Sender:
+    """Batches in flight to Kafka.
+
+    All methods belong to the event loop. No thread waits for acknowledgements: the loop itself
+    looks for them every few milliseconds and takes all that have come, so that a post costs no
+    change of threads.
 
     Parameters
     ----------
@@ -53,6 +90,8 @@ class Sender:
         Seconds to wait for Kafka's acknowledgement of a batch.
     prepare : callable, optional
         Called in a thread until it does not raise, before anything is sent: to create the topic.
+    schema_id : int, optional
+        Of the frame of a schema registry; None: bare batches.
 
     Attributes
     ----------
@@ -86,17 +125,18 @@ class Sender:
         }
         self._prepare = prepare
         self._connection: Connection | None = None
+        self._failed: list[Connection] = []
         self._closing = threading.Event()
-        self._arrived: deque[tuple[asyncio.Future[Outcome], Callable[[], None], Outcome]] = deque()
-        self._is_settling = False
-        self._awaited: deque[tuple[float, asyncio.Future[Outcome]]] = deque()
-        self._sweeper: asyncio.TimerHandle | None = None
+        self._awaited: deque[_Flight] = deque()
+        self._look: asyncio.TimerHandle | None = None
+        self._is_busy = False
 
     def start(self) -> None:
         """Start connecting; Kafka need not be reachable."""
         self._loop = asyncio.get_running_loop()
         self._closing.clear()
-        self._connection = Connection(self._config)
+        self._connection = Connection(self._config, background=False)
+        self._look_in(IDLE_SECONDS)
         self.presence.start()
         if self._prepare is None:
             self.ready = True
@@ -105,20 +145,22 @@ class Sender:
 
     async def close(self) -> None:
         """Wait for what is under way, but not longer than the timeout."""
-        connection, self._connection = self._connection, None
         self.ready = False
         self._closing.set()
         self.presence.close()
+        connection = self._connection
         if connection is None:
             return
-        await asyncio.to_thread(connection.producer.flush, self.timeout)
-        await asyncio.to_thread(connection.close)
-        self._settle()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-            self._sweeper = None
-        while self._awaited:
-            _give_up(self._awaited.popleft()[1])
+        deadline = self._loop.time() + self.timeout
+        while len(connection.producer) and self._loop.time() < deadline:
+            self._take(connection)
+            await asyncio.sleep(CLOSING_SECONDS)
+        self._connection = None
+        if self._look is not None:
+            self._look.cancel()
+        self._give_up_all(TIMED_OUT)
+        for each in (connection, *self._failed):
+            await asyncio.to_thread(each.close)
 
     @property
     def obstacle(self) -> str:
@@ -127,20 +169,20 @@ class Sender:
             return "Kafka does not answer yet"
         return "Kafka does not answer" if self.presence.is_away else ""
 
-    def send(self, batch: PendingBatch, done: Callable[[], None]) -> asyncio.Future[Outcome]:
+    def send(
+        self, batch: PendingBatch, answer: Callable[[Outcome], None], release: Callable[[], None]
+    ) -> None:
         """Hand a batch to librdkafka.
 
         Parameters
         ----------
         batch : PendingBatch
-        done : callable
+        answer : callable
+            Called once, from the event loop: with None when Kafka has acknowledged the batch, or
+            with the error.
+        release : callable
             Called when librdkafka has finished with the batch and freed its bytes, which may be
-            after the future timed out.
-
-        Returns
-        -------
-        Future
-            None when Kafka has acknowledged the batch, or the error.
+            after `answer` was told that it timed out.
 
         Raises
         ------
@@ -150,19 +192,16 @@ class Sender:
             If it refuses the batch.
         """
         assert self._connection is not None  # noqa: S101
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+        flight = _Flight(self, self._loop.time(), answer, release)
+        payload = batch.payload
+        if self._schema_id is not None:
+            payload = frame(self._schema_id, payload)
         self._connection.producer.produce(
-            self.topic,
-            value=(
-                batch.payload if self._schema_id is None else frame(self._schema_id, batch.payload)
-            ),
-            key=batch.key,
-            on_delivery=functools.partial(self._delivered, future, done),
+            self.topic, value=payload, key=batch.key, on_delivery=flight
         )
-        self._awaited.append((self._loop.time(), future))
-        if self._sweeper is None:
-            self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep)
-        return future
+        self._awaited.append(flight)
+        if not self._is_busy:
+            self._look_in(BUSY_SECONDS)
 
     def replace_failed(self) -> None:
         """Continue with a new producer after an error from which librdkafka does not recover."""
@@ -172,46 +211,44 @@ class Sender:
         logger.error(
             "Kafka's producer has failed permanently; it is replaced: %s", failed.last_error
         )
-        self._connection = Connection(self._config)
-        threading.Thread(
-            target=_abandon, args=[failed, self.timeout], name="dither-failed", daemon=True
-        ).start()
+        self._connection = Connection(self._config, background=False)
+        failed.producer.purge()  # its batches cannot be sent: each is reported as an error
+        self._failed.append(failed)
 
-    def _delivered(
-        self,
-        future: asyncio.Future[Outcome],
-        done: Callable[[], None],
-        error: Outcome,
-        _message: Any,
-    ) -> None:
-        """Process a delivery in the connection's thread; wake the loop once for several."""
-        self._arrived.append((future, done, error))
-        if not self._is_settling:
-            self._is_settling = True
-            self._loop.call_soon_threadsafe(self._settle)
+    def _look_in(self, seconds: float) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        self._is_busy = seconds == BUSY_SECONDS
+        self._look = self._loop.call_later(seconds, self._settle)
 
     def _settle(self) -> None:
-        self._is_settling = False
-        while self._arrived:
-            future, done, error = self._arrived.popleft()
-            done()
-            if error is None or error.code() in NOT_TAKEN:
-                self.is_stalled = error is not None
-            if not future.done():
-                future.set_result(error)
-
-    def _sweep(self) -> None:
-        """Time out batches that have waited for too long, the oldest first."""
+        """Take the acknowledgements that have come, and time out batches that waited too long."""
+        if self._connection is None:
+            return
+        self._take(self._connection)
+        for failed in list(self._failed):
+            self._take(failed)
+            if not len(failed.producer):
+                self._failed.remove(failed)
+                failed.close()
         now = self._loop.time()
-        overdue = now - self.timeout
-        while self._awaited and (self._awaited[0][1].done() or self._awaited[0][0] <= overdue):
-            future = self._awaited.popleft()[1]
-            self.is_stalled = self.is_stalled or not future.done()
-            _give_up(future)
-        if self._awaited and self._awaited[0][0] <= now - DOUBT_SECONDS:
+        while self._awaited:
+            oldest = self._awaited[0]
+            if not oldest.is_answered:
+                if oldest.sent_at > now - self.timeout:
+                    break
+                self.is_stalled = True
+                oldest.settle(TIMED_OUT)
+            self._awaited.popleft()
+        if self._awaited and self._awaited[0].sent_at <= now - DOUBT_SECONDS:
             self.presence.request_check()
-        again = bool(self._awaited)
-        self._sweeper = self._loop.call_later(SWEEP_SECONDS, self._sweep) if again else None
+        self._look_in(BUSY_SECONDS if self._awaited else IDLE_SECONDS)
+
+    def _take(self, connection: Connection) -> None:
+        try:
+            connection.producer.poll(0)
+        except Exception:
+            logger.exception("Kafka's client has failed")
 
     def _complained(self, error: KafkaError) -> None:
         """Process an error about the brokers from Kafka's client."""
@@ -235,11 +272,11 @@ class Sender:
         """Fail the batches that wait while Kafka is away: their senders can post them again."""
         logger.warning("Kafka does not answer: posts are refused until it does")
         if not self._closing.is_set():
-            self._loop.call_soon_threadsafe(self._give_up_all)
+            self._loop.call_soon_threadsafe(self._give_up_all, AWAY)
 
-    def _give_up_all(self) -> None:
+    def _give_up_all(self, why: KafkaError) -> None:
         while self._awaited:
-            _give_up(self._awaited.popleft()[1], AWAY)
+            self._awaited.popleft().settle(why)
 
     def _get_ready(self) -> None:
         assert self._prepare is not None  # noqa: S101
@@ -258,15 +295,3 @@ class Sender:
 
 TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
 AWAY = KafkaError(KafkaError._ALL_BROKERS_DOWN)
-
-
-def _give_up(future: asyncio.Future[Outcome], why: KafkaError = TIMED_OUT) -> None:
-    if not future.done():
-        future.set_result(why)
-
-
-def _abandon(connection: Connection, seconds: float) -> None:
-    """Close a connection whose batches cannot be sent; each is reported as an error."""
-    connection.producer.purge()
-    connection.producer.flush(seconds)
-    connection.close()

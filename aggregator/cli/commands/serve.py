@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 
 import click
@@ -13,31 +14,87 @@ from aggregator.cli.commands.options import (
     opened_store,
     settings_options,
 )
+from aggregator.config.live_metrics import on_hangup
+from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
+from aggregator.counting.supervisor import Supervisor
+from aggregator.errors import SettingsError
 
 FAILED_TO_START = 3
 """The exit code, as uvicorn has it."""
 LEAVE_SECONDS = 5
 """What is under way may end before the process does; streams are closed at once."""
-KEEP_ALIVE_SECONDS = 75
-"""Longer than clients and balancers keep an idle connection: of the two sides, the one that asks
-should hang up, or its next request may meet a connection that has just been closed."""
 
 
 @click.command()
 @click.option("--host", help="Address to listen on [default: 127.0.0.1].")
 @click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Number of processes that share the port [default: 1].",
+)
+@click.option("--worker", type=click.IntRange(0), hidden=True, help="Number of this process.")
+@click.option(
     "--port", type=click.IntRange(0, 65535), help="Port [default: 8080]; 0: any free port."
 )
 @logging_options
 @settings_options
-def serve(settings: Settings, host: str | None, port: int | None) -> None:
+def serve(
+    settings: Settings,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    worker: int | None,
+) -> None:
     """Serve the dashboard, the HTTP API and Prometheus metrics, and accept reports.
 
     / is the dashboard, /openapi.json describes the API. Any number may run; one of them publishes
     events to the estimates topic. Access rights are set in [access] of dither.toml and with `dither
     tokens`. Changed metric definitions take effect within seconds.
     """
+    settings.serve.host = host or settings.serve.host
+    settings.serve.port = settings.serve.port if port is None else port
+    settings.serve.workers = workers or settings.serve.workers
+    if settings.serve.workers > 1 and worker is None:
+        _supervise(settings)
+    else:
+        _serve(settings, worker)
+
+
+def _supervise(settings: Settings) -> None:
+    """Run several processes that share the port, and again whichever dies."""
+    from aggregator.local.ports import refuse_taken
+    from aggregator.web.http import tls
+    from aggregator.web.http.listening import shared_sockets
+
+    serve = settings.serve
+    first = serve.worker_port
+    own = range(first, first + serve.workers if first else 0)
+    if serve.port in own or MAX_PORT + 1 in own:
+        expected = f"{serve.workers} ports up to {MAX_PORT}, without {serve.port}"
+        raise SettingsError("serve.worker_port", first, expected, "serve")
+    refuse_taken(serve.host, serve.port)
+    for port in own:
+        refuse_taken(serve.host, port, "serve.worker_port")
+    live_metrics(settings)
+    tls.files(settings)
+    held = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port
+    shared = ["--port", str(held[0].getsockname()[1]), "--workers", str(serve.workers)]
+    runner = Supervisor(
+        serve.workers,
+        [sys.executable, "-m", "aggregator", *sys.argv[1:], *shared],
+        own_arguments=lambda number: ["--worker", str(number)],
+    )
+    on_hangup(runner.hang_up)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: runner.stop())
+    runner.run()
+    for each in held:
+        each.close()
+
+
+def _serve(settings: Settings, worker: int | None) -> None:
+    """Serve in this process; `worker` is its number if others share the port."""
     import uvicorn
 
     from aggregator.local.ports import refuse_taken
@@ -48,8 +105,8 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     from aggregator.reading.reader import Reader
     from aggregator.web import application, reports
     from aggregator.web.http import tls
-    from aggregator.web.http.listening import Server
-    from aggregator.web.http.slow_client_guard import PunctualProtocol
+    from aggregator.web.http.listening import Server, shared_sockets
+    from aggregator.web.http.small_posts import PostProtocol
 
     log_level = click.get_current_context().params["log_level"]
     defined = live_metrics(settings)
@@ -58,11 +115,16 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     reader = Reader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     certificate = tls.files(settings)
-    settings.serve.host = host or settings.serve.host
-    settings.serve.port = settings.serve.port if port is None else port
-    refuse_taken(settings.serve.host, settings.serve.port)
+    sockets = None
+    if worker is None:
+        refuse_taken(settings.serve.host, settings.serve.port)
+    else:
+        sockets = shared_sockets(settings.serve.host, settings.serve.port)
+        if settings.serve.worker_port:
+            sockets += shared_sockets(settings.serve.host, settings.serve.worker_port + worker)
+    publishes = settings.publish.enabled and not worker
     tracing = configured_tracing(settings, server_instance(settings))
-    publisher = Publisher(settings, reader, tracing) if settings.publish.enabled else None
+    publisher = Publisher(settings, reader, tracing) if publishes else None
     config = uvicorn.Config(
         application(reader, settings, gateway=gateway, publisher=publisher, tracing=tracing),
         host=settings.serve.host,
@@ -71,8 +133,9 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # serve.trusted_proxies says whom the application believes
-        http=PunctualProtocol,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        http=PostProtocol,
+        loop="uvloop",
+        ws="none",
         timeout_graceful_shutdown=LEAVE_SECONDS,
         ssl_certfile=certificate and certificate[0],
         ssl_keyfile=certificate and certificate[1],
@@ -83,6 +146,6 @@ def serve(settings: Settings, host: str | None, port: int | None) -> None:
     defined.watch()
     server = Server(config)
     with contextlib.suppress(KeyboardInterrupt):
-        server.run()
+        server.run(sockets)
     if not server.started:
         sys.exit(FAILED_TO_START)

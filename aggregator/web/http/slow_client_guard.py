@@ -1,51 +1,153 @@
-"""Closes HTTP/1.1 connections whose clients send a request's head too slowly.
+"""Protects the HTTP/1.1 server from slow clients and from endless heads.
 
-uvicorn bounds the head's size, and how long a connection idles after an answer, but not how long a
-head may take: a few thousand connections that send a byte now and then would use up the server's
-file descriptors.
+httptools parses requests, and bounds neither the size of a head nor the time that it may take. A
+few thousand connections that send a byte now and then would use up the server's file descriptors,
+and one head without an end its memory.
 """
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
+"""For a request's head, from the connection or the first byte on."""
+IDLE_SECONDS = 75.0
+"""Between a response and the next request. It is longer than clients and balancers keep an idle
+connection: of the two sides, the one that asks should hang up, or its next request may meet a
+connection that has just been closed."""
+HEAD_BYTES = 65_536
+"""Of a request besides its body: its head, and the frames and trailers of its chunks."""
+FRAMES_PER_BYTE = 8
+"""Bytes of frames that a body's byte may bring besides: a chunk of one byte has five."""
+CHECKS = 8
+"""How often the time of a head is looked at; each connection has one timer for all its times."""
 
 
-class PunctualProtocol(H11Protocol):
-    """uvicorn's protocol; it hangs up when a request's head is not complete in time."""
+class QuietTransport:
+    """uvloop's transport, which ignores what is written after its end, as asyncio's does.
 
-    _deadline: asyncio.TimerHandle | None = None
+    uvloop raises an error, which would be logged as one of the application for each client that
+    leaves before its answer.
+
+    Parameters
+    ----------
+    transport : Transport
+    """
+
+    __slots__ = ("_transport", "abort", "close", "is_closing", "set_protocol")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.abort, self.close = transport.abort, transport.close
+        self.is_closing, self.set_protocol = transport.is_closing, transport.set_protocol
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, if the connection is not closing."""
+        if not self.is_closing():
+            self._transport.write(data)
+
+
+class PunctualProtocol(HttpToolsProtocol):
+    """uvicorn's protocol; it hangs up when a request's head is too long, or not there in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _deadline = 0.0
+    _overhead = 0
+    """Bytes of this request so far besides its body."""
+    _is_in_message = False
+    _has_head = False
+    _has_hung_up = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
-        self._watch()
+        self.transport = QuietTransport(transport)  # type: ignore[assignment]
+        self._deadline = self.loop.time() + HEAD_SECONDS
+        self._check()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in; the time does not begin anew with them."""
+        if self.parser is None or self.transport.is_closing():
+            return
+        self._overhead += len(data)
         super().data_received(data)
-        self._watch()
+        if not self._is_in_message:
+            self._overhead = 0
+        elif self._overhead > HEAD_BYTES:
+            self._refuse_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
-        self._rest()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
-    def _watch(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._rest()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(HEAD_SECONDS, self._hang_up)
+    def on_message_begin(self) -> None:
+        """Begin a request: how long its head may take counts from here."""
+        super().on_message_begin()
+        self._is_in_message, self._has_head = True, False
+        if self._is_idle():
+            self._deadline = min(self._deadline, self.loop.time() + HEAD_SECONDS)
 
-    def _rest(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take in a header; what comes after the body is not one."""
+        if not self._has_head:
+            super().on_header(name, value)
 
-    def _hang_up(self) -> None:
-        self._deadline = None
-        if self.cycle is None or self.cycle.response_complete:
+    def on_headers_complete(self) -> None:
+        """Begin to answer."""
+        self._has_head = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take in a part of the body."""
+        self._overhead = max(0, self._overhead - len(body) * (1 + FRAMES_PER_BYTE))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request; bytes that follow belong to the next one."""
+        self._is_in_message, self._overhead = False, 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or begin with one that waits already."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        else:
+            seconds = HEAD_SECONDS if self._is_in_message else IDLE_SECONDS
+            self._deadline = self.loop.time() + seconds
+
+    def _is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _check(self) -> None:
+        """Hang up if the time is over; look again soon."""
+        if self._has_hung_up:  # and the client does not even take what is left for it
+            self.transport.abort()
+            return
+        if self._is_idle() and self.loop.time() >= self._deadline:
+            self._has_hung_up = True
             self.transport.close()
+        self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS, self._check)
+
+    def _refuse_head(self) -> None:
+        message = f"a head of more than {HEAD_BYTES} bytes"
+        status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+        if self._is_idle():
+            self.transport.write(
+                b"HTTP/1.1 %d %b\r\ncontent-type: text/plain; charset=utf-8\r\n"
+                b"content-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (status, status.phrase.encode(), len(message), message.encode())
+            )
+            self.transport.close()
+        else:
+            self.transport.abort()

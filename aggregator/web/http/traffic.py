@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
 
@@ -26,14 +27,16 @@ class Traffic(Collector):
 
     def __init__(self) -> None:
         self._answers: Counter[tuple[str, str, str]] = Counter()
-        self._durations: dict[str, Histogram] = {}
+        self._durations: dict[str, tuple[list[int], list[float]]] = {}
+        """Of each route, how many answers each bucket has, and the sum of their seconds."""
 
     def collect(self) -> Iterable[Family]:
         """Return what was counted so far."""
         families = Families()
         for labels, count in sorted(self._answers.items()):
             families.put(metric_definitions.REQUESTS, count, *labels)
-        for route, histogram in sorted(self._durations.items()):
+        for route, (counts, [seconds]) in sorted(self._durations.items()):
+            histogram = Histogram(tuple(counts), seconds)
             families.histogram(metric_definitions.REQUEST_DURATION, histogram, route)
         return families.filled()
 
@@ -53,9 +56,12 @@ class Traffic(Collector):
         """
         known = method if method in METHODS else "other"
         self._answers[route, known, f"{status // 100}xx"] += 1
-        declared = metric_definitions.REQUEST_DURATION
-        histogram = self._durations.get(route) or Histogram.of(declared.buckets)
-        self._durations[route] = histogram.observed(declared.buckets, seconds)
+        buckets = metric_definitions.REQUEST_DURATION.buckets
+        if route not in self._durations:
+            self._durations[route] = [0] * (len(buckets) + 1), [0.0]
+        counts, total = self._durations[route]
+        counts[bisect_left(buckets, seconds)] += 1
+        total[0] += seconds
 
 
 class CountTraffic:

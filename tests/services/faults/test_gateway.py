@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -177,6 +180,68 @@ def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
     assert counts["accepted:delay"] == sum(crowd.acknowledged.values())
     assert counts["duplicate:delay"] > 0
     assert counts.keys() == {"accepted:delay", "duplicate:delay"}
+
+
+class Undaunted(Crowd):
+    """Devices that post again when their connection breaks."""
+
+    broken: int = 0
+
+    async def _post(self, client: httpx.AsyncClient, body: bytes) -> int:
+        try:
+            return await super()._post(client, body)
+        except httpx.TransportError:
+            self.broken += 1
+            return 0
+
+
+def worker_pids(deployment: Deployment) -> list[int]:
+    """Return the processes that the supervisor has started, in their order."""
+    return [
+        int(p) for p in re.findall(r"worker started\W.*pid\W+(\d+)", log_of(deployment).read_text())
+    ]
+
+
+def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
+    endangered: Deployment,
+) -> None:
+    own_port = free_port()
+    options = {"serve__workers": "2", "serve__worker_port": str(own_port)}
+    with serving(endangered, gateway__rate_limit="", **options) as url:
+        scraped = http_client.get(f"{url}/metrics")
+        assert scraped.status_code == 421
+        assert str(own_port) in scraped.json()["remedy"]
+        for port in (own_port, own_port + 1):  # or all devices connect to the one that was first
+            wait_until(functools.partial(answers_at, port), "each process has begun")
+        crowd = Undaunted(endangered, f"{url}/v1/reports")
+
+        async def story() -> None:
+            async with asyncio.TaskGroup() as posting:
+                posting.create_task(crowd.run())
+                await crowd.at_least(200)
+                for killed in range(3):
+                    os.kill(worker_pids(endangered)[-1 if killed else 0], signal.SIGKILL)
+                    await crowd.at_least(100)
+                    async with asyncio.timeout(30):
+                        while len(worker_pids(endangered)) < 3 + killed:
+                            await asyncio.sleep(0.1)
+                crowd.stopping = True
+
+        asyncio.run(story())
+        for port in (own_port, own_port + 1):
+            wait_until(functools.partial(answers_at, port), "each process shows its metrics")
+    assert crowd.broken > 0, "connections of the killed processes broke"
+    logged = keys_in(endangered)
+    assert crowd.acknowledged.keys() <= logged.keys()
+
+
+def answers_at(port: int) -> bool:
+    """Return whether a process shows its own metrics at this port."""
+    try:
+        answer = http_client.get(f"http://127.0.0.1:{port}/metrics")
+    except httpx.TransportError:
+        return False
+    return answer.status_code == 200 and "dither_http_requests" in answer.text
 
 
 def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(

@@ -338,6 +338,13 @@ def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
     assert told.endswith("choose another (--port, or serve.port)\n")
 
 
+@pytest.mark.parametrize("first", [8079, 8078, 65534])
+def test_ports_of_processes_that_cannot_be_used_are_refused_before_any_starts(first: int) -> None:
+    several = ["--port=8080", "--workers=3", f"--set=serve.worker_port={first}"]
+    told = failure("serve", *several)
+    assert f"serve.worker_port = {first}: expected 3 ports up to 65535, without 8080" in told
+
+
 def test_kafka_on_a_port_that_is_taken_names_its_own_option() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -125,6 +125,24 @@ def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come() -> None:
     assert admitted(clients, from_address("192.0.2.1"))
 
 
+def test_of_several_posts_at_once_one_alone_may_overdraw_the_rate() -> None:
+    clock = Clock()
+    clients = Clients("10/second", clock=clock)
+    one = from_address("192.0.2.1")
+    at_once = [clients.admit(one) for _ in range(10)]  # all of them before the first body is there
+    clients.count("posts", at_once[0], 999, own=1)
+    for client in at_once[1:]:
+        with pytest.raises(Problem, match="more than 10 posts"):
+            clients.count("posts", client, 999, own=1)
+    clock.now += 100  # what the first one took, and the others' own
+    assert not admitted(clients, one)
+    clock.now += 1
+    assert admitted(clients, one)
+    single = Clients("1/second", clock=clock)
+    single.count("posts", single.admit(one), 4, own=1)
+    assert not admitted(single, one)
+
+
 def test_a_large_body_that_is_refused_is_not_received() -> None:
     clients = Clients("1/second", clock=Clock())
     one = from_address("192.0.2.1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import re
 import socket
 import threading
@@ -20,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from estimators import define
-from producers.gateway import Gateway, bodies, gateway
+from producers.gateway import Gateway, bodies, receiving
 from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
@@ -180,6 +181,14 @@ def test_the_documentation_s_example_is_answered_as_it_says(
     answer = post.batch(example[1].encode(), JSON)
     assert (answer.status_code, answer.text) == (202, example[2])
     assert [len(batch.levels) for batch in broker.batches(topic)] == [2]
+
+
+def test_the_guides_example_of_several_batches_is_answered_as_it_says(post: Post) -> None:
+    text = GUIDE.read_text(encoding="utf-8").partition("/batches --json")[2]
+    example = re.search(r"'(\[.*?\])'\n```\s+```json\n(.*?)\n```", text, re.DOTALL)
+    assert example is not None
+    answer = post.client.post(f"{post.url}/batches", json=json.loads(example[1]))
+    assert (answer.status_code, answer.text) == (207, example[2])
 
 
 def test_json_without_id_and_time_is_given_an_id_and_kafkas_time(
@@ -379,9 +388,11 @@ def test_other_media_types_encodings_and_methods_are_refused(post: Post) -> None
     assert answer.status_code == 415
     assert answer.headers["accept-post"] == "application/x-protobuf, application/json"
     assert "text/plain" in problem(answer)["detail"]
-    answer = post.batch(one_report(), **{"Content-Encoding": "gzip"})
-    assert answer.status_code == 415
-    assert "gzip" in problem(answer)["detail"]
+    for encoding in ("br", "gzip, gzip"):
+        answer = post.batch(one_report(), **{"Content-Encoding": encoding})
+        assert answer.status_code == 415
+        assert answer.headers["accept-encoding"] == "gzip, zstd"
+        assert encoding in problem(answer)["detail"]
     assert post.batch(one_report(), "Application/X-Protobuf; v=1").status_code == 202
     assert post.client.get(post.url).status_code == 405
 
@@ -443,7 +454,7 @@ def test_a_length_that_is_told_in_two_ways_is_refused(broker: Broker, topic: str
 def test_a_body_that_does_not_come_holds_nothing_for_long(
     broker: Broker, topic: str, begun: bytes, ends: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gateway, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
+    monkeypatch.setattr(receiving, "BODY_SECONDS", 0.3 if ends == "stalls" else 20)
     served = Gateway(ALL, broker.config, topic)
     with serving(served) as url:
         where = httpx.URL(url)
@@ -620,7 +631,7 @@ def test_others_are_answered_while_a_large_body_is_checked(
         assert go_on.wait(30)
         return read(*args)
 
-    monkeypatch.setattr(gateway, "read_batch", read_slowly)
+    monkeypatch.setattr("producers.gateway.gateway.read_batch", read_slowly)
     ones = np.ones(50_000, dtype=int)
     large = encode_batch(LATE, ones, ones, PANE_MS)
     beside = [Route("/healthz", lambda _: PlainTextResponse("alive"))]

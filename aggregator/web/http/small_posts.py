@@ -1,0 +1,338 @@
+"""The short way of a device's small post: from the HTTP parser to the gateway, and back.
+
+Most posts are alike: one small batch, complete in one read, to ``POST /v1/reports``. A task, an
+ASGI scope and ten layers of middleware cost such a post more than all that the gateway does with
+it. So the protocol itself checks whether the middleware would have anything to do. If not, it
+hands the post to the gateway and writes the answer when Kafka has acknowledged the batch.
+
+Any other post goes the whole way, and meets the same checks there: one from an unexpected host, of
+a caller without the right, from a page of another origin, in chunks, compressed, in several
+pieces, or behind another request on the same connection. So there is one place that refuses it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggregator.config.settings import Serve
+from aggregator.web.http.access import Guard
+from aggregator.web.http.hosts import expected, is_expected
+from aggregator.web.http.middleware import PROTECTIVE
+from aggregator.web.http.problem_responses import as_problem
+from aggregator.web.http.slow_client_guard import PunctualProtocol
+from aggregator.web.http.traffic import Traffic
+from producers.gateway import Gateway
+from producers.gateway.answers import acknowledgement
+from producers.gateway.bodies import MEDIA_TYPES, PostedBatch
+from producers.gateway.clients import CALLER, Client, client_of
+from producers.gateway.gateway import CHECKED_AT_ONCE, PATH
+from producers.gateway.heads import Head, read_head
+from producers.gateway.problems import Problem
+
+logger = logging.getLogger("uvicorn.error")
+
+WHOLE_WAY = frozenset(
+    {
+        b"content-encoding",
+        b"expect",
+        b"origin",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Headers whose posts go the whole way."""
+ONCE = frozenset({b"authorization", b"connection", b"content-length", b"content-type", b"host"})
+"""Headers that may come once on the short way: which of several counts is decided elsewhere."""
+
+
+class Admission(NamedTuple):
+    """What a post's head says, if it may go the short way.
+
+    Attributes
+    ----------
+    head : Head
+    client : Client
+    is_secret : bool
+        Whether it came over TLS.
+    headers : bytes
+        Those of the answer that depend on the caller.
+    """
+
+    head: Head
+    client: Client
+    is_secret: bool
+    headers: bytes
+
+
+class SmallPosts:
+    """Decides which posts go the short way.
+
+    Parameters
+    ----------
+    gateway : Gateway
+    guard : Guard
+    traffic : Traffic
+    serve : Serve
+        The settings.
+    scopes : sequence of str
+        Of the route.
+    proxies : sequence of Middleware
+        What takes a client's address and scheme from a proxy that is trusted.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        guard: Guard,
+        traffic: Traffic,
+        serve: Serve,
+        scopes: Sequence[str],
+        proxies: Sequence[Middleware],
+    ) -> None:
+        self.gateway, self.traffic = gateway, traffic
+        self._guard, self._scopes, self._hosts = guard, scopes, expected(serve)
+        self._own: list[tuple[bytes, bytes]] = []
+        self._own_written = b""
+        self._proxied: ASGIApp = _nothing
+        for proxy in reversed(proxies):
+            self._proxied = proxy.cls(self._proxied, *proxy.args, **proxy.kwargs)
+
+    def written(self, own: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the headers that the server adds to all answers: it has a new list each second."""
+        if own is not self._own:
+            self._own, self._own_written = own, b"".join(b"%b: %b\r\n" % each for each in own)
+        return self._own_written
+
+    def admission(
+        self, headers: list[tuple[bytes, bytes]], client: object, scheme: str
+    ) -> Admission | None:
+        """Return what is known of a post from its head; None: it has to go the whole way.
+
+        Parameters
+        ----------
+        headers : list of (bytes, bytes)
+            Names in small letters, and values.
+        client : (str, int), optional
+            The address of the connection's other end.
+        scheme : {"http", "https"}
+        """
+        names = [name for name, _ in headers]
+        values = dict(headers)
+        if (
+            not WHOLE_WAY.isdisjoint(names)
+            or len(ONCE.intersection(names)) < sum(name in ONCE for name in names)
+            or values.get(b"connection", b"keep-alive").lower() != b"keep-alive"
+        ):
+            return None
+        try:
+            head = read_head(headers, MEDIA_TYPES)
+        except Problem:
+            return None
+        if not 0 < head.length <= min(CHECKED_AT_ONCE, self.gateway.max_body):
+            return None
+        scope: dict[str, Any] = {
+            "type": "http",
+            "client": client,
+            "scheme": scheme,
+            "headers": headers,
+        }
+        if self._proxied is not _nothing:
+            _run(self._proxied, scope)
+        found = Headers(raw=headers)
+        if not is_expected(found.get("host", ""), self._hosts):
+            return None
+        scopes = ""
+        if self._scopes:
+            caller, problem = self._guard.refusal(found, self._scopes)
+            if caller is None or problem is not None:
+                return None
+            scope[CALLER] = caller
+            scopes = " ".join(sorted(caller.scopes))
+        answered = {**PROTECTIVE, **({"Dither-Scopes": scopes} if scopes else {})}
+        written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
+        return Admission(head, client_of(scope), scope["scheme"] == "https", written.encode())
+
+
+class PostProtocol(PunctualProtocol):
+    """The server's protocol: small posts go the short way where the application allows it.
+
+    The application has a `SmallPosts` as ``state.small_posts``, or None.
+    """
+
+    _arriving: Admission | None = None
+    """Of the post whose body is being parsed."""
+    _last: tuple[list[tuple[bytes, bytes]], Admission | None] | None = None
+    """The head of the last post, and what came of it: most are alike on a connection."""
+    _began = 0.0
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        state = getattr(self.config.app, "state", None)
+        self._small: SmallPosts | None = getattr(state, "small_posts", None)
+        self._body = b""
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes in; a post that does not come in one piece goes the whole way."""
+        super().data_received(data)
+        if self._arriving is not None:
+            self._arriving = None
+            if not self.transport.is_closing():
+                super().on_headers_complete()
+                super().on_body(self._body)
+
+    def on_headers_complete(self) -> None:
+        """Decide which way a request goes."""
+        if (
+            self._small is None
+            or self.url != PATH_BYTES
+            or not self._is_idle()
+            or self.flow.write_paused
+            or self.parser.get_method() != b"POST"
+            or self.parser.get_http_version() != "1.1"
+        ):
+            super().on_headers_complete()
+            return
+        if self._last is None or self._last[0] != self.headers:
+            scheme = self.scheme or "http"
+            self._last = self.headers, self._small.admission(self.headers, self.client, scheme)
+        self._arriving = self._last[1]
+        if self._arriving is None:
+            super().on_headers_complete()
+            return
+        self._has_head, self._body, self._began = True, b"", time.perf_counter()
+
+    def on_body(self, body: bytes) -> None:
+        """Take in a part of the body."""
+        if self._arriving is None:
+            super().on_body(body)
+        else:
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        """Send a small post on."""
+        admission, self._arriving = self._arriving, None
+        if admission is None or self._small is None:
+            super().on_message_complete()
+            return
+        self._is_in_message, self._overhead = False, 0
+        self.cycle = post = _Post(self, self._small, admission)  # type: ignore[assignment]
+        try:
+            self._small.gateway.post_whole(
+                admission.head,
+                self._body,
+                admission.client,
+                post.answer,
+                is_secret=admission.is_secret,
+            )
+        except Problem as problem:
+            post.refuse(problem)
+        except Exception as error:
+            logger.exception("Exception in the gateway")
+            post.refuse(as_problem(error))
+
+
+class _NoEvent:
+    """In place of what wakes the task of a request: there is none."""
+
+    def set(self) -> None:
+        """Wake nobody."""
+
+
+class _Post:
+    """A small post until it is answered; to uvicorn, the connection's present request."""
+
+    __slots__ = (
+        "admission",
+        "began",
+        "disconnected",
+        "keep_alive",
+        "protocol",
+        "response_complete",
+        "small",
+    )
+    message_event = _NoEvent()
+
+    def __init__(self, protocol: PostProtocol, small: SmallPosts, admission: Admission) -> None:
+        self.protocol, self.small, self.admission = protocol, small, admission
+        self.began = protocol._began
+        self.disconnected = self.response_complete = False
+        self.keep_alive = True
+
+    def answer(self, batch: PostedBatch, problem: Problem | None) -> None:
+        if problem is None:
+            self._write(HTTPStatus.ACCEPTED, ACKNOWLEDGED, acknowledgement(batch))
+        else:
+            self.refuse(problem)
+
+    def refuse(self, problem: Problem) -> None:
+        response = problem.response(PATH)
+        if response.headers.get("connection") == "close":
+            self.keep_alive = False
+        headers = b"".join(
+            b"%b: %b\r\n" % (name.lower(), value)
+            for name, value in response.raw_headers
+            if name.lower() not in (b"connection", b"content-length", *PROTECTIVE_NAMES)
+        )
+        self._write(problem.status, headers, bytes(response.body))
+
+    def _write(self, status: int, headers: bytes, body: bytes) -> None:
+        self.response_complete = True
+        self.small.traffic.note(PATH, "POST", status, time.perf_counter() - self.began)
+        protocol = self.protocol
+        if self.disconnected or protocol.transport.is_closing():
+            return
+        close = b"" if self.keep_alive else b"connection: close\r\n"
+        protocol.transport.write(
+            b"%b%b%b%b%bcontent-length: %d\r\n\r\n%b"
+            % (
+                _status_line(status),
+                self.small.written(protocol.server_state.default_headers),
+                headers,
+                self.admission.headers,
+                close,
+                len(body),
+                body,
+            )
+        )
+        if not self.keep_alive:
+            protocol.transport.close()
+        protocol.on_response_complete()
+
+
+@functools.cache
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
+
+
+PATH_BYTES = PATH.encode()
+ACKNOWLEDGED = b"content-type: application/json\r\n"
+PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE)
+
+
+async def _nothing(_: Scope, __: Receive, ___: Send) -> None:
+    """Stand for the application behind the middleware for proxies."""
+
+
+def _run(app: ASGIApp, scope: Scope) -> None:
+    """Run an application that waits for nothing."""
+    waiting: Any = app(scope, _never, _never)
+    try:
+        waiting.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("the middleware for proxies waits for something")
+
+
+async def _never(*_: Any) -> Any:
+    """Stand for messages that are not sent."""

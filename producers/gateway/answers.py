@@ -1,0 +1,62 @@
+"""What a post is answered when Kafka has acknowledged its batch, and when it has not."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from confluent_kafka import KafkaError
+
+from producers.gateway.bodies import PostedBatch
+from producers.gateway.problems import SAME_BATCH, Problem, unavailable
+
+
+def acknowledgement(batch: PostedBatch) -> bytes:
+    """Return the body of the answer to a post that Kafka has acknowledged."""
+    return b'{"batch_id":"%b","reports":%d}' % (batch.key.hex().encode(), batch.reports)
+
+
+def too_large(found: str, most: int) -> Problem:
+    """Return the answer to a body above `most` bytes; `found` says how large it is."""
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"a body of {found}: expected at most {most} bytes",
+        "put the reports into several batches, each with an id of its own",
+        headers={"Connection": "close"},
+    )
+
+
+def too_large_for_kafka() -> Problem:
+    """Return the answer to a batch that is larger than the topic's messages may be."""
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "Kafka takes no messages of this size",
+        "put the reports into several batches, each with an id of its own",
+    )
+
+
+def not_acknowledged(batch: PostedBatch, error: KafkaError, seconds: float) -> Problem:
+    """Return the answer for a batch that may or may not be in Kafka.
+
+    Parameters
+    ----------
+    batch : PostedBatch
+    error : KafkaError
+        What Kafka's client said of it.
+    seconds : float
+        How long it waited at most.
+    """
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return too_large_for_kafka()
+    name = batch.key.hex()
+    status = HTTPStatus.GATEWAY_TIMEOUT
+    if error.code() == KafkaError._ALL_BROKERS_DOWN:
+        told = f"Kafka does not answer: it is unknown whether it has batch {name}"
+    elif error.code() == KafkaError._MSG_TIMED_OUT:
+        told = (
+            f"Kafka has not acknowledged batch {name} within {seconds:g} seconds: it is unknown "
+            "whether it has the batch"
+        )
+    else:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        told = f"Kafka has not acknowledged batch {name}: {error.str()}"
+    return unavailable(told, SAME_BATCH, status)

@@ -1,0 +1,91 @@
+"""Expands compressed bodies, never to more than what is allowed."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from http import HTTPStatus
+from typing import Protocol
+
+from producers.gateway.problems import Problem
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+ENCODINGS = ("gzip", "zstd")
+"""The values of Content-Encoding that are expanded."""
+GZIP_WINDOW = 31
+"""For zlib: the largest window of deflate (2 ** 15 bytes), in a gzip member."""
+ZSTD_WINDOW_LOG = 23
+"""A frame with a larger window is refused: RFC 9659 allows 8 MiB in HTTP."""
+
+
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int = ..., /) -> bytes: ...
+
+
+def expand(encoding: str, body: bytes, most: int) -> bytes:
+    """Return what a compressed body expands to.
+
+    It stops one byte after `most`: it uses so much memory and a copy of it, beside the
+    decompressor's window (32 KiB for gzip, 8 MiB for zstd).
+
+    Parameters
+    ----------
+    encoding : {"gzip", "zstd"}
+    body : bytes
+        One gzip member, or one zstd frame, without anything after it.
+    most : int
+        Bytes.
+
+    Raises
+    ------
+    Problem
+        413 if it expands to more; 400 if it is not in this encoding, ends too early, has something
+        after its end, or needs a larger window.
+
+    Examples
+    --------
+    >>> import gzip
+    >>> expand("gzip", gzip.compress(b"reports"), 7)
+    b'reports'
+    """
+    try:
+        decompressor = _decompressor(encoding)
+        found = decompressor.decompress(body, most + 1)
+    except (zlib.error, zstd.ZstdError) as error:
+        raise _unreadable(encoding, str(error)) from None
+    if len(found) > most:
+        raise Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"a body in {encoding} that expands to more than {most} bytes",
+            "put the reports into several posts",
+            headers={"Connection": "close"},
+        )
+    if not decompressor.eof:
+        raise _unreadable(encoding, "it ends before its end")
+    if rest := len(decompressor.unused_data):
+        raise _unreadable(encoding, f"{rest} bytes follow its end")
+    return found
+
+
+def _decompressor(encoding: str) -> _Decompressor:
+    if encoding == "gzip":
+        return zlib.decompressobj(GZIP_WINDOW)
+    options = {int(zstd.DecompressionParameter.window_log_max): ZSTD_WINDOW_LOG}
+    return zstd.ZstdDecompressor(options=options)
+
+
+def _unreadable(encoding: str, why: str) -> Problem:
+    return Problem(
+        HTTPStatus.BAD_REQUEST,
+        f"a body that is not in {encoding}, as Content-Encoding says: {why}",
+        "compress the whole body once, as one gzip member or as one zstd frame with a window of at "
+        "most 8 MiB, or send it uncompressed",
+    )

@@ -1,0 +1,76 @@
+"""What a post's head says about its body."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from http import HTTPStatus
+from typing import NamedTuple
+
+from producers.gateway.encodings import ENCODINGS
+from producers.gateway.problems import Problem
+
+
+class Head(NamedTuple):
+    """A post's media type, its length (0 if it announces none), and its encoding, or ``""``."""
+
+    media_type: str
+    length: int
+    encoding: str
+
+
+def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[str]) -> Head:
+    """Return what a post's head says about its body.
+
+    Parameters
+    ----------
+    headers : sequence of (bytes, bytes)
+        Names in small letters, and values.
+    media_types : collection of str
+        Those that the route takes.
+
+    Raises
+    ------
+    Problem
+        415 if the type or the encoding is not supported; 400 if it announces its length in two
+        ways.
+
+    Examples
+    --------
+    >>> read_head([(b"content-type", b"application/json"), (b"content-length", b"2")],
+    ...           ["application/json"])
+    Head(media_type='application/json', length=2, encoding='')
+    """
+    media_type, length, encodings = "", 0, list[str]()
+    lengths = 0
+    for name, value in headers:
+        if name == b"content-type":
+            media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
+        elif name == b"content-length":
+            length, lengths = int(value) if value.isdigit() else 0, lengths | 1
+        elif name == b"transfer-encoding":
+            lengths |= 2
+        elif name == b"content-encoding" and value.strip().lower() != b"identity":
+            encodings.append(value.strip().lower().decode("latin-1"))
+    if lengths == 3:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            "both Content-Length and Transfer-Encoding: expected one of the two (RFC 9112, 6.1)",
+            "send the body with its length, or in chunks",
+            headers={"Connection": "close"},
+        )
+    if encodings and (len(encodings) > 1 or encodings[0] not in ENCODINGS):
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Encoding {', '.join(encodings)!r}: expected one of "
+            f"{', '.join(ENCODINGS)}, or none",
+            "compress the body once with one of them, or send it as it is",
+            headers={"Accept-Encoding": ", ".join(ENCODINGS)},
+        )
+    if media_type not in media_types:
+        raise Problem(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type {media_type!r}: expected one of {', '.join(media_types)}",
+            "send the header Content-Type with the one that the body has",
+            headers={"Accept-Post": ", ".join(media_types)},
+        )
+    return Head(media_type, length, "".join(encodings))

@@ -1,0 +1,64 @@
+"""Bounds the memory of the posts in the gateway: a post reserves it before it takes it."""
+
+from __future__ import annotations
+
+from producers.gateway.problems import POST_AGAIN, Problem, unavailable
+
+
+class Memory:
+    """The memory of all posts in progress.
+
+    Parameters
+    ----------
+    most : int
+        Bytes.
+
+    Attributes
+    ----------
+    reserved : int
+        Bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.reserved = most, 0
+
+    def full(self) -> Problem:
+        """Return the answer to a post for which there is no memory."""
+        told = f"{self.reserved} bytes of reports wait for Kafka, which is slow or away"
+        return unavailable(told, POST_AGAIN)
+
+
+class Hold:
+    """What one post, or one batch of a post, has reserved.
+
+    Attributes
+    ----------
+    bytes : int
+    """
+
+    __slots__ = ("bytes", "memory")
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory, self.bytes = memory, 0
+
+    def reserve(self, more: int) -> None:
+        """Reserve further bytes.
+
+        Raises
+        ------
+        Problem
+            503 if all posts together would have more than they may.
+        """
+        if self.memory.reserved + more > self.memory.most:
+            raise self.memory.full()
+        self.memory.reserved += more
+        self.bytes += more
+
+    def give_back(self, some: int) -> None:
+        """Give some of the bytes back."""
+        self.memory.reserved -= some
+        self.bytes -= some
+
+    def release(self) -> None:
+        """Give all of them back; once is enough."""
+        self.give_back(self.bytes)

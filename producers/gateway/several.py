@@ -1,0 +1,128 @@
+"""Posts that carry batches of several metrics, and the answer to each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+
+import msgspec
+from google.protobuf.message import DecodeError
+from msgspec import UNSET, UnsetType
+from starlette.responses import Response
+
+from producers.gateway.bodies import JSON, PROTOBUF, PostedBatch
+from producers.gateway.problems import Problem
+from producers.wire.report_batches_pb2 import ReportBatches
+
+MOST_BATCHES = 1000
+"""Of one post."""
+SHOWN = "docs/gateway.md shows what a body of several batches looks like"
+
+_raw_batches = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one batch of a post.
+
+    `status` is what a post of this batch alone would have been answered: 202 if Kafka has
+    acknowledged it. `batch_id` is missing if the batch could not be read.
+    """
+
+    status: int
+    batch_id: str | UnsetType = UNSET
+    reports: int | UnsetType = UNSET
+    detail: str | UnsetType = UNSET
+    remedy: str | UnsetType = UNSET
+
+
+class BatchesAnswer(msgspec.Struct, frozen=True):
+    """What became of each batch of a post, in their order."""
+
+    batches: list[BatchAnswer]
+
+
+def split(media_type: str, body: bytes) -> list[bytes]:
+    """Return the batches of a body, each as the body of a post of its own.
+
+    Parameters
+    ----------
+    media_type : str
+        Protobuf: a serialized ``ReportBatches``; JSON: a list of batches.
+    body : bytes
+
+    Raises
+    ------
+    Problem
+        400 if there are none, too many, or if it is no list of batches.
+    """
+    try:
+        if media_type == PROTOBUF:
+            found = list(ReportBatches.FromString(body).batches)
+        else:
+            found = list(map(bytes, _raw_batches.decode(body)))
+    except (DecodeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        kind = "ReportBatches" if media_type == PROTOBUF else "list of batches"
+        raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", SHOWN) from None
+    if not 1 <= len(found) <= MOST_BATCHES:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            f"{len(found)} batches: expected 1 to {MOST_BATCHES}",
+            "put the batches into several posts",
+        )
+    return found
+
+
+def read_each(
+    bodies: Sequence[bytes], read: Callable[[bytes], PostedBatch]
+) -> list[PostedBatch | Problem]:
+    """Return each batch for Kafka, or what is wrong with it.
+
+    Parameters
+    ----------
+    bodies : sequence of bytes
+    read : callable
+        Reads one of them, or raises Problem.
+    """
+    found: list[PostedBatch | Problem] = []
+    for body in bodies:
+        try:
+            found.append(read(body))
+        except Problem as problem:
+            found.append(problem)
+    return found
+
+
+def answer_each(
+    batches: Sequence[PostedBatch | Problem], problems: Sequence[Problem | None]
+) -> Response:
+    """Return the answer to a post: 202 if Kafka has all of its batches, else 207.
+
+    Parameters
+    ----------
+    batches : sequence of PostedBatch or Problem
+        As they were read.
+    problems : sequence of Problem or None
+        Why a batch was not acknowledged; None: it was.
+    """
+    answers = list(map(_answer, batches, problems))
+    is_whole = all(one.status == HTTPStatus.ACCEPTED for one in answers)
+    pauses = [
+        problem.headers["Retry-After"]
+        for problem in problems
+        if problem is not None and "Retry-After" in problem.headers
+    ]
+    return Response(
+        msgspec.json.encode(BatchesAnswer(answers)),
+        HTTPStatus.ACCEPTED if is_whole else HTTPStatus.MULTI_STATUS,
+        {"Retry-After": max(pauses, key=int)} if pauses else None,
+        media_type=JSON,
+    )
+
+
+def _answer(batch: PostedBatch | Problem, problem: Problem | None) -> BatchAnswer:
+    name = batch.key.hex() if isinstance(batch, PostedBatch) else UNSET
+    if problem is None:
+        assert isinstance(batch, PostedBatch)  # noqa: S101
+        return BatchAnswer(int(HTTPStatus.ACCEPTED), name, batch.reports)
+    remedy = problem.remedy or UNSET
+    return BatchAnswer(int(problem.status), name, detail=problem.detail, remedy=remedy)

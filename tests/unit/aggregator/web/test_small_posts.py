@@ -1,0 +1,448 @@
+"""Small posts take a short way through the server; every check of the whole way is on it, too."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aggregator.config.settings import Access, Settings, Topics
+from aggregator.reading.reader import Reader
+from aggregator.storage.store import Store
+from aggregator.web import application, reports
+from aggregator.web.http import slow_client_guard, small_posts
+from aggregator.web.http.access import hashed
+from estimators import define
+from producers.gateway import Gateway
+from producers.gateway.memory import Hold
+from producers.gateway.sender import Sender
+from producers.wire.batch import encode_batch, new_batch_id
+from producers.wire.report_batches_pb2 import ReportBatches
+from tests.support.running.broker import METRICS, Broker
+from tests.support.running.served_application import Raw, post, served_application
+
+LATE = METRICS[0]
+PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
+ALL = {metric.name: metric for metric in (*METRICS, PAY)}
+TIME_MS = 1_700_000_000_000
+WHOLE_WAY = {"Origin": "https://elsewhere.example"}
+"""A post with it takes the whole way, and is otherwise the same."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Broker:
+    return Broker()
+
+
+class Served:
+    """A server, the batches that took its short way, and what is on its topic."""
+
+    def __init__(self, port: int, broker: Broker, topic: str, gateway: Gateway) -> None:
+        self.port, self.broker, self.topic, self.gateway = port, broker, topic, gateway
+        self.short: list[bytes] = []
+        post_whole = gateway.post_whole
+
+        def counted(head: Any, body: bytes, *rest: Any, **more: Any) -> None:
+            self.short.append(body)
+            post_whole(head, body, *rest, **more)
+
+        gateway.post_whole = counted  # type: ignore[method-assign]
+
+    def keys(self) -> list[bytes]:
+        return sorted(message.key for message in self.broker.read(self.topic))
+
+
+@contextlib.contextmanager
+def server(store: Store, broker: Broker, **sections: Any) -> Iterator[Served]:
+    topic = broker.topic()
+    settings = Settings(kafka=broker.config, topics=Topics(reports=topic, managed=False))
+    settings.aggregate.past = "10000d"
+    for section, values in sections.items():
+        if isinstance(values, dict):
+            for name, value in values.items():
+                setattr(getattr(settings, section), name, value)
+        else:
+            setattr(settings, section, values)
+    gateway = reports.gateway(settings, ALL)
+    app = application(Reader(store, ALL), settings, gateway=gateway)
+    with served_application(app) as port:
+        served = Served(port, broker, topic, gateway)
+        deadline = time.monotonic() + 20
+        while gateway._sender.obstacle:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        yield served
+
+
+@pytest.fixture
+def served(store: Store, broker: Broker) -> Iterator[Served]:
+    with server(store, broker, gateway={"rate_limit": ""}) as found:
+        yield found
+
+
+def batch(key: bytes | None = None) -> bytes:
+    return encode_batch(LATE, [1], [1], TIME_MS, key)
+
+
+def test_a_small_post_takes_the_short_way_and_is_in_kafka_when_it_is_acknowledged(
+    served: Served,
+) -> None:
+    keys = sorted(new_batch_id() for _ in range(20))
+    with Raw(served.port) as raw:
+        for key in keys:
+            raw.send(post(batch(key)))
+            answer = raw.answer()
+            assert answer.status == 202
+            assert json.loads(answer.body) == {"batch_id": key.hex(), "reports": 1}
+    assert len(served.short) == 20
+    assert served.keys() == keys
+
+
+TOKEN = "dither_device"  # noqa: S105
+CASES: dict[str, tuple[int, bytes, dict[str, str]]] = {
+    "a good one": (202, batch(bytes(16)), {"Authorization": f"Bearer {TOKEN}"}),
+    "JSON": (
+        202,
+        json.dumps(
+            {
+                "metric": "late",
+                "batch_id": "0" * 32,
+                "time": TIME_MS / 1000,
+                "reports": [{"level": 1, "report": 1}],
+            }
+        ).encode(),
+        {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
+    ),
+    "no token": (401, batch(), {}),
+    "an unknown token": (401, batch(), {"Authorization": "Bearer dither_other"}),
+    "a token for something else": (403, batch(), {"Authorization": "Bearer dither_reader"}),
+    "another host": (421, batch(), {"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}),
+    "another type": (
+        415,
+        batch(),
+        {"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/plain"},
+    ),
+    "no batch": (400, b"\xff", {"Authorization": f"Bearer {TOKEN}"}),
+    "too large": (413, bytes(2000), {"Authorization": f"Bearer {TOKEN}"}),
+    "a true value without TLS": (
+        403,
+        encode_batch(PAY, [0], [7], TIME_MS),
+        {"Authorization": f"Bearer {TOKEN}"},
+    ),
+}
+
+
+def test_both_ways_answer_alike(store: Store, broker: Broker) -> None:
+    access = Access(
+        anonymous=[],
+        tokens={
+            "device": f"{hashed(TOKEN)} report",
+            "reader": f"{hashed('dither_reader')} read",
+        },
+    )
+    limits = {"rate_limit": "", "max_body": 1000}
+    with server(store, broker, access=access, gateway=limits) as served:
+        for name, (status, body, headers) in CASES.items():
+            answers = []
+            for way in ({}, WHOLE_WAY):
+                with Raw(served.port) as raw:
+                    raw.send(post(body, **headers, **way))
+                    answers.append(raw.answer())
+            short, whole = answers
+            assert (short.status, whole.status) == (status, status), name
+            assert short.body == whole.body, name
+            for answer in answers:
+                del answer.headers["date"]
+            assert short.headers == whole.headers, name
+        assert len(served.short) == 4, "those that the middleware has nothing to say about"
+
+
+def test_a_rate_holds_on_both_ways_together(store: Store, broker: Broker) -> None:
+    with server(store, broker, gateway={"rate_limit": "3/hour"}) as served, Raw(served.port) as raw:
+        found = []
+        for way in ({}, WHOLE_WAY, {}, {}, WHOLE_WAY):
+            raw.send(post(batch(), **way))
+            answer = raw.answer()
+            found.append(answer.status)
+        assert found == [202, 202, 202, 429, 429]
+        assert int(answer.headers["retry-after"]) > 3000
+
+
+def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
+    store: Store, broker: Broker
+) -> None:
+    true = encode_batch(PAY, [0], [7], TIME_MS)
+    forwarded = {"X-Forwarded-For": "192.0.2.1", "X-Forwarded-Proto": "https"}
+    limits = {"rate_limit": "1/hour"}
+    with (
+        server(store, broker, gateway=limits, serve={"trusted_proxies": ["127.0.0.1"]}) as served,
+        Raw(served.port) as raw,
+    ):
+        statuses = []
+        for headers in (
+            forwarded,
+            forwarded,
+            {**forwarded, "X-Forwarded-For": "192.0.2.2"},
+            {"X-Forwarded-For": "192.0.2.3"},
+        ):
+            raw.send(post(true, **headers))
+            statuses.append(raw.answer().status)
+        assert statuses == [202, 429, 202, 403]
+        assert len(served.short) == 4
+    with server(store, broker) as served, Raw(served.port) as raw:
+        raw.send(post(true, **forwarded))
+        assert raw.answer().status == 403, "anybody can say so"
+
+
+def test_pages_of_other_origins_get_their_headers(store: Store, broker: Broker) -> None:
+    with (
+        server(store, broker, serve={"cors_origins": ["https://page.example"]}) as served,
+        Raw(served.port) as raw,
+    ):
+        raw.send(post(batch(), Origin="https://page.example"))
+        allowed = raw.answer()
+        raw.send(post(batch(), Origin="https://evil.example"))
+        other = raw.answer()
+    assert allowed.headers["access-control-allow-origin"] == "https://page.example"
+    assert "access-control-allow-origin" not in other.headers
+
+
+def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
+    served: Served,
+) -> None:
+    keys = [new_batch_id() for _ in range(8)]
+    whole = [post(batch(key)) for key in keys]
+    with Raw(served.port) as raw:
+        raw.send(b"".join(whole[:5]))  # five in one piece
+        for byte in whole[5]:
+            raw.send(bytes([byte]))
+        body = batch(keys[6])
+        head = post(b"", Content_Length="", Transfer_Encoding="chunked")
+        raw.send(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        head, body = whole[7].split(b"\r\n\r\n", 1)
+        raw.send(head + b"\r\n\r\n")
+        time.sleep(0.02)
+        raw.send(body)
+        found = [json.loads(raw.answer().body)["batch_id"] for _ in keys]
+    assert found == [key.hex() for key in keys]
+    assert served.keys() == sorted(keys)
+
+
+def test_two_lengths_are_refused(served: Served) -> None:
+    for headers in ({"Transfer_Encoding": "chunked"}, {"Content_Length": "5\r\nContent-Length: 6"}):
+        with Raw(served.port) as raw:
+            raw.send(post(batch(), **headers))
+            assert raw.answer().status == 400
+            assert raw.read() == b"", "and the connection ends"
+    assert served.keys() == []
+
+
+def test_a_head_without_end_is_refused(served: Served) -> None:
+    for begun in (
+        b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /" + b"a" * 100,
+        post(b"", Content_Length="", Transfer_Encoding="chunked") + b"0\r\n",
+        post(b"", Content_Length="", Transfer_Encoding="chunked") + b"1;",
+    ):
+        with Raw(served.port) as raw, contextlib.suppress(ConnectionError):
+            raw.send(begun)
+            sent = 0
+            while sent < 50 * slow_client_guard.HEAD_BYTES:
+                raw.send(b"a" * 4096 if begun.endswith((b"a", b";")) else b"a: " + b"b" * 4096)
+                sent += 4096
+            raise AssertionError("it is read without end")
+
+
+def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> None:
+    keys = [new_batch_id() for _ in range(3)]
+    good = [batch(key) for key in keys[:2]]
+    with Raw(served.port) as raw:
+        body = ReportBatches(batches=good).SerializeToString()
+        raw.send(post(body, "/v1/reports/batches"))
+        answer = raw.answer()
+        assert answer.status == 202
+        assert json.loads(answer.body) == {
+            "batches": [{"status": 202, "batch_id": k.hex(), "reports": 1} for k in keys[:2]]
+        }
+        known = {"metric": "late", "batch_id": keys[2].hex(), "time": TIME_MS / 1000}
+        body = json.dumps(
+            [
+                {**known, "reports": [{"level": 1, "report": 1}]},
+                {**known, "metric": "lat", "reports": [{"level": 1, "report": 1}]},
+                {"metric": "pay", "time": TIME_MS / 1000, "reports": [{"level": 0, "report": 7}]},
+            ]
+        ).encode()
+        raw.send(post(body, "/v1/reports/batches", Content_Type="application/json"))
+        answer = raw.answer()
+        assert answer.status == 207
+        first, second, third = json.loads(answer.body)["batches"]
+        assert first == {"status": 202, "batch_id": keys[2].hex(), "reports": 1}
+        assert second["status"] == 400
+        assert "'lat'" in second["detail"]
+        assert third["status"] == 403
+        for body in (b"", b"\xff", ReportBatches(batches=[b""] * 1001).SerializeToString()):
+            raw.send(post(body, "/v1/reports/batches"))
+            assert raw.answer().status == 400
+    assert served.keys() == sorted(keys)
+    assert served.gateway.in_flight == 0
+
+
+def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> None:
+    with (
+        server(store, broker, gateway={"rate_limit": "5/hour"}) as served,
+        Raw(served.port) as raw,
+    ):
+        body = ReportBatches(batches=[batch() for _ in range(5)]).SerializeToString()
+        for status in (202, 429):
+            raw.send(post(body, "/v1/reports/batches"))
+            assert raw.answer().status == status
+
+
+def test_a_batch_that_cannot_be_sent_keeps_no_other_from_its_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = sorted(new_batch_id() for _ in range(3))
+    send = Sender.send
+
+    def fail_at_the_second(sender: Sender, batch: Any, *rest: Any) -> None:
+        if batch.key == keys[1]:
+            raise TypeError("a defect")
+        send(sender, batch, *rest)
+
+    monkeypatch.setattr(Sender, "send", fail_at_the_second)
+    body = ReportBatches(batches=map(batch, keys)).SerializeToString()
+    with Raw(served.port) as raw:
+        raw.send(post(body, "/v1/reports/batches"))
+        answer = raw.answer()
+    assert answer.status == 207
+    assert [one["status"] for one in json.loads(answer.body)["batches"]] == [202, 500, 202]
+    assert b"a defect" not in answer.body
+    assert served.keys() == [keys[0], keys[2]]
+    assert served.gateway.in_flight == 0
+
+
+def test_an_answer_that_fails_keeps_no_other_post_from_its_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written = small_posts._Post._write, list[int]()
+
+    def fail_first(one: Any, status: int, *rest: Any) -> None:
+        written.append(status)
+        if len(written) == 1:
+            raise RuntimeError("the connection is in a state that nobody thought of")
+        write(one, status, *rest)
+
+    monkeypatch.setattr(small_posts._Post, "_write", fail_first)
+    with Raw(served.port) as silent, Raw(served.port) as raw:
+        silent.send(post(batch()))
+        deadline = time.monotonic() + 20
+        while not written:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raw.send(post(batch()))
+        assert raw.answer().status == 202
+    assert served.gateway.in_flight == 0
+
+
+def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broker: Broker) -> None:
+    limits = {"max_body": 50_000, "max_in_flight": 60_000}
+    compressed = post(gzip.compress(batch()), Content_Encoding="gzip")
+    with server(store, broker, gateway=limits) as served, Raw(served.port) as raw:
+        others = Hold(served.gateway._memory)
+        others.reserve(20_000)
+        statuses = []
+        for sent in (post(batch()), compressed):
+            raw.send(sent)
+            statuses.append(raw.answer().status)
+        assert statuses == [202, 503]
+        others.release()
+        raw.send(compressed)
+        assert raw.answer().status == 202
+        assert served.gateway.in_flight == 0
+
+
+def test_older_and_careful_clients_are_answered(served: Served) -> None:
+    with Raw(served.port) as raw:
+        raw.send(post(batch()).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+        assert raw.answer().status == 202
+        assert raw.read() == b"", "HTTP/1.0 keeps no connection"
+    with Raw(served.port) as raw:
+        head, body = post(batch(), Expect="100-continue").split(b"\r\n\r\n", 1)
+        raw.send(head + b"\r\n\r\n")
+        assert raw.read().startswith(b"HTTP/1.1 100 ")
+        raw.send(body)
+        assert raw.answer().status == 202
+    with Raw(served.port) as raw:
+        raw.send(post(batch(), Connection="close"))
+        assert raw.answer().headers["connection"] == "close"
+        assert raw.read() == b""
+
+
+def test_a_server_that_ends_answers_the_posts_that_it_has(
+    store: Store, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("producers.gateway.sender.BUSY_SECONDS", 0.5)
+    keys = sorted(new_batch_id() for _ in range(6))
+    with contextlib.ExitStack() as connections:
+        with server(store, broker) as served:
+            raws = [connections.enter_context(Raw(served.port)) for _ in range(3)]
+            for raw, first, second in zip(raws, keys[::2], keys[1::2], strict=True):
+                raw.send(post(batch(first)) + post(batch(second)))
+            deadline = time.monotonic() + 20
+            while len(served.short) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        for raw in raws:
+            assert [raw.answer().status for _ in range(2)] == [202, 202]
+            assert raw.read() == b""
+    assert served.keys() == keys
+
+
+def test_whatever_is_sent_is_answered_without_a_failure_of_the_server(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(7)  # 300 connections
+    good = [post(batch()), post(gzip.compress(batch()), Content_Encoding="gzip")]
+    for _ in range(300):
+        data = bytearray(b"".join(rng.choices(good, k=rng.randint(1, 3))))
+        for _ in range(rng.choice((0, 1, 3))):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with Raw(served.port) as raw, contextlib.suppress(ConnectionError):
+            cut = rng.randrange(len(data))
+            raw.send(bytes(data[:cut]))
+            if rng.random() < 0.5:
+                raw.send(bytes(data[cut:]))
+            if rng.random() < 0.3:
+                with contextlib.suppress(OSError):  # the server has closed the connection already
+                    raw.socket.shutdown(1)
+            raw.socket.settimeout(0.02)
+            with contextlib.suppress(TimeoutError):
+                assert not raw.read().startswith(b"HTTP/1.1 5")
+    with Raw(served.port) as raw:
+        raw.send(post(batch()))
+        assert raw.answer().status == 202
+    assert "Traceback" not in caplog.text
+    deadline = time.monotonic() + 20
+    while served.gateway.in_flight:
+        assert time.monotonic() < deadline, "memory of a post is not given back"
+        time.sleep(0.01)
+
+
+def test_compressed_bodies_are_expanded_within_bounds(served: Served) -> None:
+    key = new_batch_id()
+    with Raw(served.port) as raw:
+        raw.send(post(gzip.compress(batch(key)), Content_Encoding="gzip"))
+        assert raw.answer().status == 202
+    with Raw(served.port) as raw:
+        bomb = gzip.compress(bytes(20_000_000))
+        raw.send(post(bomb, Content_Encoding="gzip"))
+        answer = raw.answer()
+        assert answer.status == 413
+        assert b"expands to more than 240000 bytes" in answer.body
+    assert served.keys() == [key]
