@@ -325,7 +325,7 @@ def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_t
         assert http_client.get(f"{url}healthz").status_code == 200
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
     assert "rdkafka" not in log.read_text()
     assert all(json.loads(line) for line in log.read_text().splitlines())
 
