@@ -133,6 +133,11 @@ class ReportLaw:
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave(self.squares, row) for row in steps])
 
+    @functools.cached_property
+    def largest_moments(self) -> Floats:
+        """The largest of the moments up to each of `squares`; shape of `moments`."""
+        return np.maximum.accumulate(self.moments, axis=1)
+
     def growth(self, tilt: Floats, *, concave: bool) -> Floats:
         """Bound r(tilt, c), shape (tilts, CELLS + 1).
 
@@ -144,10 +149,19 @@ class ReportLaw:
             True: column i is for users whose mean c^2 is at most `squares[i]`. False: for one c^2
             up to `squares[i]`.
         """
-        of = self.majorants if concave else np.maximum.accumulate(self.moments, axis=1)
-        powers = (tilt / math.sqrt(self.dimension))[:, None] ** np.arange(2, ORDER + 1)
-        grown: Floats = powers @ of
+        grown: Floats = self._powers(tilt) @ (self.majorants if concave else self.largest_moments)
         return grown
+
+    def growth_at(self, tilt: Floats, column: int) -> Floats:
+        """Return a column of :meth:`growth`, concave: shape (tilts,)."""
+        grown: Floats = self._powers(tilt) @ self.majorants[:, column]
+        return grown
+
+    def _powers(self, tilt: Floats) -> Floats:
+        """Return the powers of the tilt over sqrt(d) that the moments have, (tilts, ORDER - 1)."""
+        of_tilt = np.broadcast_to((tilt / math.sqrt(self.dimension))[:, None], (tilt.size, ORDER))
+        powers: Floats = np.cumprod(of_tilt, axis=1)[:, 1:]
+        return powers
 
     def fourth(self, unit: float) -> tuple[float, float]:
         """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.

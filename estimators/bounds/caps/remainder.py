@@ -82,19 +82,23 @@ def _log_modulus(
     order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
     c = np.sqrt(law.squares)
     even = np.concatenate([[np.ones_like(c), law.mean * math.sqrt(d) * c], law.moments])[:order]
-    powers = ((tilt + 1j * at) / math.sqrt(d))[:, None] ** np.arange(order)
-    odd = np.where(np.arange(order) % 2, -1.0, 1.0)
+    z = np.broadcast_to((tilt + 1j * at) / math.sqrt(d), (order - 1, at.size))
+    powers = np.cumprod(np.concatenate([np.ones((1, at.size)), z]), axis=0)
+    both = np.concatenate([powers.real, powers.imag], axis=1)
+    of_even, of_odd = even[::2].T @ both[::2], even[1::2].T @ both[1::2]
     size = np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8
-    highest = np.full((at.size, c.size), -np.inf)
-    for sign, moments in ((1.0, even), (-1.0, even * odd[:, None])):
-        f = np.abs(powers @ moments) + np.outer(size, (powers[0].real @ moments))
-        highest = np.maximum(highest, f - 1 - sign * tilt * law.mean * c)
-    highest = np.maximum(highest[:, :-1], highest[:, 1:])
+    highest = np.full((c.size, at.size), -np.inf)
+    for sign, f in ((1.0, of_even + of_odd), (-1.0, of_even - of_odd)):
+        modulus = np.sqrt(f[:, : at.size] ** 2 + f[:, at.size :] ** 2)
+        rest = modulus + np.outer(f[:, 0], size)
+        highest = np.maximum(highest, rest - (1 + sign * tilt * law.mean * c)[:, None])
+    highest = np.maximum(highest[:-1], highest[1:])
     grown = law.growth(np.array([tilt]), concave=True)[0]
     slope = float(grown[-1] - grown[0])
-    prices = PRICES * slope
-    tried = (highest[:, :, None] - law.squares[:-1, None] * prices).max(axis=1)
-    bound = (tried + prices * law.squares[column]).min(axis=1)
+    bound = np.full(at.size, np.inf)
+    for price in (PRICES * slope).tolist():
+        largest_rest = (highest - price * law.squares[:-1, None]).max(axis=0)
+        bound = np.minimum(bound, largest_rest + price * law.squares[column])
     start = grown[column] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * (tilt / math.sqrt(d)) ** (q - 2)) @ even[2:] / d

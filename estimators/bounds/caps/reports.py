@@ -314,8 +314,14 @@ class EvenCapReports(CapReports):
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
         total = np.zeros_like(tilt)
-        for (grown, n), column in zip(self._grown(tilt), self.columns.tolist(), strict=True):
-            total += n * grown[:, column]
+        for law, column, n, s in zip(
+            self.laws,
+            self.columns.tolist(),
+            self.counts.tolist(),
+            self.coefficient.tolist(),
+            strict=True,
+        ):
+            total += n * (law.growth_at(tilt * s, column) + self._rounding(tilt * s))
         return total
 
     def coordinate_deviation(self, log_p: float) -> float:  # type: ignore[override]
