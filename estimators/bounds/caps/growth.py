@@ -160,7 +160,7 @@ class ReportLaw:
     def _powers(self, tilt: Floats) -> Floats:
         """Return the powers of the tilt over sqrt(d) that the moments have, (tilts, ORDER - 1)."""
         of_tilt = np.broadcast_to((tilt / math.sqrt(self.dimension))[:, None], (tilt.size, ORDER))
-        powers: Floats = np.cumprod(of_tilt, axis=1)[:, 1:]
+        powers: Floats = np.cumprod(of_tilt, axis=1, dtype=np.float64)[:, 1:]
         return powers
 
     def fourth(self, unit: float) -> tuple[float, float]:
