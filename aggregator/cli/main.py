@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -53,6 +54,10 @@ GROUPS = {
 """Commands by what one wants to do, in the order of a newcomer's day."""
 COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+"""The variable with which numpy's OpenBLAS decides, when it is loaded, on its threads. Matrices of
+ours are small: more than one thread makes nothing faster, and threads that wait for each other in a
+loop took up to ten times the processor time of the products."""
 COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 """The variable that a shell sets to ask for completions."""
 
@@ -125,6 +130,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
+    os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:

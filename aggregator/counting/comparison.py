@@ -155,7 +155,7 @@ class Comparison:
         outcome: Verification,
     ) -> None:
         self._store, self._number, self._outcome = store, number, outcome
-        self._replay, self._snapshot = replay, replay.snapshot
+        self._replay, self._snapshot, self._panes = replay, replay.snapshot, replay.panes
         tables = [one.metrics for one in definitions]
         self._metrics = {
             key: metric
@@ -198,12 +198,12 @@ class Comparison:
     def _is_open(self, key: PaneKey) -> bool:
         """Return whether a pane cannot be closed yet: none of its reports was late."""
         mark = self._snapshot.watermarks.get(key.question)
-        metric = self._replay.panes[key].metric
+        metric = self._panes[key].metric
         width = width_ms(key.grain, metric)
         return mark is None or width is None or key.start + width > mark.closed
 
     def _compare_panes(self) -> None:
-        replayed, stored = self._replay.panes, self._stored
+        replayed, stored = self._panes, self._stored
         if self._replay.is_truncated:
             stored = {}
             for key, first in self._stored.items():
@@ -230,7 +230,7 @@ class Comparison:
             self._compare(key, replayed[key], found)
 
     def _compare_first(self, key: PaneKey, stored: int) -> None:
-        replayed = self._replay.panes[key].first_offset
+        replayed = self._panes[key].first_offset
         if stored != replayed:
             detail = f"opened at offset {stored} by the store, at {replayed} by the log"
             self._note(self._outcome.differences, key, detail)
@@ -318,7 +318,7 @@ class Comparison:
 
     def _compare_open(self) -> None:
         """Compare which panes are open, and the batches that were counted in them."""
-        opened = {key: pane for key, pane in self._replay.panes.items() if not pane.closed}
+        opened = {key: pane for key, pane in self._panes.items() if not pane.closed}
         for key in sorted(opened.keys() - self._snapshot.open.keys()):
             is_total = key.grain != "pane" and key in self._stored and self._is_open(key)
             if (self._is_whole(key) or is_total) and self._is_open(key):

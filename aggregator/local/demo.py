@@ -36,7 +36,7 @@ from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric, TrustedMetric
-from producers.populations.flights import MIX, flights
+from producers.populations.flights import MIX, flight_table, flights
 from producers.populations.population import Population
 from producers.populations.produce import Produced, produce
 from producers.populations.replay import Progress
@@ -81,8 +81,11 @@ class Demonstration:
 
     def __enter__(self) -> Self:
         """Start the servers that are missing, the workers and the HTTP server."""
+        flight_table()  # or say what to install, before anything is started
         with self._stack:
-            self._population = flights()
+            local = LocalDeployment(self.settings, self.workers, searches=True)
+            self._deployment = self._stack.enter_context(local)
+            self._population = flights()  # while the processes start
             definitions = Definitions.load(self.settings.metrics)
             self._searches = {
                 name: one for name, one in definitions.items() if isinstance(one, SearchMetric)
@@ -91,8 +94,6 @@ class Demonstration:
             self._extremes = {
                 name: _truth_of(one, self._population) for name, one in self._searches.items()
             }
-            local = LocalDeployment(self.settings, self.workers, searches=True)
-            self._deployment = self._stack.enter_context(local)
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
             self.reader = Reader(self._store, definitions)

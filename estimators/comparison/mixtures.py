@@ -221,6 +221,8 @@ class Mixture(NamedTuple):
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
             x, found, _ = self.least(pairs, x, means)
+            if (found <= best + CLOSE).all():  # one more tangent gains nothing
+                return np.maximum(best, found)
             best = np.maximum(best, found)
         return best
 

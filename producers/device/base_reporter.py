@@ -8,13 +8,12 @@ import sqlite3
 import threading
 import time as clocks
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from estimators import SearchMetric
 from estimators.exact.randomness import Bits
@@ -25,7 +24,7 @@ from estimators.metrics.reported import ReportedMetric
 from producers.delivery.batches import Delivered, PendingBatch
 from producers.delivery.closing import Closing
 from producers.device.panes import Columns
-from producers.device.randomizing import randomized, rules_of, values_of
+from producers.device.randomizing import check_metric, randomized, rules_of, values_of
 from producers.device.times import Times, event_times
 from producers.wire.batch import encode_randomized, new_batch_id
 
@@ -215,6 +214,62 @@ class BaseReporter(Closing):
             If so many earlier reports have not arrived that no more are taken. Nothing is reported
             then.
         """
+        own = self._attributes
+        if attributes is not None:
+            own = leaving(self.metric.slicing, attributes)
+        found = self._randomized(value, epsilon, time, ledger, permanent, changes)
+        if found is None:
+            return
+        columns, denied = found
+        if self.metric.sends_true_values and ledger is not None:
+            self._entrust(ledger, columns)
+            return
+        self.take(columns._replace(attributes=own))
+        with self._counting:
+            self.denied += denied
+
+    def report_groups(
+        self,
+        value: ArrayLike,
+        epsilon: ArrayLike,
+        time: Times,
+        groups: Iterable[tuple[NDArray[np.intp], Mapping[str, str]]],
+    ) -> None:
+        """Report for groups of devices: as one :meth:`report` a group, in a fraction of the time.
+
+        Parameters
+        ----------
+        value, epsilon, time
+            As for :meth:`report`; of all groups.
+        groups : iterable of (ndarray of intp, mapping of str to str)
+            The rows of each group, and the attributes of its devices. Groups of early panes go
+            before those of later ones.
+
+        Raises
+        ------
+        ValueError, DeliveryError
+            As for :meth:`report`. Nothing is reported then.
+        """
+        parts = [(rows, leaving(self.metric.slicing, own)) for rows, own in groups]
+        found = self._randomized(value, epsilon, time, None, None, 1)
+        if found is None:
+            return
+        columns, denied = found
+        for rows, own in parts:
+            self.take(columns.part(rows)._replace(attributes=own))
+        with self._counting:
+            self.denied += denied
+
+    def _randomized(
+        self,
+        value: ArrayLike,
+        epsilon: ArrayLike,
+        time: Times,
+        ledger: Ledger | None,
+        permanent: float | None,
+        changes: int,
+    ) -> tuple[Columns, int] | None:
+        """Return the reports of values, and how many are denied; None if they are not taken."""
         metric = self.metric
         if not isinstance(metric, ReportedMetric):
             raise ValueError(
@@ -228,7 +283,6 @@ class BaseReporter(Closing):
                 f"epsilons of shape {demanded.shape} for values of shape {values.shape}: "
                 "expected one epsilon, or one for each value"
             )
-        own = self._attributes if attributes is None else leaving(metric.slicing, attributes)
         times = event_times(time, len(values), self._clock())
         denied = 0
         if self._rules:
@@ -237,15 +291,10 @@ class BaseReporter(Closing):
         if level.ndim == 0:
             level = np.full(len(values), level)
         if not self.admits(len(values)) or values.size == 0:
-            return
+            return None
         self.check_open()
         reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
-        if metric.sends_true_values and ledger is not None:
-            self._entrust(ledger, Columns(level, reports, times))
-            return
-        self.take(Columns(level, reports, times, own))
-        with self._counting:
-            self.denied += denied
+        return Columns(level, reports, times), denied
 
     def answer(
         self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None
@@ -348,32 +397,3 @@ class BaseReporter(Closing):
             time = int(own.time_ms[0])
             payload = encode_randomized(self.metric, own.level, own.reports, time, key)
             self.put(PendingBatch(key, payload, 1))
-
-
-def check_metric(metric: object) -> None:
-    """Raise TypeError for what is given in place of a metric, with what is expected.
-
-    Examples
-    --------
-    >>> check_metric("late")
-    Traceback (most recent call last):
-    TypeError: metric = 'late': expected a Metric, as in load_metrics('metrics.toml')['late']
-    """
-    if isinstance(metric, Metric):
-        return
-    shown = f"metric = {metric!r:.200}"
-    hint = "load_metrics('metrics.toml')['NAME'], or define(name=..., kind=..., ...)"
-    if isinstance(metric, Mapping):
-        names = [str(name) for name, each in metric.items() if isinstance(each, Metric)]
-        shown = f"metric is a {type(metric).__name__}"
-        if names:
-            shown = f"metric is a {type(metric).__name__} of {len(names)} metrics"
-            hint = f"metrics[{names[0]!r}]"
-        elif "kind" in metric:
-            hint = "define(name='NAME', **definition) of estimators"
-    elif isinstance(metric, str | PurePath):
-        text = str(metric)
-        is_file = isinstance(metric, PurePath) or text.endswith(".toml") or "/" in text
-        file, name = (text, "NAME") if is_file else ("metrics.toml", text)
-        hint = f"load_metrics({file!r})[{name!r}]"
-    raise TypeError(f"{shown}: expected a Metric, as in {hint}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +20,35 @@ from estimators.metrics.reported import ReportedMetric
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger
+
+
+def check_metric(metric: object) -> None:
+    """Raise TypeError for what is given in place of a metric, with what is expected.
+
+    Examples
+    --------
+    >>> check_metric("late")
+    Traceback (most recent call last):
+    TypeError: metric = 'late': expected a Metric, as in load_metrics('metrics.toml')['late']
+    """
+    if isinstance(metric, Metric):
+        return
+    shown = f"metric = {metric!r:.200}"
+    hint = "load_metrics('metrics.toml')['NAME'], or define(name=..., kind=..., ...)"
+    if isinstance(metric, Mapping):
+        names = [str(name) for name, each in metric.items() if isinstance(each, Metric)]
+        shown = f"metric is a {type(metric).__name__}"
+        if names:
+            shown = f"metric is a {type(metric).__name__} of {len(names)} metrics"
+            hint = f"metrics[{names[0]!r}]"
+        elif "kind" in metric:
+            hint = "define(name='NAME', **definition) of estimators"
+    elif isinstance(metric, str | PurePath):
+        text = str(metric)
+        is_file = isinstance(metric, PurePath) or text.endswith(".toml") or "/" in text
+        file, name = (text, "NAME") if is_file else ("metrics.toml", text)
+        hint = f"load_metrics({file!r})[{name!r}]"
+    raise TypeError(f"{shown}: expected a Metric, as in {hint}")
 
 
 def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:

@@ -12,8 +12,9 @@ from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import Delivered, PendingBatch
 from producers.delivery.errors import DeliveryError
-from producers.device.base_reporter import BaseReporter, check_metric
+from producers.device.base_reporter import BaseReporter
 from producers.device.panes import Columns, PaneBuffer
+from producers.device.randomizing import check_metric
 from producers.kafka.connection import Connection
 from producers.kafka.delivery import Outbox
 from producers.wire.framing import LONGEST_FRAME

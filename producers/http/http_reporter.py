@@ -13,8 +13,9 @@ from estimators.metrics.denial import Deny
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.delivery.batches import Delivered, PendingBatch
-from producers.device.base_reporter import BaseReporter, check_metric
+from producers.device.base_reporter import BaseReporter
 from producers.device.panes import Columns
+from producers.device.randomizing import check_metric
 from producers.http.http_connection import CLOSE_TIMEOUT, HttpConnection, HttpOptions
 from producers.http.report_queue import BatchRule, Totals
 

@@ -158,13 +158,12 @@ class Replay:
         part, epsilons, reports = self.population.part(begin, end), self._epsilons[begin:end], 0
         for name, reporter in self.reporters.items():
             present, column = np.flatnonzero(part.has_value(name)), part.columns[name]
-            for rows, attributes in self._by_slice(name, begin, present):
-                reporter.report(
-                    column[rows],
-                    epsilon=epsilons[rows],
-                    time=part.time_ms[rows].view("datetime64[ms]"),
-                    attributes=attributes,
-                )
+            reporter.report_groups(
+                column[present],
+                epsilons[present],
+                part.time_ms[present].view("datetime64[ms]"),
+                self._by_slice(name, begin, present),
+            )
             self.truth[name].add(column[present], reporter.metric.level_of(epsilons[present]))
             reports += len(present)
         return reports
@@ -172,11 +171,11 @@ class Replay:
     def _by_slice(
         self, name: str, begin: int, rows: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], dict[str, str]]]:
-        """Yield devices with the same attributes: those of a pane before those of the next one."""
+        """Yield which of these rows have the same attributes: those of early panes first."""
         metric = self.reporters[name].metric
         slicing = metric.slicing
         if slicing is None or not rows.size:
-            yield rows, {}
+            yield np.arange(rows.size), {}
             return
         slices = self._slices[name][begin + rows]
         panes = self.population.time_ms[begin + rows] // metric.pane_ms
@@ -184,7 +183,7 @@ class Replay:
         edges = np.flatnonzero(np.diff(slices[order]) | np.diff(panes[order])) + 1
         for which in np.split(order, edges):
             values = slicing.slice(int(slices[which[0]]))
-            yield rows[which], {name: value for name, value in values.items() if value is not None}
+            yield which, {name: value for name, value in values.items() if value is not None}
 
     def _progress(self, done: int, reports: int, started: float) -> Progress:
         reached = int(self.population.time_ms[done - 1]) if done else 0

@@ -55,7 +55,7 @@ class LevelConstants:
         """The number of symbols, q."""
         return 1 << (self.block_bits + self.hash_bits)
 
-    @property
+    @functools.cached_property
     def honest(self) -> float:
         """The chance that a report is kept as it is, a."""
         return float(Fraction(self.threshold, WORD))
@@ -98,6 +98,7 @@ class LevelConstants:
         )
 
 
+@functools.lru_cache(maxsize=4096)
 def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, float]:
     """Return nu and nu2, as :meth:`LevelConstants.collisions`.
 
@@ -111,6 +112,7 @@ def collisions(depth: int, block_bits: int, hash_bits: int) -> tuple[float, floa
     return missed / rows, both
 
 
+@functools.lru_cache(maxsize=4096)
 def omega(depth: int, split: int, block_bits: int, hash_bits: int) -> float:
     """Return the precision of one report without noise, as :meth:`LevelConstants.omega`.
 

@@ -199,7 +199,7 @@ def test_workers_whose_supervisor_is_killed_count_no_further(deployment: Deploym
     finally:
         supervisor.kill()
         supervisor.wait()
-    wait_until(lambda: not living(workers), "the workers have ended, too", 15)
+    wait_until(lambda: not living(workers), "the workers have ended, too")
     counted = deployment.state()
     deployment.produce(traffic(deployment, 20, seed=1))
     assert deployment.state() == counted

@@ -38,11 +38,11 @@ def test_an_answer_is_kept_for_a_second_and_renewed_beside_whoever_asks(
 ) -> None:
     now = [100.0]
     log = KafkaLog(deployment.settings, clock=lambda: now[0])
-    wait_until(lambda: log().unknown == "", "it has answered", 10)
+    wait_until(lambda: log().unknown == "", "it has answered")
     deployment.produce([(0, b"x")])
     high = log().ranges[0][1]
     now[0] += FRESH_SECONDS
-    wait_until(lambda: log().ranges[0][1] == high + 1, "it was asked again", 10)
+    wait_until(lambda: log().ranges[0][1] == high + 1, "it was asked again")
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_not_known_says_why_and_holds_up_nobody(
     if servers:
         settings.kafka["bootstrap.servers"] = servers
     log = KafkaLog(settings)
-    wait_until(lambda: log().unknown == why, "it is known that it is not known", 10)
+    wait_until(lambda: log().unknown == why, "it is known that it is not known")
     began = time.monotonic()
     for _ in range(20):
         assert log().ranges == {}

@@ -148,7 +148,7 @@ def test_nothing_of_a_service_that_is_killed_is_left(shell: Shell) -> None:
             process.kill()
     assert told[-1].startswith("dashboard: ")
     assert len(seen) >= 3, "a worker, the HTTP server and Redis"
-    wait_until(lambda: not living(seen), "they have ended, too", 20)
+    wait_until(lambda: not living(seen), "they have ended, too")
     for command in ("metrics", "estimate dep_delay", "produce dep_delay --simulate uniform"):
         process = shell.start(f".venv/bin/dither {command}")
         _, errors = process.communicate(timeout=60)

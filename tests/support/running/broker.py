@@ -76,28 +76,28 @@ class Broker:
 
     def __init__(self) -> None:
         self._handle = Producer({"test.mock.num.brokers": 1})
-        brokers = self._handle.list_topics(timeout=10).brokers.values()
+        brokers = self._handle.list_topics(timeout=60).brokers.values()
         self.servers = ",".join(f"{each.host}:{each.port}" for each in brokers)
         self.config: dict[str, Any] = {"bootstrap.servers": self.servers}
         self._numbers = itertools.count()
 
     def topic(self) -> str:
         name = f"reports-{next(self._numbers)}"
-        self._handle.list_topics(name, timeout=10)  # a producer that asks for a topic creates it
+        self._handle.list_topics(name, timeout=60)  # a producer that asks for a topic creates it
         return name
 
     def read(self, topic: str, at_least: int = 0) -> list[Message]:
         """Return every message of a topic, waiting for some if need be."""
         consumer = Consumer({**self.config, "group.id": "tests", "auto.offset.reset": "earliest"})
         try:
-            partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+            partitions = consumer.list_topics(topic, timeout=60).topics[topic].partitions
             ends = {
-                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+                p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
                 for p in partitions
             }
             consumer.assign([TopicPartition(topic, p, 0) for p in ends])
             found: list[Message] = []
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while len(found) < max(at_least, sum(ends.values())):
                 assert time.monotonic() < deadline, "the broker does not hand out its messages"
                 for message in consumer.consume(1000, timeout=0.1):

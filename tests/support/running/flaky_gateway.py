@@ -80,11 +80,11 @@ class FlakyGateway:
     def __exit__(self, *_: object) -> None:
         self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(job, self._loop).result(timeout=60)
 
     async def _close(self) -> None:
         self._server.close()

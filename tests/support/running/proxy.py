@@ -151,7 +151,7 @@ class Network:
 
     def run(self, job: Coroutine[Any, Any, None]) -> None:
         """Run something in the network's thread and wait for it."""
-        asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=10)
+        asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=60)
 
     async def _finish(self) -> None:
         mine = asyncio.current_task()
@@ -170,5 +170,5 @@ class Network:
             proxy.refuse()
         self.run(self._finish())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self.loop.close()

@@ -70,6 +70,28 @@ def test_a_batch_has_one_slice_and_a_call_may_name_another(broker: Broker, topic
     assert len(batches) == 3
 
 
+def test_groups_of_devices_have_their_own_reports_and_attributes_in_one_call(
+    broker: Broker, topic: str
+) -> None:
+    """Each device has a level and a time of its own, so that one in a wrong batch is noticed."""
+    values, epsilons, times = [1.0] * 6, [1, 2, 1, 2, 2, 1], [5.0, 6.0, 7.0, 8.0, 9.0, 9.5]
+    groups = [({"country": "DE"}, [0, 2, 5]), ({"version": "1"}, [1, 3]), ({}, [4])]
+    level = SLICED.level_of(epsilons)
+    with Reporter(SLICED, broker.config, topic=topic) as reporter:
+        reporter.report_groups(
+            values, epsilons, times, [(np.array(rows), own) for own, rows in groups]
+        )
+        with pytest.raises(ValueError, match="attribute 'country' = 49"):
+            reporter.report_groups(values, 1, None, [(np.array([0]), {"country": 49})])  # type: ignore[dict-item]
+    batches = {" ".join(said(batch).values()): batch for batch in broker.batches(topic)}
+    assert len(set(level)) == 2
+    for own, rows in groups:
+        batch = batches.pop(" ".join(own.values()))
+        assert [*batch.levels] == level[rows].tolist()
+        assert batch.time_ms == 1000 * times[rows[-1]]
+    assert not batches
+
+
 def test_a_metric_without_slices_sends_no_attributes(broker: Broker, topic: str) -> None:
     with Reporter(LATE, broker.config, topic=topic, attributes={"country": "DE"}) as reporter:
         reporter.report(1.0, epsilon=1)

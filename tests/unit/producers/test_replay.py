@@ -41,7 +41,9 @@ class Recorder:
         self.metric, self._time = metric, time
         self.calls: list[tuple[float, list[float], list[float], list[int]]] = []
 
-    def report(self, value: Any, epsilon: Any, time: Any, attributes: Any) -> None:
+    def report_groups(self, value: Any, epsilon: Any, time: Any, groups: Any) -> None:
+        [(rows, attributes)] = groups
+        assert rows.tolist() == [*range(len(value))]
         assert attributes == {}
         self.calls.append(
             (self._time.now, value.tolist(), epsilon.tolist(), time.astype(np.int64).tolist())

@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli.commands.watch import changes
-from aggregator.cli.main import COMMANDS, cli, main
+from aggregator.cli.main import BLAS_THREADS, COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
@@ -325,7 +325,7 @@ def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_t
         assert http_client.get(f"{url}healthz").status_code == 200
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
     assert "rdkafka" not in log.read_text()
     assert all(json.loads(line) for line in log.read_text().splitlines())
 
@@ -734,3 +734,20 @@ levels = [8]
     assert "'words' is a frequency, and only a distribution has them" in refused.stderr
     windowed = run("estimate", "words", "--from", "2013-01-01", "--redis", redis_url)
     assert "window     from 2013-01-01T00:00:00Z to now" in windowed.stdout
+
+
+@pytest.mark.parametrize(("own", "used"), [(None, "1"), ("3", "3")])
+def test_matrices_have_one_thread_unless_the_environment_says_otherwise(
+    own: str | None, used: str
+) -> None:
+    """OpenBLAS reads the variable when numpy is imported, so it is set before that."""
+    program = (
+        "import os, sys; from aggregator.cli.main import BLAS_THREADS, main\n"
+        "assert 'numpy' not in sys.modules\n"
+        "try: main(['--version'])\n"
+        "finally: print(os.environ[BLAS_THREADS])"
+    )
+    env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
+    env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
+    told = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert told.stdout.splitlines()[-1] == used, told.stderr

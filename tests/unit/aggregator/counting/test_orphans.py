@@ -33,7 +33,6 @@ from reproduction.running import workers
 with workers(2) as pool:
     list(pool.map(time.sleep, [600, 600]))
 """
-PROMPT_SECONDS = 10.0
 
 
 class Parent:
@@ -98,7 +97,7 @@ def test_workers_end_with_their_parent(
 ) -> None:
     parent = two_workers(tmp_path, parents, "good", None)
     parent.process.send_signal(number)
-    wait_until(lambda: has_ended(parent), "nobody is left", PROMPT_SECONDS)
+    wait_until(lambda: has_ended(parent), "nobody is left")
     left = {int(file.stem) for file in tmp_path.glob("*.left")}
     assert left == set(started(tmp_path)), "each was asked first, so that it could commit"
 
@@ -108,7 +107,7 @@ def test_workers_end_when_the_terminal_is_closed(tmp_path: Path, parents: list[P
     parent = two_workers(tmp_path, parents, "good", theirs)
     os.close(theirs)
     os.close(ours)
-    wait_until(lambda: has_ended(parent), "nobody is left", PROMPT_SECONDS)
+    wait_until(lambda: has_ended(parent), "nobody is left")
 
 
 @pytest.mark.parametrize("conduct", ["stubborn", "frozen"])
@@ -120,7 +119,7 @@ def test_a_worker_that_does_not_listen_ends_too(
         for pid in started(tmp_path):
             os.kill(pid, signal.SIGSTOP)
     parent.process.kill()
-    wait_until(lambda: has_ended(parent), "nobody is left", 2 * PROMPT_SECONDS)
+    wait_until(lambda: has_ended(parent), "nobody is left")
 
 
 def test_processes_that_compute_end_with_their_parent(parents: list[Parent]) -> None:
@@ -129,7 +128,7 @@ def test_processes_that_compute_end_with_their_parent(parents: list[Parent]) -> 
     wait_until(lambda: len(parent.look()) >= 2, "two processes, and what keeps track of them")
     wait_until(lambda: len(spawned(parent)) == 2, "two processes")
     parent.process.kill()
-    wait_until(lambda: has_ended(parent), "nobody is left", PROMPT_SECONDS)
+    wait_until(lambda: has_ended(parent), "nobody is left")
 
 
 def spawned(parent: Parent) -> set[int]:

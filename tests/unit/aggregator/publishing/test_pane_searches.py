@@ -169,7 +169,7 @@ def test_a_publisher_that_ends_does_not_wait_for_its_search(
 ) -> None:
     with finalizing(counted, published) as finalizer:
         assert [*finalizer.searched_events(counted.overview(), 1)] == []
-    wait_until(lambda: not finalizer._searches.is_under_way, "the search has ended", 20)
+    wait_until(lambda: not finalizer._searches.is_under_way, "the search has ended")
 
 
 def test_a_search_that_fails_is_tried_again_and_other_panes_do_not_wait(
@@ -190,7 +190,7 @@ def test_a_search_that_fails_is_tried_again_and_other_panes_do_not_wait(
                 assert not [*finalizer.searched_events(counted.overview(), 1)]
                 return len(tried) >= 4
 
-            wait_until(tries_often, "it was tried four times", 20)
+            wait_until(tries_often, "it was tried four times")
             shown = scraped(counted)
         assert {(event.subject, event.time) for event in found} == {
             ("page", "2013-01-01T00:01:00Z"),
@@ -234,7 +234,7 @@ def test_a_pane_that_is_gone_is_not_waited_for(
             assert not [*finalizer.searched_events(counted.overview(), 1)]
             return 'dither_failed_pane_searches{metric="tail"} 0.0' in scraped(counted)
 
-        wait_until(is_forgotten, "it is not counted any more", 20)
+        wait_until(is_forgotten, "it is not counted any more")
 
 
 def scraped(store: Store) -> str:

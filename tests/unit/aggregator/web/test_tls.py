@@ -97,7 +97,7 @@ def serve(
     yield start
     for process in started:
         process.terminate()
-        assert process.wait(20) in (0, -signal.SIGTERM)
+        assert process.wait(60) in (0, -signal.SIGTERM)
 
 
 def shown_name(port: int, context: ssl.SSLContext) -> str:
