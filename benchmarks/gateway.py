@@ -66,9 +66,10 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
             yield NotRun(LATENCY, "wrk is not installed: nothing else here posts at a given rate")
         elif rates:
             seconds = places.sized(round(LATENCY_SECONDS * 1000)) / 1000
-            found = posting.post(ours.port, *body(), DEVICES, seconds, max(rates) / 2)
-            yield Figure(f"{LATENCY}/median", found.median, "ms")
-            yield Figure(f"{LATENCY}/p99", found.p99, "ms")
+            for which, server in (("ours", ours), ("bare route", bare)):
+                found = posting.post(server.port, *body(), DEVICES, seconds, max(rates) / 2)
+                yield Figure(f"{LATENCY}/{which}, median", found.median, "ms")
+                yield Figure(f"{LATENCY}/{which}, p99", found.p99, "ms")
 
 
 @contextlib.contextmanager

@@ -24,12 +24,11 @@ from producers.gateway.answers import (
 )
 from producers.gateway.bodies import ANY_TIME, MEDIA_TYPES, PostedBatch, Times, read_batch
 from producers.gateway.clients import Client, Clients, client_of
-from producers.gateway.encodings import expand
 from producers.gateway.endpoint import Endpoint
 from producers.gateway.heads import Head, read_head
 from producers.gateway.memory import Hold, Memory
 from producers.gateway.problems import POST_AGAIN, SAME_BATCH, Problem, unavailable
-from producers.gateway.receiving import receive_body
+from producers.gateway.receiving import Receiver
 from producers.gateway.sender import Outcome, Sender
 from producers.gateway.several import answer_each, read_each, split
 
@@ -106,6 +105,8 @@ class Gateway:
     ['/v1/reports', '/v1/reports/batches']
     """
 
+    _receiver: Receiver
+
     def __init__(
         self,
         metrics: Mapping[str, Metric],
@@ -136,7 +137,6 @@ class Gateway:
         self._clients = Clients(rate_limit, rate_limit_bytes, rate_limit_reports)
         self._sender = Sender(config, topic, acknowledge_timeout, prepare, schema_id)
         self._checking: ThreadPoolExecutor | None = None
-        self._expanding = asyncio.Lock()
 
     @property
     def in_flight(self) -> int:
@@ -154,6 +154,7 @@ class Gateway:
     def start(self) -> None:
         """Start connecting in the running event loop; Kafka need not be reachable."""
         self._checking = ThreadPoolExecutor(1, thread_name_prefix="dither-check")
+        self._receiver = Receiver(self.max_body, self._checking)
         self._sender.start()
 
     async def close(self) -> None:
@@ -350,23 +351,7 @@ class Gateway:
             if not head.length:
                 self._clients.count("bytes", client, size)
 
-        body = await receive_body(receive, hold, self.max_body, arrived)
-        return await self._expanded(head.encoding, body, hold) if head.encoding else body
-
-    async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
-        """Return what a compressed body expands to.
-
-        One is expanded at a time, and the most that it may become is reserved before. Besides, it
-        takes a decompressor's window, and itself: once, however many wait.
-        """
-        loop = asyncio.get_running_loop()
-        async with self._expanding:
-            hold.reserve(self.max_body - len(body))
-            found = await loop.run_in_executor(
-                self._checking, expand, encoding, body, self.max_body
-            )
-            hold.give_back(self.max_body - len(found))
-        return found
+        return await self._receiver.receive(receive, head.encoding, hold, arrived)
 
     def _send(
         self,

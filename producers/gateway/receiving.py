@@ -4,59 +4,93 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from http import HTTPStatus
 
 from starlette.types import Message, Receive
 
 from producers.gateway.answers import too_large
+from producers.gateway.encodings import expand
 from producers.gateway.memory import Hold
 from producers.gateway.problems import Problem
 
 BODY_SECONDS = 10.0
 
 
-async def receive_body(
-    receive: Receive, hold: Hold, most: int, arrived: Callable[[int], None]
-) -> bytes:
-    """Return the whole body.
+class Receiver:
+    """Receives bodies in one event loop.
 
     Parameters
     ----------
-    receive : ASGI channel
-    hold : Hold
-        Reserves each part that comes.
     most : int
-        Bytes of a body.
-    arrived : callable
-        Called with the bytes of each part; it may raise Problem.
-
-    Raises
-    ------
-    Problem
-        408 if it does not come in time, 413 if it is too large, 503 if there is no memory for it,
-        400 if the client leaves before its end.
+        Bytes of a body, as it comes and expanded.
+    executor : Executor
+        Expands bodies that are compressed.
     """
-    chunks, more, left = list[bytes](), True, most
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await receive()
-                chunk = _chunk(message)
-                hold.reserve(len(chunk))
-                left -= len(chunk)
-                if left < 0:
-                    raise too_large("more", most)
-                arrived(len(chunk))
-                chunks.append(chunk)
-                more = message.get("more_body", False)
-    except TimeoutError:
-        raise Problem(
-            HTTPStatus.REQUEST_TIMEOUT,
-            f"the body was not complete after {BODY_SECONDS:g} seconds",
-            "post it again",
-            headers={"Connection": "close"},
-        ) from None
-    return b"".join(chunks)
+
+    def __init__(self, most: int, executor: Executor) -> None:
+        self.most, self._executor = most, executor
+        self._expanding = asyncio.Lock()
+
+    async def receive(
+        self, receive: Receive, encoding: str, hold: Hold, arrived: Callable[[int], None]
+    ) -> bytes:
+        """Return a whole body, expanded.
+
+        Parameters
+        ----------
+        receive : ASGI channel
+        encoding : str
+            Of the body; ``""``: none.
+        hold : Hold
+            Reserves each part that comes, and what the body may expand to.
+        arrived : callable
+            Called with the bytes of each part; it may raise Problem.
+
+        Raises
+        ------
+        Problem
+            408 if it does not come in time, 413 if it is too large, 503 if there is no memory for
+            it, 400 if the client leaves before its end or if it is not in this encoding.
+        """
+        body = await self._whole(receive, hold, arrived)
+        return await self._expanded(encoding, body, hold) if encoding else body
+
+    async def _whole(self, receive: Receive, hold: Hold, arrived: Callable[[int], None]) -> bytes:
+        chunks, more, left = list[bytes](), True, self.most
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                while more:
+                    message = await receive()
+                    chunk = _chunk(message)
+                    hold.reserve(len(chunk))
+                    left -= len(chunk)
+                    if left < 0:
+                        raise too_large("more", self.most)
+                    arrived(len(chunk))
+                    chunks.append(chunk)
+                    more = message.get("more_body", False)
+        except TimeoutError:
+            raise Problem(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body was not complete after {BODY_SECONDS:g} seconds",
+                "post it again",
+                headers={"Connection": "close"},
+            ) from None
+        return b"".join(chunks)
+
+    async def _expanded(self, encoding: str, body: bytes, hold: Hold) -> bytes:
+        """Return what a compressed body expands to.
+
+        One is expanded at a time, and the most that it may become is reserved before. Besides, it
+        takes a decompressor's window, and itself: once, however many wait.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._expanding:
+            hold.reserve(self.most - len(body))
+            found = await loop.run_in_executor(self._executor, expand, encoding, body, self.most)
+            hold.give_back(self.most - len(found))
+        return found
 
 
 def _chunk(message: Message) -> bytes:
