@@ -40,7 +40,7 @@ LAST = 1e-14  # of a series: far above the rounding errors of its summands
 KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
-class VectorLaw(Protocol):
+class VectorNoise(Protocol):
     """The error N of a weighted mean of unit vectors; each part is as in :class:`Directions`."""
 
     @property
@@ -62,6 +62,10 @@ class VectorLaw(Protocol):
     @property
     def variance(self) -> float:
         """The largest E |N|^2 over all data."""
+
+
+class VectorLaw(VectorNoise, Protocol):
+    """The same with its bounds."""
 
     @property
     def coordinate_variance(self) -> float | Floats:
@@ -271,7 +275,7 @@ def longest(dimension: int, tilt: Floats, goal: Floats) -> float:
     return float(np.where(reached, high / tilt, np.inf).min())
 
 
-def steady_length(law: VectorLaw, log_beta: float) -> float:
+def steady_length(law: VectorNoise, log_beta: float) -> float:
     """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
     step = 1 + math.sqrt(law.dimension) * law.unit
     spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from estimators.bounds import Directions
-from estimators.bounds.caps.reports import SPENT, CapReports, EvenCapReports
+from estimators.bounds.caps.coordinates import SPENT, CapReports, EvenCapReports
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question

@@ -1,8 +1,8 @@
 """Bounds from the variance of reports, which is small where users hold nearly the same vector.
 
-The bounds of :mod:`estimators.bounds.caps.reports` have the mean square of a report in place of its
-variance. For users who hold nearly the same vector v that is far too much: at epsilon 8 in the
-plane a report's score is nearly 1, its mean square 0.99 and its variance 0.01.
+Other bounds of this package have the mean square of a report in place of its variance. For users
+who hold nearly the same vector v that is far too much: at epsilon 8 in the plane a report's score
+is nearly 1, its mean square 0.99 and its variance 0.01.
 
 **The variance** of a report is its mean square minus the square of its mean, m <x, e> along e. So
 over a level's users the mean of it is at most E <u, e>^2 - m^2 gamma^2, gamma the mean of <x, e>

@@ -169,6 +169,14 @@ class ReportLaw:
         return np.minimum(np.searchsorted(self.squares, squares), CELLS)
 
 
+@functools.lru_cache(maxsize=128)
+def report_law(
+    dimension: int, candidates: int, chosen: int, inside: float, outside: float
+) -> ReportLaw:
+    """Return a law, with what is known of it from earlier calls; parameters as for it."""
+    return ReportLaw(dimension, candidates, chosen, inside, outside)
+
+
 def _concave(x: Floats, y: Floats) -> Floats:
     """Return the least concave majorant of points, at their abscissas x, ascending."""
     corners: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from decimal import Decimal, localcontext
@@ -18,8 +19,8 @@ from scipy.special import bdtr, betainc, hyp0f1
 from scipy.stats import binom, chi2, norm
 
 from estimators import define
+from estimators.bounds.caps.coordinates import CapReports
 from estimators.bounds.caps.growth import STEEPEST
-from estimators.bounds.caps.reports import CapReports
 from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
@@ -141,7 +142,8 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
     law = Caps([exact(epsilon)], dimension=d).laws[0]
     one, no_rounding = np.ones(1), 1e-9
-    shown = CapReports(d, one * n, one / n, (law,), no_rounding, np.zeros((1, d)), 1)
+    each = d, one * n, one / n, (law,), no_rounding
+    shown = CapReports(*each, squares=np.zeros((1, d)), levels=1)
     bound = shown.even_at(np.zeros(1, dtype=np.intp)).coordinate_deviation(math.log(p)) * n
     z, above, below = law.scores
     h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
@@ -162,7 +164,8 @@ def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones(
     law = Caps([exact(epsilon)], dimension=d).laws[0]
     held, (low, high) = np.eye(d)[0], law.mean_squares
     squares, one, m = low + (high - low) * held**2, np.ones(1), law.mean
-    shown = CapReports(d, one * n, one / (n * m), (law,), 1 / 127, squares[None], 1, True, held)
+    each = d, one * n, one / (n * m), (law,), 1 / 127, True, held
+    shown = CapReports(*each, squares=squares[None], levels=1)
     sd = np.sqrt((squares - (m * held) ** 2) / n) / m
     log_p = math.log(0.025 / d)
     assert np.all(shown.coordinate_deviation(log_p) <= 1.95 * norm.isf(0.025 / d) * sd)
@@ -194,7 +197,7 @@ def test_moduli_between_the_nodes_are_at_most_those_at_the_nodes() -> None:
     """|F(t + i h, c)| - t m c for c between nodes, from the power series of its moments."""
     for epsilon, d in ((8, 2), (4, 10), (8, 1024)):
         law = Caps([exact(epsilon)], dimension=d).laws[0]
-        finer = Caps([exact(epsilon)], dimension=d).laws[0]
+        finer = dataclasses.replace(law)  # without what is known of the other one
         middle = np.sqrt((law.squares[1:] + law.squares[:-1]) / 2) ** 2
         finer.__dict__["squares"] = middle
         for t, h in itertools.product((0.05, 0.5), (0.1, 0.5, 1.5)):

@@ -1,0 +1,172 @@
+"""Bounds on the length of the error of directions that were ranked by the value.
+
+The error is N = sum of s_i (Y_i - E Y_i), Y_i a direction as in
+:mod:`estimators.bounds.caps.growth`, with coordinates rounded to a grid of step `unit`. Given u,
+rounding adds at most t^2 unit^2 / 8 to the cumulant along any direction (Hoeffding's lemma).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from estimators.bounds import anytime
+from estimators.bounds.caps import concentration
+from estimators.bounds.caps.growth import STEEPEST, ReportLaw
+from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
+from estimators.estimate import Floats
+
+LENGTHS = 400  # tried for the bound at all times
+
+
+@dataclasses.dataclass(frozen=True)
+class CapNoise:
+    """The error of independent reports of several levels: bounds on its length.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 2.
+    counts, coefficient : ndarray of float64, shape (levels,)
+        Reports per level, and s_l, the factor of one report; all above zero.
+    laws : tuple of ReportLaw
+    unit : float
+        The step of the grid that coordinates are rounded to at random.
+    one_law : bool
+        Whether the users of all levels are from one population.
+    mean : ndarray of float64, shape (d,), or None
+        The estimate, from which bounds for a fixed number learn how concentrated the data are.
+    """
+
+    dimension: int
+    counts: Floats
+    coefficient: Floats
+    laws: tuple[ReportLaw, ...]
+    unit: float
+    one_law: bool = False
+    mean: Floats | None = None
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest E |N|^2 over all data."""
+        rounding = self.dimension * self.unit**2 / 4
+        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """The largest tilt."""
+        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
+
+    def steady(self, gamma: Floats) -> Floats:
+        """Return the least sum of the squares of all reports' means along a mean gamma.
+
+        Of n s^2 m^2 gamma^2 of each level. Where levels have means of their own, with n s m their
+        shares, it is gamma^2 (sum of shares)^2 / sum n, by Cauchy's and Schwarz's inequality.
+        """
+        of_mean = self.coefficient * np.array([law.mean for law in self.laws])
+        together = float(self.counts @ of_mean**2)
+        apart = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
+        least: Floats = gamma**2 * (together if self.one_law else apart)
+        return least
+
+    def largest(self, size: float) -> float:
+        """Return the longest s (U - E U) of a report U of this size."""
+        of_mean = np.array([law.mean for law in self.laws])
+        return float((self.coefficient * (size + of_mean)).max())
+
+    def grown(self, tilts: Floats) -> Iterator[tuple[Floats, float]]:
+        """Yield the growth of one report for any mean c^2, with rounding, and n, of each level."""
+        for law, n, s in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), strict=True
+        ):
+            own = tilts * s
+            yield law.growth(own, concave=True) + self._rounding(own)[:, None], n
+
+    def _rounding(self, tilt: Floats) -> Floats:
+        rounding: Floats = (tilt * self.unit) ** 2 / 8
+        return rounding
+
+    def radius(self, log_beta: float) -> float:
+        """Bound the length of N: |N| stays below it with probability 1 - beta.
+
+        As for :class:`estimators.bounds.spheres.Directions`, with e uniform on the sphere, E M(t
+        |N|) <= E_e exp(sum of r_i(t s_i, <v_i, e>)). For weights p_i of the users that sum to one,
+        the exponential is at most the sum of p_i exp(r_i / p_i) by Jensen's inequality, and E_e of
+        a term does not depend on v_i: <v_i, e> is a coordinate of the uniform sphere. p_i is in
+        proportion to s_i^2. Cells of c^2 have their largest value. The smaller of this bound and of
+        McDiarmid's is used.
+        """
+        d = self.dimension
+        tilt = np.minimum(
+            np.geomspace(0.02, 4, 200)
+            * math.sqrt(d * d / self.variance)
+            * math.sqrt(-2 * log_beta / d + 1),
+            self.steepest,
+        )
+        share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
+        rounding, terms = np.zeros_like(tilt), []
+        for law, n, s, p in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
+        ):
+            rounding += n * self._rounding(tilt * s)
+            grown = law.growth(tilt * s, concave=False)[:, 1:] / p
+            terms.append(grown + self._log_cells(law) + math.log(n * p))
+        every = np.concatenate(terms, axis=1)
+        largest = every.max(axis=1)
+        total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
+        markov = longest(d, tilt, total + rounding - log_beta)
+        found = min(markov, steady_length(self, log_beta))
+        if self.mean is None:
+            return found
+        largest, center = self.largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
+        for _ in range(concentration.ROUNDS):
+            steady = self.steady(np.maximum(center - found, 0.0))
+            variance = max(self.variance - float(steady), 1e-300)
+            shorter = concentration.length(d, variance, largest, log_beta)
+            if shorter >= found * 0.999:
+                break
+            found = shorter
+        return found
+
+    def _log_cells(self, law: ReportLaw) -> Floats:
+        """Bound ln P(c^2 in a cell) from above, c a coordinate of the uniform sphere.
+
+        P(c^2 >= q) = I_(1-q)((d - 1) / 2, 1 / 2) <= (1 - q)^((d - 1) / 2): their ratio grows with 1
+        - q, and is 1 at q = 0.
+        """
+        from scipy.special import betainc, betaincc
+
+        half, start = (self.dimension - 1) / 2, law.squares[:-1]
+        below, above = (f(0.5, half, law.squares) for f in (betainc, betaincc))
+        cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
+        tails: Floats = np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
+        return tails
+
+    def anytime_radius(self, log_beta: float, total: float) -> float:
+        """Bound the length of N at all times at once, also for data that follow the noise.
+
+        For a fixed tilt t the mean over e of exp(t <N, e> - sum of r_i(<v_i, e>)) is a
+        supermartingale. It is M(t |N|) times the mean of exp(-sum of r_i) under the law of e with
+        density in proportion to exp(t <N, e>); by Jensen's inequality that is at least the
+        exponential of -n times the majorant of r at the largest mean of <v, e>^2, which is that
+        along N. For k = t |N| it is 1 - (d - 1) A / k, A = I_(d/2)(k) / I_(d/2 - 1)(k), with A from
+        below by Amos (1974). Tilts and their shares of beta are those of `anytime`, steeper by
+        sqrt(d). Lengths are tried on a grid; every part is monotone between its nodes.
+        """
+        d = self.dimension
+        tilt, log_weights = anytime.usable_tilts(self.steepest, total * math.sqrt(d))
+        if not tilt.size:
+            return math.inf
+        length = d * np.geomspace(1e-3, 1e3, LENGTHS)
+        with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
+        value = np.zeros((tilt.size, LENGTHS - 1))
+        for (grown, n), law in zip(self.grown(tilt), self.laws, strict=True):
+            value += n * grown[:, law.column(with_e[1:])]
+        needed = value - log_beta - log_weights[:, None]
+        short = log_mean_cosh(d, length[:-1]) < needed
+        end = np.where(short.any(axis=1), LENGTHS - 1 - short[:, ::-1].argmax(axis=1), 0)
+        return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
