@@ -33,6 +33,9 @@ def growth(x: Floats) -> Floats:
     return np.where(x < 1e-2, series * (1 + 1e-9), (np.expm1(x) - x) / np.maximum(x, 1e-5) ** 2)
 
 
+GROWN = growth(STEEP) * STEEP**2
+
+
 def deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     """Bound sums of independent terms from above by Bennett's inequality, with probability 1 - p.
 
@@ -46,7 +49,7 @@ def deviation(variance: Floats, largest: float, log_p: float) -> Floats:
         M.
     log_p : float
     """
-    cumulant = variance[:, None] * (growth(STEEP) * (STEEP / largest) ** 2)
+    cumulant = variance[:, None] * (GROWN / largest**2)
     found: Floats = ((cumulant - log_p) * (largest / STEEP)).min(axis=1)
     return found
 
@@ -73,9 +76,11 @@ def length(dimension: int, variance: float, largest: float, log_beta: float) -> 
 
     centre = np.sqrt((1 - log_beta) * dimension / variance)
     tilt = np.minimum(np.geomspace(0.05, 4, 60) * centre, STEEP[-1] / largest)
-    spread = tilt**2 * growth(tilt * largest) * variance
-    usable = spread < 300  # beyond, 1F1 may not be a double, and the bound is of no use
-    if not usable.any():
-        return np.inf
-    goal = np.log(hyp1f1(0.5, dimension / 2, spread[usable])) * (1 + 1e-9) - log_beta
-    return longest(dimension, tilt[usable], goal)
+
+    def goal(tilt: Floats) -> Floats:
+        spread = tilt**2 * growth(tilt * largest) * variance
+        usable = spread < 300  # beyond, 1F1 may not be a double, and the bound is of no use
+        log_mean = np.log(hyp1f1(0.5, dimension / 2, np.where(usable, spread, 0.0))) * (1 + 1e-9)
+        return np.where(usable, log_mean - log_beta, np.inf)
+
+    return longest(dimension, tilt, goal)

@@ -94,8 +94,9 @@ class CapReports(CapNoise):
     def _cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the cumulants of the coordinates at these columns, (levels, d); (d, tilts)."""
         total = np.zeros((self.dimension, tilts.size))
-        for (grown, n), column in zip(self.grown(tilts), columns, strict=True):
-            total += n * grown.T[column]
+        for level, column in enumerate(columns):
+            each, place = np.unique(column, return_inverse=True)
+            total += self.cumulants(level, tilts, each).T[place]
         return total
 
     def _columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
@@ -166,8 +167,8 @@ class EvenCapReports(CapNoise):
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
         total = np.zeros_like(tilt)
-        for (grown, n), column in zip(self.grown(tilt), self.columns.tolist(), strict=True):
-            total += n * grown[:, column]
+        for level, column in enumerate(self.columns):
+            total += self.cumulants(level, tilt, column[None])[:, 0]
         return total
 
     def coordinate_deviation(self, log_p: float) -> float:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds import anytime
 from estimators.bounds.caps import concentration
-from estimators.bounds.caps.growth import STEEPEST, ReportLaw
+from estimators.bounds.caps.growth import EVERY, STEEPEST, ReportLaw
 from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
 from estimators.estimate import Floats
 
@@ -78,13 +78,15 @@ class CapNoise:
         of_mean = np.array([law.mean for law in self.laws])
         return float((self.coefficient * (size + of_mean)).max())
 
-    def grown(self, tilts: Floats) -> Iterator[tuple[Floats, float]]:
-        """Yield the growth of one report for any mean c^2, with rounding, and n, of each level."""
-        for law, n, s in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), strict=True
-        ):
-            own = tilts * s
-            yield law.growth(own, concave=True) + self._rounding(own)[:, None], n
+    def cumulants(
+        self, level: int, tilt: Floats, columns: NDArray[np.intp] | slice = EVERY
+    ) -> Floats:
+        """Bound the cumulant of a level's part of N along a direction, shape (tilts, columns).
+
+        Parameters are those of :meth:`ReportLaw.growth`.
+        """
+        own, n = tilt * self.coefficient[level], float(self.counts[level])
+        return n * (self.laws[level].growth(own, columns) + self._rounding(own)[:, None])
 
     def _rounding(self, tilt: Floats) -> Floats:
         rounding: Floats = (tilt * self.unit) ** 2 / 8
@@ -107,18 +109,7 @@ class CapNoise:
             * math.sqrt(-2 * log_beta / d + 1),
             self.steepest,
         )
-        share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
-        rounding, terms = np.zeros_like(tilt), []
-        for law, n, s, p in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
-        ):
-            rounding += n * self._rounding(tilt * s)
-            grown = law.growth(tilt * s, concave=False)[:, 1:] / p
-            terms.append(grown + self._log_cells(law) + math.log(n * p))
-        every = np.concatenate(terms, axis=1)
-        largest = every.max(axis=1)
-        total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
-        markov = longest(d, tilt, total + rounding - log_beta)
+        markov = longest(d, tilt, lambda t: self._log_mean(t) - log_beta)
         found = min(markov, steady_length(self, log_beta))
         if self.mean is None:
             return found
@@ -132,19 +123,21 @@ class CapNoise:
             found = shorter
         return found
 
-    def _log_cells(self, law: ReportLaw) -> Floats:
-        """Bound ln P(c^2 in a cell) from above, c a coordinate of the uniform sphere.
-
-        P(c^2 >= q) = I_(1-q)((d - 1) / 2, 1 / 2) <= (1 - q)^((d - 1) / 2): their ratio grows with 1
-        - q, and is 1 at q = 0.
-        """
-        from scipy.special import betainc, betaincc
-
-        half, start = (self.dimension - 1) / 2, law.squares[:-1]
-        below, above = (f(0.5, half, law.squares) for f in (betainc, betaincc))
-        cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
-        tails: Floats = np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
-        return tails
+    def _log_mean(self, tilt: Floats) -> Floats:
+        """Bound ln E M(tilt |N|) as in :meth:`radius`."""
+        share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
+        rounding, terms = np.zeros_like(tilt), []
+        for law, n, s, p in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
+        ):
+            rounding += n * self._rounding(tilt * s)
+            grown = law.growth_of_one(tilt * s)[:, 1:] / p
+            terms.append(grown + (law.log_cells + math.log(n * p)))
+        every = np.concatenate(terms, axis=1)
+        largest = every.max(axis=1)
+        total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
+        found: Floats = total + rounding
+        return found
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once, also for data that follow the noise.
@@ -164,8 +157,8 @@ class CapNoise:
         length = d * np.geomspace(1e-3, 1e3, LENGTHS)
         with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
         value = np.zeros((tilt.size, LENGTHS - 1))
-        for (grown, n), law in zip(self.grown(tilt), self.laws, strict=True):
-            value += n * grown[:, law.column(with_e[1:])]
+        for level, law in enumerate(self.laws):
+            value += self.cumulants(level, tilt, law.column(with_e[1:]))
         needed = value - log_beta - log_weights[:, None]
         short = log_mean_cosh(d, length[:-1]) < needed
         end = np.where(short.any(axis=1), LENGTHS - 1 - short[:, ::-1].argmax(axis=1), 0)

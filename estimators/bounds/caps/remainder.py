@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw
+from estimators.bounds.caps.growth import CELLS, ORDER, STEEPEST, ReportLaw, powers
 from estimators.bounds.fourier import remainder
 from estimators.estimate import Floats
 
@@ -80,22 +80,28 @@ def _log_modulus(
     d, steep = law.dimension, math.hypot(tilt, float(at[-1])) / math.sqrt(law.dimension)
     largest = law.moments[:, -1] * steep ** np.arange(2.0, ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
-    c = np.sqrt(law.squares)
-    even = np.concatenate([[np.ones_like(c), law.mean * math.sqrt(d) * c], law.moments])[:order]
-    powers = ((tilt + 1j * at) / math.sqrt(d))[:, None] ** np.arange(order)
-    odd = np.where(np.arange(order) % 2, -1.0, 1.0)
-    size = np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8
+    c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
+    moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
+    scaled = np.asarray((tilt + 1j * at) / math.sqrt(d), dtype=np.complex128)
+    z = powers(scaled, order)
+    parts = np.concatenate(
+        [z.real, z.imag]
+    )  # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
+    even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, at.size, -1) for i in (0, 1))
+    size = (np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8)[:, None]
     highest = np.full((at.size, c.size), -np.inf)
-    for sign, moments in ((1.0, even), (-1.0, even * odd[:, None])):
-        f = np.abs(powers @ moments) + np.outer(size, (powers[0].real @ moments))
-        highest = np.maximum(highest, f - 1 - sign * tilt * law.mean * c)
-    highest = np.maximum(highest[:, :-1], highest[:, 1:])
-    grown = law.growth(np.array([tilt]), concave=True)[0]
-    slope = float(grown[-1] - grown[0])
-    prices = PRICES * slope
-    tried = (highest[:, :, None] - law.squares[:-1, None] * prices).max(axis=1)
-    bound = (tried + prices * law.squares[column]).min(axis=1)
-    start = grown[column] + (tilt * unit) ** 2 / 8
+    for sign, f in ((1, even + odd), (-1, even - odd)):
+        modulus = np.sqrt(f[0] ** 2 + f[1] ** 2)
+        modulus += size * (even[0, 0] + sign * odd[0, 0]) - (1 + sign * tilt * law.mean * c)
+        np.maximum(highest, modulus, out=highest)
+    paired = np.maximum(highest[:, :-1], highest[:, 1:])
+    wanted = np.array([0, column, CELLS])
+    least, at_column, most = law.growth(np.array([tilt]), wanted)[0].tolist()
+    bound = np.full(at.size, np.inf)
+    for price in (PRICES * (most - least)).tolist():
+        tried = (paired - price * law.squares[:-1]).max(axis=1) + price * law.squares[column]
+        np.minimum(bound, tried, out=bound)
+    start = at_column + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
-    second = (q * (q - 1) * (tilt / math.sqrt(d)) ** (q - 2)) @ even[2:] / d
+    second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
     return bound - start, float(second.max()) * 1.01
