@@ -24,6 +24,7 @@ from estimators.bounds.spheres import longest
 from estimators.estimate import Floats
 
 STEEP = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
+TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of one that is near the best
 ROUNDS = 12
 
 
@@ -75,7 +76,7 @@ def length(dimension: int, variance: float, largest: float, log_beta: float) -> 
     from scipy.special import hyp1f1
 
     centre = np.sqrt((1 - log_beta) * dimension / variance)
-    tilt = np.minimum(np.geomspace(0.05, 4, 60) * centre, STEEP[-1] / largest)
+    tilt = np.minimum(TILTS * centre, STEEP[-1] / largest)
 
     def goal(tilt: Floats) -> Floats:
         spread = tilt**2 * growth(tilt * largest) * variance

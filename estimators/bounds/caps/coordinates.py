@@ -68,7 +68,10 @@ class CapReports(CapNoise):
         for _ in range(concentration.ROUNDS):
             nearest = np.maximum(np.abs(self.mean) - found, 0.0)
             variance = np.maximum(square - self.steady(nearest), 0.0)
-            found = np.minimum(found, concentration.deviation(variance, self.largest(1.0), goal))
+            shorter = concentration.deviation(variance, self.largest(1.0), goal)
+            if (shorter >= found).all():
+                break
+            found = np.minimum(found, shorter)
         return found
 
     def _alike(self, columns: NDArray[np.intp]) -> list[NDArray[np.intp]]:

@@ -20,7 +20,8 @@ from estimators.bounds.caps.growth import EVERY, STEEPEST, ReportLaw
 from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
 from estimators.estimate import Floats
 
-LENGTHS = 400  # tried for the bound at all times
+TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
+LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +105,7 @@ class CapNoise:
         """
         d = self.dimension
         tilt = np.minimum(
-            np.geomspace(0.02, 4, 200)
-            * math.sqrt(d * d / self.variance)
-            * math.sqrt(-2 * log_beta / d + 1),
+            TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
             self.steepest,
         )
         markov = longest(d, tilt, lambda t: self._log_mean(t) - log_beta)
@@ -154,12 +153,12 @@ class CapNoise:
         tilt, log_weights = anytime.usable_tilts(self.steepest, total * math.sqrt(d))
         if not tilt.size:
             return math.inf
-        length = d * np.geomspace(1e-3, 1e3, LENGTHS)
+        length = d * LENGTHS
         with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
-        value = np.zeros((tilt.size, LENGTHS - 1))
+        value = np.zeros((tilt.size, LENGTHS.size - 1))
         for level, law in enumerate(self.laws):
             value += self.cumulants(level, tilt, law.column(with_e[1:]))
         needed = value - log_beta - log_weights[:, None]
         short = log_mean_cosh(d, length[:-1]) < needed
-        end = np.where(short.any(axis=1), LENGTHS - 1 - short[:, ::-1].argmax(axis=1), 0)
+        end = np.where(short.any(axis=1), LENGTHS.size - 1 - short[:, ::-1].argmax(axis=1), 0)
         return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
