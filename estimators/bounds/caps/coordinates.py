@@ -17,12 +17,13 @@ from estimators.bounds.caps import concentration
 from estimators.bounds.caps.lengths import CapNoise
 from estimators.bounds.caps.remainder import log_remainder
 from estimators.bounds.caps.unevenness import largest_squares
-from estimators.bounds.fourier.deviation import sharpened_deviation
+from estimators.bounds.fourier.deviation import likely_tilt
 from estimators.estimate import Floats
 
 SPENT = 0.04  # of beta, for the upper bounds on q
 FINE = 1.03  # ratio of tilts
-ALIKE, GROUPS = 0.08, 8  # of ln variance: coordinates that share a remainder, and how many groups
+ALIKE, GROUPS = 0.1, 16  # of ln variance: coordinates that share a tilt, and how many groups
+SAME = 0.002  # of ln variance: coordinates that share a bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,41 +50,43 @@ class CapReports(CapNoise):
     def coordinate_deviation(self, log_p: float) -> Floats:
         """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p.
 
-        Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder
-        for coordinates that are alike: at the largest q+ among them.
+        Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder.
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
         columns = self._columns(math.log(2 * SPENT) + log_p, fixed=True)
-        found: Floats = ((self._cumulants(tilts, columns) - goal) / tilts).min(axis=1)
-        for alike in self._alike(columns):
-            sharp = self.even_at(columns[:, alike].max(axis=1)).coordinate_deviation(goal)
-            found[alike] = np.minimum(found[alike], sharp)
+        found: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        variance = self.variances(columns)
+        found = np.minimum(found, self._sharpened(columns, variance, goal))
         if self.mean is None:
             return found
-        square = np.zeros_like(found)
-        for law, n, s, column in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
-        ):
-            square += n * s * s * law.variances(self.unit)[column]
         for _ in range(concentration.ROUNDS):
             nearest = np.maximum(np.abs(self.mean) - found, 0.0)
-            variance = np.maximum(square - self.steady(nearest), 0.0)
-            shorter = concentration.deviation(variance, self.largest(1.0), goal)
+            rest = np.maximum(variance - self.steady(nearest), 0.0)
+            shorter = concentration.deviation(rest, self.largest(1.0), goal)
             if (shorter >= found).all():
                 break
             found = np.minimum(found, shorter)
         return found
 
-    def _alike(self, columns: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-        """Return groups of coordinates whose variances at q+ are within 8%, or as few as GROUPS."""
-        variance = np.zeros(self.dimension)
-        for law, n, s, column in zip(
-            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
-        ):
-            variance += n * s * s * law.variances(self.unit)[column]
+    def _sharpened(self, columns: NDArray[np.intp], variance: Floats, log_p: float) -> Floats:
+        """Bound the coordinates at these columns by Chernoff's bound times the remainder.
+
+        The true q has a bound of its own, the least over all tilts and prices, which grows with q.
+        So both may be chosen by looking at the data. Coordinates whose variances are within ALIKE
+        share them; those within SAME have the largest columns of one of them.
+        """
         apart = np.log(variance / variance.min())
-        group = np.floor(apart / max(ALIKE, float(apart.max()) / GROUPS)).astype(np.intp)
-        return [np.flatnonzero(group == one) for one in np.unique(group).tolist()]
+        same, place = np.unique(np.floor(apart / SAME), return_inverse=True)
+        each = np.zeros((len(columns), same.size), dtype=np.intp)
+        for column, largest in zip(columns, each, strict=True):
+            np.maximum.at(largest, place, column)
+        found = np.zeros(same.size)
+        group = np.floor(same * SAME / max(ALIKE, float(apart.max()) / GROUPS))
+        for one in np.unique(group).tolist():
+            alike = each[:, group == one]
+            middle = self.even_at(alike[:, alike.shape[1] // 2])
+            found[group == one] = middle.deviations(alike, log_p)
+        return found[place]
 
     def _tilts(self, log_p: float) -> Floats:
         """Return tilts around the best ones of normal laws with the least and the largest noise."""
@@ -93,14 +96,6 @@ class CapReports(CapNoise):
         steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(FINE))
         tilts: Floats = normal[0] / 2 * FINE ** np.arange(steps + 1)
         return np.minimum(tilts, self.steepest)
-
-    def _cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
-        """Bound the cumulants of the coordinates at these columns, (levels, d); (d, tilts)."""
-        total = np.zeros((self.dimension, tilts.size))
-        for level, column in enumerate(columns):
-            each, place = np.unique(column, return_inverse=True)
-            total += self.cumulants(level, tilts, each).T[place]
-        return total
 
     def _columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
         """Return the columns of q+, which fail with probability p a coordinate; (levels, d)."""
@@ -144,7 +139,7 @@ class CapReports(CapNoise):
         if not tilts.size:
             return np.full(self.dimension, np.inf)
         columns = self._columns(math.log(2 * SPENT) + log_p, fixed=False)
-        value = self._cumulants(tilts, columns)
+        value = self.cumulants(tilts, columns)
         return anytime.deviations(value, tilts, log_weights, log_p + math.log1p(-SPENT))
 
 
@@ -163,27 +158,31 @@ class EvenCapReports(CapNoise):
     @property
     def coordinate_variance(self) -> float:
         """The largest variance of a coordinate."""
-        each = zip(self.laws, self.columns.tolist(), strict=True)
-        of_one = np.array([law.variances(self.unit)[column] for law, column in each])
-        return float(self.counts * self.coefficient**2 @ of_one)
+        return float(self.variances(self.columns[:, None])[0])
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
-        total = np.zeros_like(tilt)
-        for level, column in enumerate(self.columns):
-            total += self.cumulants(level, tilt, column[None])[:, 0]
-        return total
+        found: Floats = self.cumulants(tilt, self.columns[:, None])[0]
+        return found
 
     def coordinate_deviation(self, log_p: float) -> float:
-        """Bound one coordinate of N with probability 1 - 2 p.
+        """Bound one coordinate of N with probability 1 - 2 p."""
+        return float(self.deviations(self.columns[:, None], log_p)[0])
 
-        The true q has a bound of its own, the least over all tilts, which grows with q. So tilts
-        may be chosen by looking at the data.
+    def deviations(self, columns: NDArray[np.intp], log_p: float) -> Floats:
+        """Bound coordinates that are like these, each with probability 1 - 2 p, shape (k,).
+
+        Chernoff's bound times the remainder, at the tilt that is likely the best for `self`.
+
+        Parameters
+        ----------
+        columns : ndarray of intp, shape (levels, k)
+            Of each coordinate, in the place of `self.columns`.
+        log_p : float
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
-        return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.steepest, log_p)
-
-    def _log_remainder(self, tilt: Floats) -> Floats:
-        columns = self.columns.tolist()
+        tilt = likely_tilt(self.cumulant, scale, self.steepest, log_p)
+        cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
-        return np.array([log_remainder(*parts, one) for one in tilt.tolist()])
+        found: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
+        return found

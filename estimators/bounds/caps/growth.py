@@ -36,7 +36,6 @@ T = TypeVar("T", np.float64, np.complex128)
 
 CELLS = 160  # of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them
 ORDER = 128  # of the power series: enough for the steepest tilt (tests)
-EVERY = slice(None)
 STEEPEST = 5.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
 
 
@@ -142,14 +141,14 @@ class ReportLaw:
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave(self.squares, row) for row in steps])
 
-    def growth(self, tilt: Floats, columns: NDArray[np.intp] | slice = EVERY) -> Floats:
+    def growth(self, tilt: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
 
         Parameters
         ----------
         tilt : ndarray of float64, shape (tilts,)
             From 0 to STEEPEST sqrt(d).
-        columns : ndarray of intp, shape (columns,), or slice
+        columns : ndarray of intp, shape (columns,)
             Column i is for users whose mean c^2 is at most `squares[i]`.
         """
         return self._powers(tilt) @ self.majorants[:, columns]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds import anytime
 from estimators.bounds.caps import concentration
-from estimators.bounds.caps.growth import EVERY, STEEPEST, ReportLaw
+from estimators.bounds.caps.growth import STEEPEST, ReportLaw
 from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
 from estimators.estimate import Floats
 
@@ -79,15 +79,36 @@ class CapNoise:
         of_mean = np.array([law.mean for law in self.laws])
         return float((self.coefficient * (size + of_mean)).max())
 
-    def cumulants(
-        self, level: int, tilt: Floats, columns: NDArray[np.intp] | slice = EVERY
-    ) -> Floats:
-        """Bound the cumulant of a level's part of N along a direction, shape (tilts, columns).
+    def variances(self, columns: NDArray[np.intp]) -> Floats:
+        """Bound the variances of k coordinates, whose q are at most at these columns, shape (k,).
 
-        Parameters are those of :meth:`ReportLaw.growth`.
+        Parameters
+        ----------
+        columns : ndarray of intp, shape (levels, k)
+            Of :meth:`ReportLaw.growth`.
         """
-        own, n = tilt * self.coefficient[level], float(self.counts[level])
-        return n * (self.laws[level].growth(own, columns) + self._rounding(own)[:, None])
+        each = zip(self.laws, columns, strict=True)
+        of_one = np.array([law.variances(self.unit)[column] for law, column in each])
+        found: Floats = (self.counts * self.coefficient**2) @ of_one
+        return found
+
+    def cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
+        """Bound the cumulants of k coordinates on either side, shape (k, tilts).
+
+        Parameters
+        ----------
+        tilts : ndarray of float64, shape (tilts,)
+        columns : ndarray of intp, shape (levels, k)
+            As for :meth:`variances`.
+        """
+        total = np.zeros((columns.shape[1], tilts.size))
+        for law, n, s, column in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
+        ):
+            each, place = np.unique(column, return_inverse=True)
+            grown = law.growth(tilts * s, each) + self._rounding(tilts * s)[:, None]
+            total += n * grown.T[place]
+        return total
 
     def _rounding(self, tilt: Floats) -> Floats:
         rounding: Floats = (tilt * self.unit) ** 2 / 8
@@ -155,9 +176,7 @@ class CapNoise:
             return math.inf
         length = d * LENGTHS
         with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
-        value = np.zeros((tilt.size, LENGTHS.size - 1))
-        for level, law in enumerate(self.laws):
-            value += self.cumulants(level, tilt, law.column(with_e[1:]))
+        value = self.cumulants(tilt, np.array([law.column(with_e[1:]) for law in self.laws])).T
         needed = value - log_beta - log_weights[:, None]
         short = log_mean_cosh(d, length[:-1]) < needed
         end = np.where(short.any(axis=1), LENGTHS.size - 1 - short[:, ::-1].argmax(axis=1), 0)

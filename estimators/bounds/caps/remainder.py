@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw, powers
 from estimators.bounds.fourier import remainder
@@ -30,6 +31,7 @@ from estimators.estimate import Floats
 STEP = 0.1  # between nodes, in standard deviations of the sum
 FEWEST = 20  # nodes, below which there are too few reports
 PRICES = 3  # of c^2 that are tried; with more, no width gains 0.01%
+DECAYED = -200.0  # ln of a product of moduli, from where on no others are needed
 NEGLIGIBLE = 1e-15  # of a term of the power series
 
 
@@ -37,11 +39,11 @@ def log_remainder(
     laws: tuple[ReportLaw, ...],
     counts: Floats,
     coefficient: Floats,
-    columns: list[int],
+    columns: NDArray[np.intp],
     unit: float,
     tilt: float,
-) -> float:
-    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R.
+) -> Floats:
+    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R; shape (k,).
 
     Parameters
     ----------
@@ -49,33 +51,37 @@ def log_remainder(
         Per level.
     counts, coefficient : ndarray of float64, shape (levels,)
         Reports of each level, and the factor of one report.
-    columns : list of int
-        q of each level: the column of :meth:`ReportLaw.growth` that K has.
+    columns : ndarray of intp, shape (levels, k)
+        q of each level, for k coordinates that are alike: the columns of :meth:`ReportLaw.growth`
+        that K has. Prices are those for the one in the middle.
     unit : float
         The step of the grid.
     tilt : float
     """
-    dimension = laws[0].dimension
-    each = zip(laws, columns, strict=True)
+    dimension, middle = laws[0].dimension, columns.shape[1] // 2
+    each = zip(laws, columns[:, middle].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in each])
     at = remainder.nodes(counts, coefficient**2 * variance, STEP)
     reach = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
     at = at[np.hypot(at, tilt) < reach]
     if at.size < FEWEST:
-        return 0.0
-    moduli, spread = [], []
-    for law, column, s in zip(laws, columns, coefficient.tolist(), strict=True):
-        modulus, largest = _log_modulus(law, column, tilt * s, at * s, unit)
-        moduli.append(modulus)
-        spread.append(largest * s * s)
-    found = remainder.log_remainder(tilt, at, np.array(moduli), counts, np.array(spread))
-    return float(found)
+        return np.zeros(columns.shape[1])
+    moduli = np.zeros((columns.shape[1], len(laws), at.size))  # 0 is a bound on each of them
+    spread, largest, wanted = np.zeros(len(laws)), np.zeros(at.size), at.size
+    for level in np.argsort(-counts * coefficient**2 * variance).tolist():
+        law, n, s = laws[level], float(counts[level]), float(coefficient[level])
+        found, most = _log_modulus(law, columns[level], tilt * s, at[:wanted] * s, unit)
+        moduli[:, level, :wanted] = found
+        largest[:wanted] += n * found.max(axis=0)
+        wanted = max(np.flatnonzero(largest > DECAYED)[-1] + 1, 2)
+        spread[level] = most * s * s
+    return remainder.log_remainder(tilt, at, moduli, counts, spread)
 
 
 def _log_modulus(
-    law: ReportLaw, column: int, tilt: float, at: Floats, unit: float
+    law: ReportLaw, columns: NDArray[np.intp], tilt: float, at: Floats, unit: float
 ) -> tuple[Floats, float]:
-    """Return H(h) - K at the nodes, and V, for one report."""
+    """Return H(h) - K at the nodes, for each column, and V, for one report."""
     d, steep = law.dimension, math.hypot(tilt, float(at[-1])) / math.sqrt(law.dimension)
     largest = law.moments[:, -1] * steep ** np.arange(2.0, ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
@@ -94,38 +100,43 @@ def _log_modulus(
         modulus += size * (even[0, 0] + sign * odd[0, 0]) - (1 + sign * tilt * law.mean * c)
         np.maximum(highest, modulus, out=highest)
     paired = np.maximum(highest[:, :-1], highest[:, 1:])
-    bound = _least_concave(law.squares[:-1], paired, float(law.squares[column]))
-    start = float(law.growth(np.array([tilt]), np.array([column]))[0, 0]) + (tilt * unit) ** 2 / 8
+    bound = _least_concave(law.squares[:-1], paired, law.squares[columns])
+    start = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
-    return bound - start, float(second.max()) * 1.01
+    return bound - start[:, None], float(second.max()) * 1.01
 
 
-def _least_concave(x: Floats, y: Floats, at: float) -> Floats:
-    """Bound the least concave and increasing functions above the points of each row of y, at `at`.
+def _least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
+    """Bound the least concave and increasing function above points at some abscissas.
 
-    At a price b >= 0 the bound is b at + the largest y - b x. The best price is the slope between
-    the two points, on either side of `at`, that no other point is above; the point that is farthest
-    above the line takes the place of the one on its side.
+    At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
+    the slope between the two points, on either side of it, that no other point is above; the point
+    that is farthest above the line takes the place of the one on its side.
 
     Parameters
     ----------
     x : ndarray of float64, shape (points,)
         Ascending, from 0 on.
     y : ndarray of float64, shape (rows, points)
-    at : float
-        At least 0.
+        A function for each row.
+    at : ndarray of float64, shape (k,)
+        At least 0; prices are those for the one in the middle.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, rows)
     """
-    bound: Floats = y.max(axis=1)
-    rows, last = np.arange(len(y)), x.size - 1
-    if x[last] <= at:
+    bound: Floats = np.tile(y.max(axis=1), (at.size, 1))
+    rows, last, middle = np.arange(len(y)), x.size - 1, float(at[at.size // 2])
+    if x[last] <= middle:
         return bound
     left, right = np.zeros(len(y), dtype=np.intp), np.full(len(y), last)
     for _ in range(PRICES):
         price = np.maximum((y[rows, right] - y[rows, left]) / (x[right] - x[left]), 0.0)
         above = y - price[:, None] * x
         highest = above.argmax(axis=1)
-        bound = np.minimum(bound, above[rows, highest] + price * at)
-        before = x[highest] <= at
+        bound = np.minimum(bound, above[rows, highest] + at[:, None] * price)
+        before = x[highest] <= middle
         left, right = np.where(before, highest, left), np.where(before, right, highest)
     return bound
