@@ -14,6 +14,24 @@ with probability 2 p. So gamma is in the set of all g with |S - g| <= D(g), but 
 probability. D does not grow with |g|. If r is at least the distance of every g in the set from S,
 so is D(max(|S| - r, 0)), because |g| >= |S| - r. That is repeated, from a first bound on. D may be
 the smaller of several such bounds: which one it is depends on gamma alone, and not on the data.
+
+**At all times.** Given the past, report i is s (Y - E Y) = X_i with X_i <= M and a variance v_i, at
+a level and from a user that may depend on the past. So both E exp(t X_i) <= exp(r_i), r_i the bound
+of :mod:`.growth`, and E exp(t X_i) <= exp(k v_i), k = t^2 growth(t M): their factors are at most
+one, and so is that with the smaller exponent. Hence for each fixed t on the scale of single reports
+exp(t N - sum of min(r_i, k v_i)) is a supermartingale, and so is the mixture over t. The sum is at
+most the smaller of sum r_i and k sum v_i: no part of beta is needed to choose. Whatever the order
+of users and levels, at each time sum v_i is at most the sum of mean squares, of which q has a bound
+at all times, minus the sum of the squares of the means s m <x_i, e>. By Cauchy's and Schwarz's
+inequality the latter is at least :meth:`.lengths.CapNoise.steady` at gamma, the mean of <x, e> so
+far. So by Ville's inequality the true gamma is within D(gamma) of S at all times, D from the
+mixture with these sums, and r is found as above for each time by itself.
+
+For the length the same holds along each direction e, with v_i = s^2 e' Cov(Y_i) e. The mean over e
+is at least M(t |N|) times the exponential of minus the mean of the sum under the law of e that is
+tilted by N (:meth:`.lengths.CapNoise.anytime_radius`). Its matrix of second moments has the largest
+eigenvalue a along N, so the mean of e' Cov e is at most a times the trace, which is at most E |Y|^2
+- m^2 |x_i|^2.
 """
 
 from __future__ import annotations
@@ -24,6 +42,8 @@ from estimators.bounds.spheres import longest
 from estimators.estimate import Floats
 
 STEEP = np.geomspace(1e-5, 20, 90)  # tilts times the largest report; 18% apart
+SETTLED = 0.999  # ratio of a bound to the one before, from where on it is not repeated
+LEAST = 1e-300  # of a variance
 TILTS = np.geomspace(0.05, 4, 60)  # for a length, in units of one that is near the best
 ROUNDS = 12
 
@@ -53,6 +73,20 @@ def deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     cumulant = variance[:, None] * (GROWN / largest**2)
     found: Floats = ((cumulant - log_p) * (largest / STEEP)).min(axis=1)
     return found
+
+
+def bennett(tilt: Floats, largest: float) -> Floats:
+    """Return k with E e^(t X) <= exp(k E X^2) for X <= M with mean zero; inf for steep tilts.
+
+    Parameters
+    ----------
+    tilt : ndarray of float64, shape (tilts,)
+        t, above 0.
+    largest : float
+        M.
+    """
+    usable = tilt * largest <= STEEP[-1]
+    return np.where(usable, tilt**2 * growth(np.where(usable, tilt * largest, 0.0)), np.inf)
 
 
 def length(dimension: int, variance: float, largest: float, log_beta: float) -> float:

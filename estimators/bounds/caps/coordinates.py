@@ -23,6 +23,7 @@ from estimators.estimate import Floats
 SPENT = 0.04  # of beta, for the upper bounds on q
 FINE = 1.03  # ratio of tilts
 ALIKE, GROUPS = 0.1, 16  # of ln variance: coordinates that share a tilt, and how many groups
+LITTLE = 0.05  # of the mean square: if squares of means are less, the variance says nothing more
 SAME = 0.002  # of ln variance: coordinates that share a bound
 
 
@@ -134,13 +135,29 @@ class CapReports(CapNoise):
         return EvenCapReports(*parts, columns=columns)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
-        """Bound each coordinate of N at all times at once."""
+        """Bound each coordinate of N at all times at once; see :mod:`.concentration`."""
         tilts, log_weights = anytime.usable_tilts(self.steepest, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
         columns = self._columns(math.log(2 * SPENT) + log_p, fixed=False)
         value = self.cumulants(tilts, columns)
-        return anytime.deviations(value, tilts, log_weights, log_p + math.log1p(-SPENT))
+        known = tilts, log_weights, log_p + math.log1p(-SPENT)
+        found = anytime.deviations(value, *known)
+        if self.mean is None:
+            return found
+        variance, mean = self.variances(columns), np.abs(self.mean)
+        gain = concentration.bennett(tilts, self.largest(1.0))
+        narrow = np.flatnonzero(self.steady(mean) > LITTLE * variance)
+        for _ in range(concentration.ROUNDS):
+            if not narrow.size:
+                break
+            nearest = np.maximum(mean[narrow] - found[narrow], 0.0)
+            rest = np.maximum(variance[narrow] - self.steady(nearest), concentration.LEAST)
+            least = np.minimum(value[narrow], rest[:, None] * gain)
+            shorter = np.minimum(anytime.deviations(least, *known), found[narrow])
+            moved = shorter < found[narrow] * concentration.SETTLED
+            found[narrow], narrow = shorter, narrow[moved]
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

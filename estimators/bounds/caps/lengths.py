@@ -136,9 +136,9 @@ class CapNoise:
         largest, center = self.largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
         for _ in range(concentration.ROUNDS):
             steady = self.steady(np.maximum(center - found, 0.0))
-            variance = max(self.variance - float(steady), 1e-300)
+            variance = max(self.variance - float(steady), concentration.LEAST)
             shorter = concentration.length(d, variance, largest, log_beta)
-            if shorter >= found * 0.999:
+            if shorter >= found * concentration.SETTLED:
                 break
             found = shorter
         return found
@@ -167,8 +167,9 @@ class CapNoise:
         density in proportion to exp(t <N, e>); by Jensen's inequality that is at least the
         exponential of -n times the majorant of r at the largest mean of <v, e>^2, which is that
         along N. For k = t |N| it is 1 - (d - 1) A / k, A = I_(d/2)(k) / I_(d/2 - 1)(k), with A from
-        below by Amos (1974). Tilts and their shares of beta are those of `anytime`, steeper by
-        sqrt(d). Lengths are tried on a grid; every part is monotone between its nodes.
+        below by Amos (1974). For the variance the trace counts: see :mod:`.concentration`. Tilts
+        and their shares of beta are those of `anytime`, steeper by sqrt(d). Lengths are tried on a
+        grid; every part is monotone between its nodes.
         """
         d = self.dimension
         tilt, log_weights = anytime.usable_tilts(self.steepest, total * math.sqrt(d))
@@ -177,7 +178,25 @@ class CapNoise:
         length = d * LENGTHS
         with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
         value = self.cumulants(tilt, np.array([law.column(with_e[1:]) for law in self.laws])).T
-        needed = value - log_beta - log_weights[:, None]
-        short = log_mean_cosh(d, length[:-1]) < needed
-        end = np.where(short.any(axis=1), LENGTHS.size - 1 - short[:, ::-1].argmax(axis=1), 0)
-        return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
+        cost = -log_beta - log_weights[:, None]
+        log_mean = log_mean_cosh(d, length[:-1])
+
+        def reached(value: Floats) -> float:
+            short = log_mean < value + cost
+            last = LENGTHS.size - 1
+            end = np.where(short.any(axis=1), last - short[:, ::-1].argmax(axis=1), 0)
+            return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
+
+        found = reached(value)
+        if self.mean is None:
+            return found
+        gain = concentration.bennett(tilt, self.largest(1 + math.sqrt(d) * self.unit))
+        trace, center = np.outer(gain, with_e[1:]), float(np.linalg.norm(self.mean))
+        for _ in range(concentration.ROUNDS):
+            steady = self.steady(np.asarray(max(center - found, 0.0)))
+            variance = max(self.variance - float(steady), concentration.LEAST)
+            shorter = reached(np.minimum(value, variance * trace))
+            if shorter >= found * concentration.SETTLED:
+                break
+            found = shorter
+        return found
