@@ -54,7 +54,7 @@ class CapReports(CapNoise):
         Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder.
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
-        columns = self._columns(math.log(2 * SPENT) + log_p, fixed=True)
+        columns = self.columns(math.log(2 * SPENT) + log_p, fixed=True)
         found: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         variance = self.variances(columns)
         found = np.minimum(found, self._sharpened(columns, variance, goal))
@@ -98,8 +98,16 @@ class CapReports(CapNoise):
         tilts: Floats = normal[0] / 2 * FINE ** np.arange(steps + 1)
         return np.minimum(tilts, self.steepest)
 
-    def _columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
-        """Return the columns of q+, which fail with probability p a coordinate; (levels, d)."""
+    def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
+        """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
+
+        Parameters
+        ----------
+        log_p : float
+            ln p.
+        fixed : bool
+            Whether the number of reports is fixed; else they hold at all times at once.
+        """
         every = len(self.laws)
         groups = [slice(0, every)] if self.one_law else [slice(i, i + 1) for i in range(every)]
         if len(groups) > 1:  # for all times, any level may come into use
@@ -110,18 +118,6 @@ class CapReports(CapNoise):
             q = largest_squares(*observed, self.unit, log_p, at_all_times=not fixed)
             found += [law.column(q) for law in self.laws[group]]
         return np.array(found)
-
-    def even(self, log_p: float, bound: str) -> EvenCapReports:
-        """Return bounds that are the same for all coordinates: those of the largest q+ of a level.
-
-        Parameters
-        ----------
-        log_p : float
-            ln p, the failure probability of the bounds on q of one coordinate.
-        bound : str
-            ``"anytime"`` or another of :data:`estimators.question.BOUNDS`.
-        """
-        return self.even_at(self._columns(log_p, fixed=bound != "anytime").max(axis=1))
 
     def even_at(self, columns: NDArray[np.intp]) -> EvenCapReports:
         """Return bounds for every coordinate of which q is at most at these columns.
@@ -139,7 +135,7 @@ class CapReports(CapNoise):
         tilts, log_weights = anytime.usable_tilts(self.steepest, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
-        columns = self._columns(math.log(2 * SPENT) + log_p, fixed=False)
+        columns = self.columns(math.log(2 * SPENT) + log_p, fixed=False)
         value = self.cumulants(tilts, columns)
         known = tilts, log_weights, log_p + math.log1p(-SPENT)
         found = anytime.deviations(value, *known)
