@@ -100,14 +100,14 @@ def _log_modulus(
         modulus += size * (even[0, 0] + sign * odd[0, 0]) - (1 + sign * tilt * law.mean * c)
         np.maximum(highest, modulus, out=highest)
     paired = np.maximum(highest[:, :-1], highest[:, 1:])
-    bound = _least_concave(law.squares[:-1], paired, law.squares[columns])
+    bound = least_concave(law.squares[:-1], paired, law.squares[columns])
     start = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
     return bound - start[:, None], float(second.max()) * 1.01
 
 
-def _least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
+def least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
     """Bound the least concave and increasing function above points at some abscissas.
 
     At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
