@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,8 @@ COPIES = 50
 
 
 BINS = (256, 1024, 4096)
+DIMENSION = 10
+VECTORS = ("hemisphere", "caps", "lifted_caps")
 
 
 def benchmarks(places: Places) -> Iterator[Benchmark]:
@@ -39,11 +42,24 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
             name="m", kind="distribution", range=(0, 1), bins=bins, levels=[0.5, 1, 2, 4]
         )
         yield from _reads(f"{metric.mechanism} {bins}", metric)
+    for name in VECTORS:
+        metric = define(
+            name="m",
+            kind="vector_mean",
+            mechanism=name,
+            dimension=DIMENSION,
+            radius=1,
+            levels=[0.5, 1, 2, 4],
+        )
+        yield from _reads(name, metric)
 
 
 def _reads(name: str, metric: LocalMetric) -> Iterator[Benchmark]:
     level = np.arange(REPORTS) % len(metric.levels)
-    held = np.random.default_rng(7).random(REPORTS) ** 3
+    rng = np.random.default_rng(7)
+    held: Any = rng.random(REPORTS) ** 3
+    if metric.kind == "vector_mean":
+        held = rng.normal(size=(REPORTS, DIMENSION)) + np.arange(DIMENSION) / DIMENSION
     if metric.categories is not None:
         held = np.floor(len(metric.labels) * held).astype(np.int64)
     statistic = metric.zero()

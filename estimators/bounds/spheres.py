@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -35,12 +36,13 @@ from estimators.estimate import Floats
 from estimators.question import Question
 
 STEEPEST = 8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
-HALVINGS = 60
+COARSE = 8  # of some hundred tilts that are a few percent apart
+STEPS, CLOSE = 40, 1e-12  # of Newton's method; five to eight are enough
 LAST = 1e-14  # of a series: far above the rounding errors of its summands
 KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
-class VectorLaw(Protocol):
+class VectorNoise(Protocol):
     """The error N of a weighted mean of unit vectors; each part is as in :class:`Directions`."""
 
     @property
@@ -62,6 +64,10 @@ class VectorLaw(Protocol):
     @property
     def variance(self) -> float:
         """The largest E |N|^2 over all data."""
+
+
+class VectorLaw(VectorNoise, Protocol):
+    """The same with its bounds."""
 
     @property
     def coordinate_variance(self) -> float | Floats:
@@ -224,7 +230,7 @@ class Directions:
             * math.sqrt(-2 * log_beta / self.dimension + 1),
             self.steepest,
         )
-        markov = longest(self.dimension, tilt, self.cumulant(tilt) - log_beta)
+        markov = longest(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
         return min(markov, steady_length(self, log_beta))
 
     @property
@@ -250,28 +256,56 @@ class Directions:
             return math.inf
         tilt = tilt[allowed]
         goal = self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed]
-        return longest(self.dimension, tilt, goal)
+        return float(lengths(self.dimension, tilt, goal).min())
 
 
-def longest(dimension: int, tilt: Floats, goal: Floats) -> float:
-    """Return the least R with ln M(t R) >= goal for one of the tilts t.
+def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
+    """Return the least R with ln M(t R) >= goal(t) for one of the tilts t.
+
+    Every COARSE-th tilt is tried, and then those around the best one.
+
+    Parameters
+    ----------
+    dimension : int
+        d, of the sphere of M.
+    tilt : ndarray of float64, shape (tilts,)
+        Ascending.
+    goal : callable
+        For an array of tilts; above 0.
+    """
+    coarse = lengths(dimension, tilt[::COARSE], goal(tilt[::COARSE]))
+    best = COARSE * int(coarse.argmin())
+    near = tilt[max(best - COARSE + 1, 0) : best + COARSE]
+    return float(min(coarse.min(), lengths(dimension, near, goal(near)).min()))
+
+
+def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
+    """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf where goal is infinite.
+
+    Newton's method falls to the root of a convex function. Its derivative is at least x / (d + x),
+    so it is at least x^2 / (2 (d + x)), whose root is the start.
 
     Parameters
     ----------
     dimension : int
         d, of the sphere of M.
     tilt, goal : ndarray of float64, shape (tilts,)
+        Both above 0.
     """
-    low, high = np.zeros_like(goal), 2 * goal + 2 * dimension
-    for _ in range(HALVINGS):  # M(x) grows as e^x / x^(d/2) at the least: high is above
-        middle = (low + high) / 2
-        above = log_mean_cosh(dimension, middle) >= goal
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    reached = log_mean_cosh(dimension, high) >= goal
-    return float(np.where(reached, high / tilt, np.inf).min())
+    finite = np.isfinite(goal)
+    wanted, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
+    x = wanted + np.sqrt(wanted * (wanted + 2 * dimension))
+    for _ in range(STEPS):
+        step = (log_mean_cosh(dimension, x) - wanted) * ((inner + np.hypot(x, outer)) / x)
+        x = x - step
+        if (np.abs(step) <= CLOSE * x).all():
+            break
+    found = np.full(tilt.shape, np.inf)
+    found[finite] = x * (1 + 2 * CLOSE) / tilt[finite]
+    return found
 
 
-def steady_length(law: VectorLaw, log_beta: float) -> float:
+def steady_length(law: VectorNoise, log_beta: float) -> float:
     """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
     step = 1 + math.sqrt(law.dimension) * law.unit
     spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step

@@ -143,7 +143,7 @@ def arm_of(
         return Arm(np.full(_numbers(mechanism, question), np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
-        mean, noise_of, outside, slack = mean_and_noise(mechanism, table, shares, question)
+        mean, noise_of, outside, slack = mean_and_noise(mechanism, table, shares, question, total)
         return Arm(mean, None, noise_of, total, outside, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps.growth import ReportLaw
+from estimators.bounds.caps.coordinates import CapReports
+from estimators.bounds.caps.growth import report_law
 from estimators.bounds.caps.law import Candidates
-from estimators.bounds.caps.reports import CapReports
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.mechanism import Reports
@@ -124,29 +124,17 @@ class Caps(RankedDirections):
         super().__init__(epsilons, dimension, grid, sets)
         self.dtype = np.dtype("i1" if grid < 2**7 else "<i2" if grid < 2**15 else "<i4")
         self.columns = 1 + 2 * dimension
+        each = zip(self.sets, self.inside, self.outside, strict=True)
+        self.laws = [report_law(dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
+        self.scale = np.array([1 / law.mean for law in self.laws])
+        epsilon = np.array([float(e) for e in self.epsilons])
+        self.facts = LevelFacts(epsilon, self.scale**2 / dimension, paper=epsilon**2)
 
     @property
     def public_constants(self) -> dict[str, Any]:
         """The numbers k and W of each level."""
         candidates, inside = (list(x) for x in zip(*self.sets, strict=True))
         return {"candidates": candidates, "inside": inside}
-
-    @functools.cached_property
-    def laws(self) -> list[ReportLaw]:
-        """The law of a report, per level."""
-        each = zip(self.sets, self.inside, self.outside, strict=True)
-        return [ReportLaw(self.dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
-
-    @functools.cached_property
-    def scale(self) -> Floats:  # type: ignore[override]
-        """B per level, for the unit ball."""
-        return np.array([1 / law.mean for law in self.laws])
-
-    @functools.cached_property
-    def facts(self) -> LevelFacts:  # type: ignore[override]
-        """The variance of a coordinate at the value 0."""
-        epsilon = np.array([float(e) for e in self.epsilons])
-        return LevelFacts(epsilon, self.scale**2 / self.dimension, paper=epsilon**2)
 
     def _add(self, sums: Counts, reports: Reports) -> None:
         d, rows = self.dimension, max(1, CHUNK // self.dimension)
@@ -169,8 +157,8 @@ class Caps(RankedDirections):
             return Directions(1, n, coefficient, contrast, 1 / self.grid)
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
-        each = self.dimension, n, coefficient, laws, 1 / self.grid, squares
-        return CapReports(*each, len(self.epsilons), one_law, mean)
+        each = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
+        return CapReports(*each, squares=squares, levels=len(self.epsilons))
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid

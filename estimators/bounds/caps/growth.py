@@ -24,12 +24,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.caps.law import Candidates
 from estimators.estimate import Floats
+
+T = TypeVar("T", np.float64, np.complex128)
 
 CELLS = 160  # of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them
 ORDER = 128  # of the power series: enough for the steepest tilt (tests)
@@ -123,31 +126,54 @@ class ReportLaw:
         return total[2:]
 
     @functools.cached_property
+    def largest_moments(self) -> Floats:
+        """The largest moments for any c^2 up to that of each column; shape of `moments`."""
+        return np.maximum.accumulate(self.moments, axis=1)
+
+    @functools.cached_property
     def majorants(self) -> Floats:
         """The least concave majorants of the moments' steps over `squares`; shape of `moments`.
 
         A step has the largest value of its cell, so that nothing is assumed between the nodes but
         that a moment grows with c.
         """
-        steps = np.maximum.accumulate(self.moments, axis=1)
+        steps = self.largest_moments
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave(self.squares, row) for row in steps])
 
-    def growth(self, tilt: Floats, *, concave: bool) -> Floats:
-        """Bound r(tilt, c), shape (tilts, CELLS + 1).
+    def growth(self, tilt: Floats, columns: NDArray[np.intp]) -> Floats:
+        """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
 
         Parameters
         ----------
         tilt : ndarray of float64, shape (tilts,)
             From 0 to STEEPEST sqrt(d).
-        concave : bool
-            True: column i is for users whose mean c^2 is at most `squares[i]`. False: for one c^2
-            up to `squares[i]`.
+        columns : ndarray of intp, shape (columns,)
+            Column i is for users whose mean c^2 is at most `squares[i]`.
         """
-        of = self.majorants if concave else np.maximum.accumulate(self.moments, axis=1)
-        powers = (tilt / math.sqrt(self.dimension))[:, None] ** np.arange(2, ORDER + 1)
-        grown: Floats = powers @ of
-        return grown
+        return self._powers(tilt) @ self.majorants[:, columns]
+
+    def growth_of_one(self, tilt: Floats) -> Floats:
+        """Bound r(tilt, c) for one c^2 up to each of `squares`, shape (tilts, CELLS + 1)."""
+        return self._powers(tilt) @ self.largest_moments
+
+    def _powers(self, tilt: Floats) -> Floats:
+        """Return the powers 2 to ORDER of tilt / sqrt(d), shape (tilts, ORDER - 1)."""
+        return powers(tilt / math.sqrt(self.dimension), ORDER + 1)[:, 2:]
+
+    @functools.cached_property
+    def log_cells(self) -> Floats:
+        """Upper bounds on ln P(c^2 in a cell), c a coordinate of the uniform sphere; (CELLS,).
+
+        P(c^2 >= q) = I_(1-q)((d - 1) / 2, 1 / 2) <= (1 - q)^((d - 1) / 2): their ratio grows with 1
+        - q, and is 1 at q = 0.
+        """
+        from scipy.special import betainc, betaincc
+
+        half, start = (self.dimension - 1) / 2, self.squares[:-1]
+        below, above = (f(0.5, half, self.squares) for f in (betainc, betaincc))
+        cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
+        return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
     def fourth(self, unit: float) -> tuple[float, float]:
         """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.
@@ -167,6 +193,21 @@ class ReportLaw:
     def column(self, squares: Floats) -> NDArray[np.intp]:
         """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""
         return np.minimum(np.searchsorted(self.squares, squares), CELLS)
+
+
+@functools.lru_cache(maxsize=128)
+def report_law(
+    dimension: int, candidates: int, chosen: int, inside: float, outside: float
+) -> ReportLaw:
+    """Return a law, with what is known of it from earlier calls; parameters as for it."""
+    return ReportLaw(dimension, candidates, chosen, inside, outside)
+
+
+def powers(x: NDArray[T], count: int) -> NDArray[T]:
+    """Return the powers 0 to count - 1 of numbers, shape (numbers, count)."""
+    found = np.repeat(x[:, None], count, axis=1)
+    found[:, 0] = 1
+    return np.multiply.accumulate(found, axis=1, out=found)
 
 
 def _concave(x: Floats, y: Floats) -> Floats:

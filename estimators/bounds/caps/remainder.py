@@ -7,8 +7,8 @@ c)| with F(z, c) = E[e^(z u_j) | c], and so at most the exponential of the mean 
 
 because y <= e^(y - 1). At h = 0 that is the growth r. The product over the users is at most exp(n
 H(h)), with H the largest mean of r_h over laws of c with a mean of c^2 of at most q. For every b >=
-0 it is at most b q plus the largest r_h(c) - b c^2 over c; some b are tried. Given u, rounding
-changes F by at most F(t, c) times |z|^2 unit^2 exp(t unit) / 8.
+0 it is at most b q plus the largest r_h(c) - b c^2 over c; a good b is searched for. Given u,
+rounding changes F by at most F(t, c) times |z|^2 unit^2 exp(t unit) / 8.
 
 **Between the nodes** of h: each |F| + F(t, c) E'[u^2] h^2 / 2 is convex in h, E' the tilted law, so
 with V the largest of F(t, c) E'[u^2] over c, H + V h^2 / 2 is convex, and exp(H - K) + V h^2 / 2 as
@@ -22,15 +22,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
-from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw
+from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw, powers
 from estimators.bounds.fourier import remainder
 from estimators.estimate import Floats
 
 STEP = 0.1  # between nodes, in standard deviations of the sum
 FEWEST = 20  # nodes, below which there are too few reports
-PRICES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2])
-"""Of c^2: b, in units of the slope of r in c^2."""
+PRICES = 3  # of c^2 that are tried; with more, no width gains 0.01%
+DECAYED = -200.0  # ln of a product of moduli, from where on no others are needed
 NEGLIGIBLE = 1e-15  # of a term of the power series
 
 
@@ -38,11 +39,11 @@ def log_remainder(
     laws: tuple[ReportLaw, ...],
     counts: Floats,
     coefficient: Floats,
-    columns: list[int],
+    columns: NDArray[np.intp],
     unit: float,
     tilt: float,
-) -> float:
-    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R.
+) -> Floats:
+    """Bound ln R for one tilt: P(N_j >= x) <= exp(K(tilt) - tilt x) R; shape (k,).
 
     Parameters
     ----------
@@ -50,52 +51,92 @@ def log_remainder(
         Per level.
     counts, coefficient : ndarray of float64, shape (levels,)
         Reports of each level, and the factor of one report.
-    columns : list of int
-        q of each level: the column of :meth:`ReportLaw.growth` that K has.
+    columns : ndarray of intp, shape (levels, k)
+        q of each level, for k coordinates that are alike: the columns of :meth:`ReportLaw.growth`
+        that K has. Prices are those for the one in the middle.
     unit : float
         The step of the grid.
     tilt : float
     """
-    dimension = laws[0].dimension
-    each = zip(laws, columns, strict=True)
+    dimension, middle = laws[0].dimension, columns.shape[1] // 2
+    each = zip(laws, columns[:, middle].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in each])
     at = remainder.nodes(counts, coefficient**2 * variance, STEP)
     reach = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
     at = at[np.hypot(at, tilt) < reach]
     if at.size < FEWEST:
-        return 0.0
-    moduli, spread = [], []
-    for law, column, s in zip(laws, columns, coefficient.tolist(), strict=True):
-        modulus, largest = _log_modulus(law, column, tilt * s, at * s, unit)
-        moduli.append(modulus)
-        spread.append(largest * s * s)
-    found = remainder.log_remainder(tilt, at, np.array(moduli), counts, np.array(spread))
-    return float(found)
+        return np.zeros(columns.shape[1])
+    moduli = np.zeros((columns.shape[1], len(laws), at.size))  # 0 is a bound on each of them
+    spread, largest, wanted = np.zeros(len(laws)), np.zeros(at.size), at.size
+    for level in np.argsort(-counts * coefficient**2 * variance).tolist():
+        law, n, s = laws[level], float(counts[level]), float(coefficient[level])
+        found, most = _log_modulus(law, columns[level], tilt * s, at[:wanted] * s, unit)
+        moduli[:, level, :wanted] = found
+        largest[:wanted] += n * found.max(axis=0)
+        wanted = max(np.flatnonzero(largest > DECAYED)[-1] + 1, 2)
+        spread[level] = most * s * s
+    return remainder.log_remainder(tilt, at, moduli, counts, spread)
 
 
 def _log_modulus(
-    law: ReportLaw, column: int, tilt: float, at: Floats, unit: float
+    law: ReportLaw, columns: NDArray[np.intp], tilt: float, at: Floats, unit: float
 ) -> tuple[Floats, float]:
-    """Return H(h) - K at the nodes, and V, for one report."""
+    """Return H(h) - K at the nodes, for each column, and V, for one report."""
     d, steep = law.dimension, math.hypot(tilt, float(at[-1])) / math.sqrt(law.dimension)
     largest = law.moments[:, -1] * steep ** np.arange(2.0, ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
-    c = np.sqrt(law.squares)
-    even = np.concatenate([[np.ones_like(c), law.mean * math.sqrt(d) * c], law.moments])[:order]
-    powers = ((tilt + 1j * at) / math.sqrt(d))[:, None] ** np.arange(order)
-    odd = np.where(np.arange(order) % 2, -1.0, 1.0)
-    size = np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8
+    c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
+    moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
+    scaled = np.asarray((tilt + 1j * at) / math.sqrt(d), dtype=np.complex128)
+    z = powers(scaled, order)
+    parts = np.concatenate(
+        [z.real, z.imag]
+    )  # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
+    even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, at.size, -1) for i in (0, 1))
+    size = (np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8)[:, None]
     highest = np.full((at.size, c.size), -np.inf)
-    for sign, moments in ((1.0, even), (-1.0, even * odd[:, None])):
-        f = np.abs(powers @ moments) + np.outer(size, (powers[0].real @ moments))
-        highest = np.maximum(highest, f - 1 - sign * tilt * law.mean * c)
-    highest = np.maximum(highest[:, :-1], highest[:, 1:])
-    grown = law.growth(np.array([tilt]), concave=True)[0]
-    slope = float(grown[-1] - grown[0])
-    prices = PRICES * slope
-    tried = (highest[:, :, None] - law.squares[:-1, None] * prices).max(axis=1)
-    bound = (tried + prices * law.squares[column]).min(axis=1)
-    start = grown[column] + (tilt * unit) ** 2 / 8
+    for sign, f in ((1, even + odd), (-1, even - odd)):
+        modulus = np.sqrt(f[0] ** 2 + f[1] ** 2)
+        modulus += size * (even[0, 0] + sign * odd[0, 0]) - (1 + sign * tilt * law.mean * c)
+        np.maximum(highest, modulus, out=highest)
+    paired = np.maximum(highest[:, :-1], highest[:, 1:])
+    bound = least_concave(law.squares[:-1], paired, law.squares[columns])
+    start = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
-    second = (q * (q - 1) * (tilt / math.sqrt(d)) ** (q - 2)) @ even[2:] / d
-    return bound - start, float(second.max()) * 1.01
+    second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
+    return bound - start[:, None], float(second.max()) * 1.01
+
+
+def least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
+    """Bound the least concave and increasing function above points at some abscissas.
+
+    At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
+    the slope between the two points, on either side of it, that no other point is above; the point
+    that is farthest above the line takes the place of the one on its side.
+
+    Parameters
+    ----------
+    x : ndarray of float64, shape (points,)
+        Ascending, from 0 on.
+    y : ndarray of float64, shape (rows, points)
+        A function for each row.
+    at : ndarray of float64, shape (k,)
+        At least 0; prices are those for the one in the middle.
+
+    Returns
+    -------
+    ndarray of float64, shape (k, rows)
+    """
+    bound: Floats = np.tile(y.max(axis=1), (at.size, 1))
+    rows, last, middle = np.arange(len(y)), x.size - 1, float(at[at.size // 2])
+    if x[last] <= middle:
+        return bound
+    left, right = np.zeros(len(y), dtype=np.intp), np.full(len(y), last)
+    for _ in range(PRICES):
+        price = np.maximum((y[rows, right] - y[rows, left]) / (x[right] - x[left]), 0.0)
+        above = y - price[:, None] * x
+        highest = above.argmax(axis=1)
+        bound = np.minimum(bound, above[rows, highest] + at[:, None] * price)
+        before = x[highest] <= middle
+        left, right = np.where(before, highest, left), np.where(before, right, highest)
+    return bound

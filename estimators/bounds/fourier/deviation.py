@@ -33,11 +33,21 @@ def sharpened_deviation(
     log_p : float
         ln p, the failure probability.
     """
+    best = np.array([likely_tilt(cumulant, scale, steepest, log_p)])
+    return float(((cumulant(best) + log_remainder(best) - log_p) / best)[0])
+
+
+def likely_tilt(
+    cumulant: Callable[[Floats], Floats], scale: float, steepest: float, log_p: float
+) -> float:
+    """Return a tilt that would be best if the tilted laws were normal.
+
+    Parameters are those of :func:`sharpened_deviation`.
+    """
     tilt = TILTS * scale
     tilt = tilt[tilt < steepest] if tilt[2] < steepest else steepest * np.linspace(0.8, 1, 3)
     value = cumulant(tilt)
     curvature = np.gradient(np.gradient(value, tilt), tilt)
     normal = -np.log(2 * np.pi * tilt**2 * np.maximum(curvature, 1e-300)) / 2
-    likely = tilt[np.argmin((value + np.minimum(normal, 0) - log_p) / tilt)]
-    best = np.array([likely * NEAR])
-    return float(((cumulant(best) + log_remainder(best) - log_p) / best)[0])
+    likely = float(tilt[np.argmin((value + np.minimum(normal, 0) - log_p) / tilt)])
+    return likely * NEAR

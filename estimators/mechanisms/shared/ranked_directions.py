@@ -128,6 +128,8 @@ class RankedDirections(Mechanism):
         others = column + (best - np.arange(inside) <= column[:, None]).sum(axis=1)
         found = np.where(missed, others, found)
         place = np.arange(n) * pairs + found % pairs
+        if len(blocks) == 1:
+            return unit_vectors(vectors[place]), (found >= pairs) ^ opposite
         which, within = np.divmod(place, block)
         numbers = within[:, None] * d + np.arange(d)
         chosen = np.empty((n, d))

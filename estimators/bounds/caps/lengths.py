@@ -1,0 +1,202 @@
+"""Bounds on the length of the error of directions that were ranked by the value.
+
+The error is N = sum of s_i (Y_i - E Y_i), Y_i a direction as in
+:mod:`estimators.bounds.caps.growth`, with coordinates rounded to a grid of step `unit`. Given u,
+rounding adds at most t^2 unit^2 / 8 to the cumulant along any direction (Hoeffding's lemma).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from estimators.bounds import anytime
+from estimators.bounds.caps import concentration
+from estimators.bounds.caps.growth import STEEPEST, ReportLaw
+from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
+from estimators.estimate import Floats
+
+TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
+LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
+
+
+@dataclasses.dataclass(frozen=True)
+class CapNoise:
+    """The error of independent reports of several levels: bounds on its length.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 2.
+    counts, coefficient : ndarray of float64, shape (levels,)
+        Reports per level, and s_l, the factor of one report; all above zero.
+    laws : tuple of ReportLaw
+    unit : float
+        The step of the grid that coordinates are rounded to at random.
+    one_law : bool
+        Whether the users of all levels are from one population.
+    mean : ndarray of float64, shape (d,), or None
+        The estimate, from which bounds for a fixed number learn how concentrated the data are.
+    """
+
+    dimension: int
+    counts: Floats
+    coefficient: Floats
+    laws: tuple[ReportLaw, ...]
+    unit: float
+    one_law: bool = False
+    mean: Floats | None = None
+
+    @functools.cached_property
+    def variance(self) -> float:
+        """The largest E |N|^2 over all data."""
+        rounding = self.dimension * self.unit**2 / 4
+        return float(self.counts @ self.coefficient**2) * (1 + rounding)
+
+    @functools.cached_property
+    def steepest(self) -> float:
+        """The largest tilt."""
+        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
+
+    def steady(self, gamma: Floats) -> Floats:
+        """Return the least sum of the squares of all reports' means along a mean gamma.
+
+        Of n s^2 m^2 gamma^2 of each level. Where levels have means of their own, with n s m their
+        shares, it is gamma^2 (sum of shares)^2 / sum n, by Cauchy's and Schwarz's inequality.
+        """
+        of_mean = self.coefficient * np.array([law.mean for law in self.laws])
+        together = float(self.counts @ of_mean**2)
+        apart = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
+        least: Floats = gamma**2 * (together if self.one_law else apart)
+        return least
+
+    def largest(self, size: float) -> float:
+        """Return the longest s (U - E U) of a report U of this size."""
+        of_mean = np.array([law.mean for law in self.laws])
+        return float((self.coefficient * (size + of_mean)).max())
+
+    def variances(self, columns: NDArray[np.intp]) -> Floats:
+        """Bound the variances of k coordinates, whose q are at most at these columns, shape (k,).
+
+        Parameters
+        ----------
+        columns : ndarray of intp, shape (levels, k)
+            Of :meth:`ReportLaw.growth`.
+        """
+        each = zip(self.laws, columns, strict=True)
+        of_one = np.array([law.variances(self.unit)[column] for law, column in each])
+        found: Floats = (self.counts * self.coefficient**2) @ of_one
+        return found
+
+    def cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
+        """Bound the cumulants of k coordinates on either side, shape (k, tilts).
+
+        Parameters
+        ----------
+        tilts : ndarray of float64, shape (tilts,)
+        columns : ndarray of intp, shape (levels, k)
+            As for :meth:`variances`.
+        """
+        total = np.zeros((columns.shape[1], tilts.size))
+        for law, n, s, column in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
+        ):
+            each, place = np.unique(column, return_inverse=True)
+            grown = law.growth(tilts * s, each) + self._rounding(tilts * s)[:, None]
+            total += n * grown.T[place]
+        return total
+
+    def _rounding(self, tilt: Floats) -> Floats:
+        rounding: Floats = (tilt * self.unit) ** 2 / 8
+        return rounding
+
+    def radius(self, log_beta: float) -> float:
+        """Bound the length of N: |N| stays below it with probability 1 - beta.
+
+        As for :class:`estimators.bounds.spheres.Directions`, with e uniform on the sphere, E M(t
+        |N|) <= E_e exp(sum of r_i(t s_i, <v_i, e>)). For weights p_i of the users that sum to one,
+        the exponential is at most the sum of p_i exp(r_i / p_i) by Jensen's inequality, and E_e of
+        a term does not depend on v_i: <v_i, e> is a coordinate of the uniform sphere. p_i is in
+        proportion to s_i^2. Cells of c^2 have their largest value. The smaller of this bound and of
+        McDiarmid's is used.
+        """
+        d = self.dimension
+        tilt = np.minimum(
+            TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
+            self.steepest,
+        )
+        markov = longest(d, tilt, lambda t: self._log_mean(t) - log_beta)
+        found = min(markov, steady_length(self, log_beta))
+        if self.mean is None:
+            return found
+        largest, center = self.largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
+        for _ in range(concentration.ROUNDS):
+            steady = self.steady(np.maximum(center - found, 0.0))
+            variance = max(self.variance - float(steady), concentration.LEAST)
+            shorter = concentration.length(d, variance, largest, log_beta)
+            if shorter >= found * concentration.SETTLED:
+                break
+            found = shorter
+        return found
+
+    def _log_mean(self, tilt: Floats) -> Floats:
+        """Bound ln E M(tilt |N|) as in :meth:`radius`."""
+        share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
+        rounding, terms = np.zeros_like(tilt), []
+        for law, n, s, p in zip(
+            self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
+        ):
+            rounding += n * self._rounding(tilt * s)
+            grown = law.growth_of_one(tilt * s)[:, 1:] / p
+            terms.append(grown + (law.log_cells + math.log(n * p)))
+        every = np.concatenate(terms, axis=1)
+        largest = every.max(axis=1)
+        total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
+        found: Floats = total + rounding
+        return found
+
+    def anytime_radius(self, log_beta: float, total: float) -> float:
+        """Bound the length of N at all times at once, also for data that follow the noise.
+
+        For a fixed tilt t the mean over e of exp(t <N, e> - sum of r_i(<v_i, e>)) is a
+        supermartingale. It is M(t |N|) times the mean of exp(-sum of r_i) under the law of e with
+        density in proportion to exp(t <N, e>); by Jensen's inequality that is at least the
+        exponential of -n times the majorant of r at the largest mean of <v, e>^2, which is that
+        along N. For k = t |N| it is 1 - (d - 1) A / k, A = I_(d/2)(k) / I_(d/2 - 1)(k), with A from
+        below by Amos (1974). For the variance the trace counts: see :mod:`.concentration`. Tilts
+        and their shares of beta are those of `anytime`, steeper by sqrt(d). Lengths are tried on a
+        grid; every part is monotone between its nodes.
+        """
+        d = self.dimension
+        tilt, log_weights = anytime.usable_tilts(self.steepest, total * math.sqrt(d))
+        if not tilt.size:
+            return math.inf
+        length = d * LENGTHS
+        with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
+        value = self.cumulants(tilt, np.array([law.column(with_e[1:]) for law in self.laws])).T
+        cost = -log_beta - log_weights[:, None]
+        log_mean = log_mean_cosh(d, length[:-1])
+
+        def reached(value: Floats) -> float:
+            short = log_mean < value + cost
+            last = LENGTHS.size - 1
+            end = np.where(short.any(axis=1), last - short[:, ::-1].argmax(axis=1), 0)
+            return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
+
+        found = reached(value)
+        if self.mean is None:
+            return found
+        gain = concentration.bennett(tilt, self.largest(1 + math.sqrt(d) * self.unit))
+        trace, center = np.outer(gain, with_e[1:]), float(np.linalg.norm(self.mean))
+        for _ in range(concentration.ROUNDS):
+            steady = self.steady(np.asarray(max(center - found, 0.0)))
+            variance = max(self.variance - float(steady), concentration.LEAST)
+            shorter = reached(np.minimum(value, variance * trace))
+            if shorter >= found * concentration.SETTLED:
+                break
+            found = shorter
+        return found
