@@ -151,6 +151,20 @@ def test_caps_cover_uneven_data_at_uneven_levels(
     assert enough(found, RUNS, beta), found
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("dimension", [2, 10])
+@pytest.mark.parametrize("counts", [(3000, 3000), (300, 3000)], ids=str)
+def test_caps_cover_one_mean_of_levels_that_are_spread_along_different_axes(
+    counts: tuple[int, ...], dimension: int, beta: float
+) -> None:
+    """The mean is zero: one level holds an axis and its opposite, the other one another axis."""
+    metric, axes = vectors(dimension, (4.0, 8.0), mechanism="caps"), np.eye(dimension)
+    held = np.array([[axes[0], -axes[0]], [axes[1], -axes[1]]])
+    found, _ = misses(metric, held, counts, RUNS, beta=beta)
+    assert enough(found, RUNS, beta), found
+
+
 CONCENTRATED = [corner(2), np.array([[0.6, 0.8]]), np.array([[0.1, 0.2]]), corner(10)]
 
 

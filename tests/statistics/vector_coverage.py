@@ -92,7 +92,8 @@ def misses(
         How many runs' bounds were computed.
     """
     drawn = vector_statistics(metric, data, counts, runs, seed)
-    each = [_run(metric, *of, data.mean(axis=0), **question) for of in drawn]
+    mean = data.reshape(-1, data.shape[-1]).mean(axis=0)
+    each = [_run(metric, *of, mean, **question) for of in drawn]
     relative = np.array([run.relative for run in each])
     found, narrowest, left = np.zeros(2, dtype=np.int64), np.full(2, np.inf), np.full(runs, True)
     due = np.arange(runs) < ANYHOW

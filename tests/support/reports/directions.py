@@ -79,8 +79,8 @@ def vector_statistics(
     ----------
     metric : LocalMetric
         Of vectors in the unit ball.
-    data : ndarray of float64, shape (values, d)
-        What users hold, each value alike.
+    data : ndarray of float64, shape (values, d) or (levels, values, d)
+        What users hold, each value alike; of each level by itself.
     counts : tuple of int
         Reports of each level.
     runs, seed : int
@@ -92,11 +92,12 @@ def vector_statistics(
     for start in range(0, runs, each):
         size = min(each, runs - start)
         tables = np.zeros((size, len(counts), mechanism.columns), dtype=np.int64)
-        means = np.zeros((size, len(counts), data.shape[1]))
+        means = np.zeros((size, len(counts), data.shape[-1]))
         for level, n in enumerate(counts):
             if n == 0:
                 continue
-            held = data[rng.integers(len(data), size=size * n)]
+            values = data[level] if data.ndim == 3 else data
+            held = values[rng.integers(len(values), size=size * n)]
             drawn = vector_reports(mechanism, held, level, rng).reshape(size, n, wide)
             tables[:, level, 0] = n
             tables[:, level, 1 : 1 + wide] = drawn.sum(axis=1)
