@@ -48,7 +48,7 @@ SIZES = dict.fromkeys(MECHANISMS, 50_000) | {
     "recursive_hadamard": 500_000,
     "projection": 500_000,
     "projective_geometry_response": 100_000,
-    "caps": 2_000,
+    **dict.fromkeys(("caps", "lifted_caps"), 2_000),
     "hemisphere": 10_000,
     "dyadic_hadamard": 200_000,
 }

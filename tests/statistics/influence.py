@@ -17,8 +17,8 @@ LEVELS = (0.25, 0.5, 1, 2, 4, 8)
 REPORTS = 100_000
 QUESTIONS: list[tuple[str, dict[str, Any], list[str]]] = [
     ("mean", {"range": (0, 1)}, ["randomized_response", "laplace", "auto", "repetition"]),
-    ("vector_mean", {"dimension": 10, "radius": 1}, ["caps", "hemisphere"]),
-    ("vector_mean", {"dimension": 1000, "radius": 1}, ["caps", "hemisphere"]),
+    ("vector_mean", {"dimension": 10, "radius": 1}, ["caps", "lifted_caps", "hemisphere"]),
+    ("vector_mean", {"dimension": 1000, "radius": 1}, ["caps", "lifted_caps", "hemisphere"]),
     *(
         (
             "frequency",

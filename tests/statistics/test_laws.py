@@ -5,10 +5,14 @@ Chi-square tests with fixed seeds; each would fail for one seed in 10^6.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
-from scipy.stats import chisquare
+from scipy.special import betainc, betaincc
+from scipy.stats import chi2_contingency, chisquare
 
+from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
@@ -18,6 +22,9 @@ from estimators.mechanisms import (
     ProjectiveSketch,
     SubsetSelection,
 )
+from estimators.mechanisms.lifted_caps import lift
+from estimators.mechanisms.shared.ranked_directions import RankedDirections
+from tests.support.reports.directions import vector_reports
 from tests.support.reports.populations import (
     LEVELS,
     Population,
@@ -25,6 +32,9 @@ from tests.support.reports.populations import (
     sketch_chances,
     symbol_chances,
 )
+
+if TYPE_CHECKING:
+    from estimators.estimate import Counts, Floats
 
 FALSE_ALARM = 1e-6
 N = 100_000
@@ -171,6 +181,70 @@ def test_projective_sketch(index: int) -> None:
     tally = np.bincount(reports, minlength=symbols.size)
     assert tally.size == symbols.size
     assert chisquare(tally, N * odds / odds.sum()).pvalue > FALSE_ALARM
+
+
+def score_tails(mechanism: RankedDirections, z: Floats) -> Floats:
+    """P(Z > z) and P(Z < -z) at the only level, z in (0, 1): ranks are order statistics of |Z|."""
+    (k, inside), p, q = mechanism.sets[0], mechanism.inside[0], mechanism.outside[0]
+    rank = np.arange(1, k // 2 + 1)[:, None]
+    one = betaincc(0.5, (mechanism.dimension - 1) / 2, z**2)  # P(|Z| > z) of one direction
+    larger = betainc(rank, k // 2 - rank + 1, one)
+    chance = np.where(rank <= inside, float(p), float(q))
+    return np.array([(chance * larger).sum(axis=0), float(q) * larger.sum(axis=0)])
+
+
+every_vector = pytest.mark.parametrize(
+    ("name", "dimension", "epsilon"),
+    [
+        *((name, d, e) for e in (1, 4) for name, d in (("hemisphere", 3), ("caps", 2))),
+        *((name, d, e) for e in (2, 6) for name, d in (("lifted_caps", 2), ("caps", 4))),
+    ],
+)
+
+
+def vectors(name: str, dimension: int, epsilon: int, **options: int) -> LocalMetric:
+    keys = {"dimension": dimension, "radius": 1.0, "levels": [epsilon], "options": options}
+    metric: LocalMetric = define(name="v", kind="vector_mean", mechanism=name, **keys)
+    return metric
+
+
+def both(metric: LocalMetric, x: Floats) -> tuple[Counts, Counts]:
+    """Return 10,000 real reports of one value, and as many that are drawn from their law."""
+    mechanism, held = metric.randomizer, np.tile(x, (10_000, 1))
+    assert isinstance(mechanism, RankedDirections)
+    real = metric.randomize(held, np.zeros(len(held), dtype=np.uint8), SeededBits(5))
+    return real.astype(np.int64), vector_reports(mechanism, held, 0, np.random.default_rng(5))
+
+
+@every_vector
+def test_scores_of_vectors(name: str, dimension: int, epsilon: int) -> None:
+    """On the sphere, with a fine grid: 20 cells of the score, the least of them from -1 on."""
+    metric = vectors(name, dimension, epsilon, grid=2**14)
+    mechanism, x = metric.randomizer, np.array([0.6, -0.8, 0.0, 0.0])[:dimension]
+    assert isinstance(mechanism, RankedDirections)
+    edges = np.linspace(0, 1, 11)[1:-1]
+    above, below = score_tails(mechanism, np.append(edges, 0.0))
+    law = np.diff([0, *below[:-1][::-1], below[-1], *(1 - above[:-1]), 1])
+    along = lift(x[None])[0] if name == "lifted_caps" else x
+    for reports in both(metric, x):
+        score = reports @ along / np.linalg.norm(reports, axis=1)
+        tally = np.histogram(score, [-2, *-edges[::-1], 0, *edges, 2])[0]
+        assert chisquare(tally, law * len(reports)).pvalue > FALSE_ALARM
+
+
+@every_vector
+def test_vectors_are_drawn_as_they_are_reported(name: str, dimension: int, epsilon: int) -> None:
+    """Inside the ball, rounded: cells of the first two coordinates; of two samples."""
+    real, drawn = both(
+        vectors(name, dimension, epsilon), np.array([0.5, -0.2, 0.1, 0.3])[:dimension]
+    )
+    edges = [np.quantile(real[:, i], np.linspace(0, 1, 9)[1:-1]) for i in (0, 1)]
+    cells = [
+        np.ravel_multi_index([np.searchsorted(e, x[:, i]) for i, e in enumerate(edges)], (8, 8))
+        for x in (real, drawn)
+    ]
+    tallies = np.array([np.bincount(cell, minlength=64) for cell in cells])
+    assert chi2_contingency(tallies[:, tallies.sum(axis=0) > 20]).pvalue > FALSE_ALARM
 
 
 def test_the_operating_systems_bits_have_the_law_too() -> None:

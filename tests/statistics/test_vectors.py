@@ -16,11 +16,14 @@ from estimators.bounds.spheres import width
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Hemisphere
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
+from tests.statistics.vector_coverage import misses
+from tests.support.reports.directions import vector_reports, vector_statistics
 
 if TYPE_CHECKING:
-    from estimators.estimate import Floats
+    from estimators.estimate import Counts, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+RUNS = 2000  # of a slow coverage
 
 
 def vectors(dimension: int, levels: Any = LEVELS, **changes: Any) -> LocalMetric:
@@ -106,77 +109,101 @@ def test_bounds_cover_the_mean_vector(data: Floats, mechanism: str) -> None:
     assert np.all(runs - found <= binom.isf(1e-4, runs, 0.05))
 
 
+def enough(found: Counts, runs: int, beta: float) -> bool:
+    """Whether so many misses are within three standard errors of the share beta."""
+    return bool(np.all(found <= runs * beta + 3 * np.sqrt(runs * beta * (1 - beta))))
+
+
+EACH = ["hemisphere", "caps", "lifted_caps"]
+BETAS = (0.05, 0.2)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["hemisphere", "caps"])
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mechanism", EACH)
 @pytest.mark.parametrize("question", [{}, {"weights": "uniform"}, {"target": "sample"}], ids=str)
 @pytest.mark.parametrize("per_level", [3, 200])
 @pytest.mark.parametrize("data", HARD, ids=lambda d: f"{len(d)} points, d={d.shape[1]}")
 def test_bounds_cover_whatever_is_asked(
-    data: Floats, per_level: int, question: dict[str, Any], mechanism: str
+    data: Floats, per_level: int, question: dict[str, Any], mechanism: str, beta: float
 ) -> None:
-    metric = vectors(data.shape[1], mechanism=mechanism)
-    for beta in (0.05, 0.2):
-        least = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000)
-        found = hits(metric, data, per_level, 2000, beta=beta, **question)
-        assert np.all(found >= least * 2000)
+    metric, counts = vectors(data.shape[1], mechanism=mechanism), (per_level,) * len(LEVELS)
+    found, _ = misses(metric, data, counts, RUNS, beta=beta, **question)
+    assert enough(found, RUNS, beta), found
 
 
 UNEQUAL = np.zeros((3, 10))
 UNEQUAL[:, :3] = [[0.9, 0.4, 0.0], [0.9, -0.3, 0.2], [0.8, 0.1, -0.5]]
+UNEVEN = [(0, 0, 0, 0, 300), (400, 400, 20, 5, 60), (20_000, 3, 3, 3, 3)]
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mechanism", ["caps", "lifted_caps"])
 @pytest.mark.parametrize("data", [corner(10), UNEQUAL, corner(60)], ids=["one", "near", "wide"])
-@pytest.mark.parametrize("counts", [(0, 0, 0, 0, 300), (400, 400, 20, 5, 60)], ids=str)
-def test_caps_cover_uneven_data_at_uneven_levels(data: Floats, counts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("counts", UNEVEN, ids=str)
+def test_caps_cover_uneven_data_at_uneven_levels(
+    data: Floats, counts: tuple[int, ...], mechanism: str, beta: float
+) -> None:
     """The data point along one coordinate, whose noise is several times that of the others."""
-    metric = vectors(data.shape[1], (0.25, 1.0, 2.0, 4.0, 8.0), mechanism="caps")
-    level = np.repeat(np.arange(5), counts).astype(np.uint8)
-    rng, truth = np.random.default_rng(1), data.mean(axis=0)
-    for beta in (0.05, 0.2):
-        least, found = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000), np.zeros(2)
-        for run in range(2000):
-            held = data[rng.integers(0, len(data), level.size)]
-            statistic = metric.zero()
-            metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
-            answer = metric.estimate(statistic, beta=beta)
-            assert answer.radius is not None
-            found[0] += bool(np.all((answer.lower <= truth) & (truth <= answer.upper)))
-            found[1] += bool(np.linalg.norm(answer.value - truth) <= answer.radius)
-        assert np.all(found >= least * 2000), found
+    metric = vectors(data.shape[1], (0.25, 1.0, 2.0, 4.0, 8.0), mechanism=mechanism)
+    found, _ = misses(metric, data, counts, RUNS, beta=beta)
+    assert enough(found, RUNS, beta), found
 
 
-def concentrated_hits(data: Floats, beta: float, runs: int) -> Any:
-    metric = vectors(data.shape[1], (4.0, 8.0), mechanism="caps")
-    level = np.repeat([0, 1], [100, 400]).astype(np.uint8)
-    truth, found = data.mean(axis=0), np.zeros(2, dtype=int)
-    for run in range(runs):
-        held = np.tile(truth, (level.size, 1))
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
-        answer = metric.estimate(statistic, beta=beta)
-        assert answer.radius is not None
-        found[0] += bool(np.all((answer.lower <= truth) & (truth <= answer.upper)))
-        found[1] += bool(np.linalg.norm(answer.value - truth) <= answer.radius)
-    return found
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("dimension", [2, 10])
+@pytest.mark.parametrize("counts", [(3000, 3000), (300, 3000)], ids=str)
+def test_caps_cover_one_mean_of_levels_that_are_spread_along_different_axes(
+    counts: tuple[int, ...], dimension: int, beta: float
+) -> None:
+    """The mean is zero: one level holds an axis and its opposite, the other one another axis."""
+    metric, axes = vectors(dimension, (4.0, 8.0), mechanism="caps"), np.eye(dimension)
+    held = np.array([[axes[0], -axes[0]], [axes[1], -axes[1]]])
+    found, _ = misses(metric, held, counts, RUNS, beta=beta)
+    assert enough(found, RUNS, beta), found
 
 
 CONCENTRATED = [corner(2), np.array([[0.6, 0.8]]), np.array([[0.1, 0.2]]), corner(10)]
 
 
 def test_caps_cover_users_who_hold_one_vector() -> None:
-    found = concentrated_hits(CONCENTRATED[1], 0.2, 40)
-    assert np.all(40 - found <= binom.isf(1e-4, 40, 0.2))
+    metric = vectors(2, (4.0, 8.0), mechanism="caps")
+    found, _ = misses(metric, CONCENTRATED[1], (100, 400), 200, beta=0.2)
+    assert np.all(found <= binom.isf(1e-4, 200, 0.2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beta", [0.05, 0.2])
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mechanism", ["caps", "lifted_caps"])
 @pytest.mark.parametrize("data", CONCENTRATED, ids=["axis", "between", "inside", "d=10"])
 def test_caps_cover_users_who_hold_one_vector_in_two_thousand_runs(
-    data: Floats, beta: float
+    data: Floats, mechanism: str, beta: float
 ) -> None:
-    least = (1 - beta) - 3 * np.sqrt(beta * (1 - beta) / 2000)
-    assert np.all(concentrated_hits(data, beta, 2000) >= least * 2000)
+    metric = vectors(data.shape[1], (4.0, 8.0), mechanism=mechanism)
+    found, _ = misses(metric, data, (100, 400), RUNS, beta=beta)
+    assert enough(found, RUNS, beta), found
+
+
+@pytest.mark.parametrize("question", [{}, {"target": "sample"}], ids=str)
+@pytest.mark.parametrize("mechanism", ["hemisphere", pytest.param("caps", marks=pytest.mark.slow)])
+def test_bounds_of_runs_that_were_not_computed_would_have_held(
+    mechanism: str, question: dict[str, Any]
+) -> None:
+    """All bounds of 100 runs against those that :func:`misses` takes."""
+    metric, counts, runs = vectors(2, (1.0, 4.0), mechanism=mechanism), (30, 60), 100
+    data = np.array([[0.6, 0.8], [0.1, 0.2], [0.0, -1.0]])
+    found, computed = misses(metric, data, counts, runs, seed=8, beta=0.5, **question)
+    assert computed < runs
+    every = np.zeros(2, dtype=np.int64)
+    for statistic, means in vector_statistics(metric, data, counts, runs, 8):
+        answer = metric.estimate(statistic, beta=0.5, **question)
+        truth = answer.weights @ means if question else data.mean(axis=0)
+        assert answer.radius is not None
+        every[0] += bool(np.any((answer.lower > truth) | (truth > answer.upper)))
+        every[1] += bool(np.linalg.norm(answer.value - truth) > answer.radius)
+    assert found.tolist() == every.tolist()
 
 
 def path_misses(data: Floats, epsilons: tuple[float, ...], last: int, runs: int) -> Floats:
@@ -185,12 +212,17 @@ def path_misses(data: Floats, epsilons: tuple[float, ...], last: int, runs: int)
     The sums are added up in the order of arrival and looked at after each tenth part more.
     """
     metric, d = vectors(data.shape[1], epsilons, mechanism="caps"), data.shape[1]
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, RankedDirections)
     looks = np.unique(np.geomspace(10, last, 60).astype(int))
     truth, missed = data.mean(axis=0), np.zeros(2)
     for run in range(runs):
         rng = np.random.default_rng(run)
         level = rng.integers(0, len(epsilons), last).astype(np.uint8)
-        reports = metric.randomize(data[rng.integers(0, len(data), last)], level, SeededBits(run))
+        held, reports = data[rng.integers(0, len(data), last)], np.empty((last, d), dtype=np.int64)
+        for index in range(len(epsilons)):
+            own = level == index
+            reports[own] = vector_reports(mechanism, held[own], index, rng)
         statistic, start, failed = metric.zero(), 0, np.zeros(2, dtype=bool)
         for look in looks.tolist():
             metric.accumulate(statistic, level[start:look], reports[start:look])
@@ -200,7 +232,6 @@ def path_misses(data: Floats, epsilons: tuple[float, ...], last: int, runs: int)
             failed[0] |= bool(np.any((answer.lower > truth) | (truth > answer.upper)))
             failed[1] |= bool(np.linalg.norm(answer.value - truth) > answer.radius)
         missed += failed
-    assert d == len(truth)
     return missed
 
 

@@ -101,6 +101,8 @@ class CapReports(CapNoise):
     def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
         """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
 
+        Levels whose users have the same mean may still have another q each.
+
         Parameters
         ----------
         log_p : float
@@ -108,15 +110,13 @@ class CapReports(CapNoise):
         fixed : bool
             Whether the number of reports is fixed; else they hold at all times at once.
         """
-        every = len(self.laws)
-        groups = [slice(0, every)] if self.one_law else [slice(i, i + 1) for i in range(every)]
-        if len(groups) > 1:  # for all times, any level may come into use
-            log_p -= math.log(every if fixed else self.levels)
+        log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
         found = []
-        for group in groups:
-            observed = self.laws[group], self.counts[group], self.squares[group]
+        for index, law in enumerate(self.laws):
+            one = slice(index, index + 1)
+            observed = self.laws[one], self.counts[one], self.squares[one]
             q = largest_squares(*observed, self.unit, log_p, at_all_times=not fixed)
-            found += [law.column(q) for law in self.laws[group]]
+            found.append(law.column(q))
         return np.array(found)
 
     def even_at(self, columns: NDArray[np.intp]) -> EvenCapReports:

@@ -6,8 +6,6 @@ only adds to it. Let V be w times the square of a report's coordinate, w > 0. Fo
 2003); and E V^2 is at most a linear function of q. At all times at once: exp(h (sum E V - sum V) -
 h^2 sum E V^2 / 2) is a supermartingale for each h > 0, and Ville's inequality holds for each of
 some h with a share of p.
-
-Users of one population have the same q at all levels, so the levels share one bound.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class RankedDirections(Mechanism):
             With reports.
         shares : ndarray of float64, shape (levels,)
         one_law : bool
-            Whether the values of all levels have the same law.
+            Whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)

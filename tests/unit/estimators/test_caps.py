@@ -246,6 +246,24 @@ def test_bounds_at_all_times_of_one_vector_are_near_the_normal_ones(
     assert shown.anytime_radius(log_beta, total) <= wide.anytime_radius(log_beta, total)
 
 
+@pytest.mark.parametrize("one_law", [False, True])
+def test_levels_of_one_mean_may_point_along_different_axes(one_law: bool) -> None:
+    """Half of the users hold an axis or its opposite, at epsilon 8; the others the other, at 4."""
+    laws = tuple(Caps([exact(epsilon)], dimension=2).laws[0] for epsilon in (4, 8))
+    n, m = np.full(2, 3000.0), np.array([law.mean for law in laws])
+    low, high = np.array([law.mean_squares for law in laws]).T
+    squares = np.stack([low, high], axis=1)
+    squares[1] = squares[1, ::-1]  # along the first axis at epsilon 8, along the second at 4
+    part = m**2 / (m**2).sum()
+    coefficient, mean = part / (n * m), np.zeros(2)
+    parts = 2, n, coefficient, laws, 1 / 127, one_law, mean
+    shown = CapReports(*parts, squares=squares, levels=2)
+    sd = np.sqrt((n * coefficient**2) @ squares)
+    assert np.all(shown.coordinate_deviation(math.log(0.05)) > norm.isf(0.05) * sd)
+    for deviation in shown.anytime_coordinate_deviation(math.log(0.05), 1e-4):
+        assert deviation > norm.isf(0.05) * sd.max()
+
+
 @pytest.mark.parametrize("at_all_times", [False, True])
 def test_unevenness_is_below_its_bound_as_often_as_promised(at_all_times: bool) -> None:
     """Half of the users hold the axis, half are across it: q = 1/2, at two levels.

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from estimators.exact.randomness import SeededBits, SystemBits
+from estimators.exact.sampling import normal_numbers
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
 from estimators.mechanisms import (
+    Caps,
     CountSketch,
     Grr,
     HadamardResponse,
     Hemisphere,
     Laplace,
+    LiftedCaps,
     Oue,
     Projection,
     ProjectiveGeometryResponse,
@@ -538,3 +541,33 @@ def test_repeated_reports_of_a_category_are_private_together(level: int, of: str
         assert not drawn[times:].any()
     assert mechanism.privacy_ratio(level) == one.privacy_ratio(0) ** times
     assert mechanism.is_private(level)
+
+
+@pytest.mark.parametrize("level", range(0, len(EPSILONS), 2))
+@pytest.mark.parametrize("build", [Caps, LiftedCaps])
+def test_caps_report_one_of_the_nearest_directions_unless_below_the_threshold(
+    build: type[Caps], level: int
+) -> None:
+    """Candidates from the script's words; which of them is sent, by its byte and its tie."""
+    mechanism, value = build(EPSILONS, dimension=3), np.array([0.0, 0.6, 0.8])
+    (k, inside), d = mechanism.sets[level], mechanism.dimension
+    size = -(-(k // 2) * d // 2)
+    words = np.random.default_rng(level).integers(0, 2**64, size, dtype=np.uint64)
+    directions = normal_numbers(words)[: k // 2 * d].reshape(-1, d)
+    directions /= np.linalg.norm(directions, axis=1)[:, None]
+    candidates = np.concatenate([directions, -directions])
+    near = np.argsort(-(candidates @ np.append(value, 0.0)[:d]))[:inside]
+    threshold = miss_threshold(EPSILONS[level], inside, k - inside)
+    first, rest = divmod(threshold, 2**56)
+
+    def is_near(*coin: int) -> bool:
+        script = ScriptedBits(words.tolist(), [0], coin, [0] if k > 2 else [], [2**63] * 8)
+        report = mechanism.randomize(value[None], np.array([level]), script)[0]
+        return int(np.argmax(candidates @ report)) in near
+
+    some = {0, 255, *range(9, 256, 60), max(first - 1, 0), min(first + 1, 255)} - {first}
+    assert {byte: is_near(byte) for byte in some} == {byte: byte > first for byte in some}
+    assert is_near(first, rest << 8)
+    assert rest == 0 or not is_near(first, (rest - 1) << 8)
+    ratio = Fraction(WORD - threshold, inside) / Fraction(threshold, k - inside)
+    assert mechanism.privacy_ratio(level) == ratio <= exp_bounds(EPSILONS[level])[0]

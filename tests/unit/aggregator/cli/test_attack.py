@@ -51,6 +51,19 @@ dimension = 2
 radius = 5
 levels = [1, 2]
 
+[metrics.inside]
+kind = "vector_mean"
+mechanism = "lifted_caps"
+dimension = 2
+radius = 5
+levels = [1, 2]
+
+[metrics.speed]
+kind = "mean"
+mechanism = "windows"
+range = [0, 1]
+levels = [1, 2]
+
 [metrics.longest]
 kind = "maximum"
 range = [0, 64]
@@ -98,7 +111,7 @@ def test_the_attack_on_randomized_response_comes_within_a_tenth_and_never_above(
 def test_every_metric_withstands_it_and_is_attacked_in_earnest() -> None:
     code, rows = attacked("--reports", "40000")
     assert code == 0
-    private = {"late", "delay", "carrier", "tail", "word", "place"}
+    private = {"late", "delay", "carrier", "tail", "word", "place", "inside", "speed"}
     assert {row["metric"] for row in rows} == private | {"longest", "shortest"}
     for row in rows:
         assert row["holds"]
@@ -122,6 +135,7 @@ CAUGHT = [
     *(("tail", fault) for fault in ("bits", "level")),
     *(("word", fault) for fault in ("threshold", "bits", "level")),
     *(("place", fault) for fault in ("threshold", "restarted")),
+    *((metric, "threshold") for metric in ("inside", "speed")),
 ]
 
 
