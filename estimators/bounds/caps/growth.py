@@ -195,12 +195,8 @@ class ReportLaw:
         return np.minimum(np.searchsorted(self.squares, squares), CELLS)
 
 
-@functools.lru_cache(maxsize=128)
-def report_law(
-    dimension: int, candidates: int, chosen: int, inside: float, outside: float
-) -> ReportLaw:
-    """Return a law, with what is known of it from earlier calls; parameters as for it."""
-    return ReportLaw(dimension, candidates, chosen, inside, outside)
+report_law = functools.lru_cache(maxsize=128)(ReportLaw)
+"""Returns a law, with what is known of it from earlier calls."""
 
 
 def powers(x: NDArray[T], count: int) -> NDArray[T]:

@@ -42,7 +42,14 @@ def likely_tilt(
 ) -> float:
     """Return a tilt that would be best if the tilted laws were normal.
 
-    Parameters are those of :func:`sharpened_deviation`.
+    Parameters
+    ----------
+    cumulant : callable
+        ln E exp(tilt S) from above, for tilts of shape (k,).
+    scale, steepest : float
+        A tilt near the best one, and the largest.
+    log_p : float
+        ln p, the failure probability.
     """
     tilt = TILTS * scale
     tilt = tilt[tilt < steepest] if tilt[2] < steepest else steepest * np.linspace(0.8, 1, 3)
