@@ -36,7 +36,7 @@ BATCHES = {1: 300_000, 1_000: 60_000}
 COSTED = {1: 900_000, 1_000: 90_000}
 """Seconds of a worker's time: it commits every second by default, and does so here."""
 COST_ROUNDS = 3
-GROWN_BATCHES, GROWN_REPORTS = 1_200_000, 100
+GROWN_BATCHES, GROWN_REPORTS = 600_000, 100
 GROWN = {
     "partitions": [(1, number) for number in (1, 4, 16, 64)],
     "workers": [(number, 64) for number in (1, 2, 4, 8, 16)],
