@@ -42,6 +42,8 @@ GROWN = {
     "workers": [(number, 64) for number in (1, 2, 4, 8, 16)],
 }
 """Workers and partitions of each run."""
+SETTLING_SECONDS = 4.0
+"""After workers have joined, until nothing is left of their start."""
 MICROSECONDS = 1e6
 COMMIT_INTERVAL = "100ms"
 """Short, so that waiting for the last commit is not what is measured."""
@@ -141,6 +143,7 @@ def spent(
         settings = settings_of(places, topic, Path(folder))
         with workers(count, settings, Path(folder) / "log") as processes:
             wait(lambda: joined(store, partitions, count), "the workers' joining")
+            time.sleep(SETTLING_SECONDS)
             pids = [process.pid for process in processes]
             before = processor_seconds(pids)
             release()
