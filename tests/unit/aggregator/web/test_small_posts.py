@@ -211,6 +211,14 @@ def test_pages_of_other_origins_get_their_headers(store: Store, broker: Broker) 
         allowed = raw.answer()
         raw.send(post(batch(), Origin="https://evil.example"))
         other = raw.answer()
+        key = new_batch_id()
+        same = []
+        for way in ({}, {"Expect": "nothing"}):
+            raw.send(post(batch(key), **way))
+            same.append(raw.answer().headers)
+            del same[-1]["date"]
+        assert len(served.short) == 1
+    assert same[0] == same[1]
     assert allowed.headers["access-control-allow-origin"] == "https://page.example"
     assert "access-control-allow-origin" not in other.headers
 
