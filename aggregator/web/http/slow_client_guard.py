@@ -9,6 +9,7 @@ its answers: they are parsed only when their turn comes.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +23,8 @@ IDLE_SECONDS = 75.0
 """Between a response and the next request. It is longer than clients and balancers keep an idle
 connection: of the two sides, the one that asks should hang up, or its next request may meet a
 connection that has just been closed."""
+UNREAD_SECONDS = 75.0
+"""For a client to take some of an answer, when what it has not read fills the buffers."""
 HEAD_BYTES = 65_536
 """Of a request besides its body: its head, and the frames and trailers of its chunks."""
 FRAMES_PER_BYTE = 8
@@ -93,6 +96,8 @@ class PunctualProtocol(HttpToolsProtocol):
     _is_in_message = False
     _has_head = False
     _has_hung_up = False
+    _full_since = math.inf
+    """When the client began to take nothing."""
     _is_over = False
     """Whether what comes is no longer parsed: the connection ends with the last answer."""
 
@@ -135,6 +140,16 @@ class PunctualProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes some of its answer."""
+        self._full_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self._full_since = math.inf
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """Begin a request: how long its head may take counts from here."""
@@ -213,7 +228,8 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         """Hang up if the time is over; look again soon."""
-        if self._has_hung_up:  # and the client does not even take what is left for it
+        is_unread = self.loop.time() >= self._full_since + UNREAD_SECONDS
+        if self._has_hung_up or is_unread:  # the client does not even take what is left for it
             self.transport.abort()
             return
         if self._is_idle() and self.loop.time() >= self._deadline:

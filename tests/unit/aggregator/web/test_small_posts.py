@@ -316,6 +316,28 @@ def test_requests_that_wait_for_their_turn_are_not_parsed_before_it(
     assert max(waiting) <= slow_client_guard.PIECE_BYTES / len(ALIVE) + 1
 
 
+def test_a_length_of_any_number_of_digits_is_a_length(served: Served) -> None:
+    with Raw(served.port) as raw:
+        for way in ({}, WHOLE_WAY):
+            raw.send(post(batch(), Content_Length=f"{len(batch()):05000}", **way))
+            assert raw.answer().status == 202
+    assert len(served.short) == 1
+
+
+def test_a_client_that_takes_no_answer_loses_its_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_client_guard, "UNREAD_SECONDS", 0.2)
+    monkeypatch.setattr(slow_client_guard, "HEAD_SECONDS", 0.4)
+    count, found = 100, 0
+    with Raw(served.port) as raw:
+        raw.send(ALIVE.replace(b"/healthz", b"/openapi.json") * count)  # more than buffers take
+        time.sleep(3)
+        while data := raw.read():
+            found += data.count(b"HTTP/1.1 200 OK")
+    assert 0 < found < count
+
+
 def test_a_head_without_end_is_refused(served: Served) -> None:
     with Raw(served.port) as raw:
         raw.send(post(batch(), X="a" * 100_000))
