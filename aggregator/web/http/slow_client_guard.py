@@ -112,15 +112,17 @@ class PunctualProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes in; the time does not begin anew with them."""
         flow = self.flow
+        if len(data) <= PIECE_BYTES and not flow.unread and not self.pipeline:
+            self._parse(data)
+            return
         flow.unread = memoryview(bytes(flow.unread) + data if flow.unread else data)
         while flow.unread and not self.pipeline:
-            if self.parser is None or self.transport.is_closing() or self._is_over:
-                flow.unread = NOTHING
-                return
             piece, flow.unread = flow.unread[:PIECE_BYTES], flow.unread[PIECE_BYTES:]
             self._parse(piece)
 
-    def _parse(self, piece: memoryview) -> None:
+    def _parse(self, piece: bytes | memoryview) -> None:
+        if self.parser is None or self.transport.is_closing() or self._is_over:
+            return
         self._overhead += len(piece)
         super().data_received(piece)  # type: ignore[arg-type]
         if not self._is_in_message:
