@@ -46,7 +46,8 @@ def read_head(headers: Sequence[tuple[bytes, bytes]], media_types: Collection[st
         if name == b"content-type":
             media_type = value.partition(b";")[0].strip().lower().decode("latin-1")
         elif name == b"content-length":
-            length, lengths = int(value) if value.isdigit() else 0, lengths | 1
+            digits = value.lstrip(b"0")  # int() takes 4,300 digits at most
+            length, lengths = int(digits) if digits.isdigit() else 0, lengths | 1
         elif name == b"transfer-encoding":
             lengths |= 2
         elif name == b"content-encoding" and value.strip().lower() != b"identity":

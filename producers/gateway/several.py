@@ -60,7 +60,7 @@ def split(media_type: str, body: bytes) -> list[bytes]:
             found = list(ReportBatches.FromString(body).batches)
         else:
             found = list(map(bytes, _raw_batches.decode(body)))
-    except (DecodeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (DecodeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         kind = "ReportBatches" if media_type == PROTOBUF else "list of batches"
         raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", SHOWN) from None
     if not 1 <= len(found) <= MOST_BATCHES:

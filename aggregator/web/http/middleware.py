@@ -58,7 +58,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        announced = Headers(scope=scope).get("content-length", "")
+        announced = Headers(scope=scope).get("content-length", "").lstrip("0")
         if announced.isdecimal() and int(announced) > self.most:
             await self._too_large().response(scope["path"])(scope, receive, send)
             return

@@ -1,15 +1,20 @@
-"""Protects the HTTP/1.1 server from slow clients and from endless heads.
+"""Protects the HTTP/1.1 server from slow clients, endless heads, and requests without end.
 
 httptools parses requests, and bounds neither the size of a head nor the time that it may take. A
 few thousand connections that send a byte now and then would use up the server's file descriptors,
-and one head without an end its memory.
+and one head without an end its memory. So would the requests of a client that does not wait for
+its answers: they are parsed only when their turn comes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections import deque
 from http import HTTPStatus
+from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_SECONDS = 10.0
@@ -18,12 +23,20 @@ IDLE_SECONDS = 75.0
 """Between a response and the next request. It is longer than clients and balancers keep an idle
 connection: of the two sides, the one that asks should hang up, or its next request may meet a
 connection that has just been closed."""
+UNREAD_SECONDS = 75.0
+"""For a client to take some of an answer, when what it has not read fills the buffers."""
 HEAD_BYTES = 65_536
 """Of a request besides its body: its head, and the frames and trailers of its chunks."""
 FRAMES_PER_BYTE = 8
 """Bytes of frames that a body's byte may bring besides: a chunk of one byte has five."""
+PIECE_BYTES = 12_288
+"""Parsed at once; a small post fits in. Only the requests in it wait as more than bytes."""
 CHECKS = 8
 """How often the time of a head is looked at; each connection has one timer for all its times."""
+
+
+FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers of requests with a body."""
 
 
 class QuietTransport:
@@ -50,9 +63,32 @@ class QuietTransport:
             self._transport.write(data)
 
 
+class _InTurn(FlowControl):
+    """Reads nothing further while there are requests, or bytes of them, that wait for their turn.
+
+    Attributes
+    ----------
+    unread : memoryview
+        What came, and is not parsed yet.
+    """
+
+    def __init__(self, transport: asyncio.Transport, pipeline: deque[Any]) -> None:
+        super().__init__(transport)
+        self._pipeline, self.unread = pipeline, NOTHING
+
+    def resume_reading(self) -> None:
+        """Read on, unless something waits."""
+        if not self._pipeline and not self.unread:
+            super().resume_reading()
+
+
+NOTHING = memoryview(b"")
+
+
 class PunctualProtocol(HttpToolsProtocol):
     """uvicorn's protocol; it hangs up when a request's head is too long, or not there in time."""
 
+    flow: _InTurn
     _timer: asyncio.TimerHandle | None = None
     _deadline = 0.0
     _overhead = 0
@@ -60,30 +96,62 @@ class PunctualProtocol(HttpToolsProtocol):
     _is_in_message = False
     _has_head = False
     _has_hung_up = False
+    _full_since = math.inf
+    """When the client began to take nothing."""
+    _is_over = False
+    """Whether what comes is no longer parsed: the connection ends with the last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
         self.transport = QuietTransport(transport)  # type: ignore[assignment]
+        self.flow = _InTurn(transport, self.pipeline)
         self._deadline = self.loop.time() + HEAD_SECONDS
         self._check()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in; the time does not begin anew with them."""
-        if self.parser is None or self.transport.is_closing():
+        flow = self.flow
+        if len(data) <= PIECE_BYTES and not flow.unread and not self.pipeline:
+            self._parse(data)
             return
-        self._overhead += len(data)
-        super().data_received(data)
+        flow.unread = memoryview(bytes(flow.unread) + data if flow.unread else data)
+        while flow.unread and not self.pipeline:
+            piece, flow.unread = flow.unread[:PIECE_BYTES], flow.unread[PIECE_BYTES:]
+            self._parse(piece)
+
+    def _parse(self, piece: bytes | memoryview) -> None:
+        if self.parser is None or self.transport.is_closing() or self._is_over:
+            return
+        self._overhead += len(piece)
+        super().data_received(piece)  # type: ignore[arg-type]
         if not self._is_in_message:
             self._overhead = 0
         elif self._overhead > HEAD_BYTES:
             self._refuse_head()
+
+    def _continue(self) -> None:
+        """Parse what waited for its turn."""
+        if not self.pipeline:
+            waiting, self.flow.unread = self.flow.unread, NOTHING
+            self.flow.resume_reading()
+            self.data_received(bytes(waiting))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Wait until the client takes some of its answer."""
+        self._full_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        self._full_since = math.inf
+        super().resume_writing()
 
     def on_message_begin(self) -> None:
         """Begin a request: how long its head may take counts from here."""
@@ -98,9 +166,18 @@ class PunctualProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
-        self._has_head = True
+        """Begin to answer.
+
+        Raises
+        ------
+        ValueError
+            For an upgrade with a body, which httptools does not parse: it must not be mistaken for
+            another request.
+        """
+        if self.parser.should_upgrade() and any(name in FRAMING for name, _ in self.headers):
+            raise ValueError("an upgrade with a body")
         super().on_headers_complete()
+        self._has_head = True
 
     def on_body(self, body: bytes) -> None:
         """Take in a part of the body."""
@@ -117,13 +194,35 @@ class PunctualProtocol(HttpToolsProtocol):
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
         else:
             seconds = HEAD_SECONDS if self._is_in_message else IDLE_SECONDS
             self._deadline = self.loop.time() + seconds
+        if self.flow.unread:
+            self.loop.call_soon(self._continue)
+        else:
+            self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP: after the answers to the requests that came before it."""
+        self._is_over = True
+        has_begun = self._is_in_message and self._has_head  # its body is at fault
+        if self._is_idle():
+            if has_begun:  # and it has its answer
+                self.transport.close()
+            else:
+                super().send_400_response(msg)
+        elif has_begun and not self.pipeline and not self.cycle.response_started:
+            super().send_400_response(msg)
+        else:
+            self.cycle.keep_alive = False
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Answer the request, and end: httptools says nothing of what follows an upgrade."""
+        self._is_over = True
+        self.cycle.keep_alive = False
 
     def _is_idle(self) -> bool:
         """Whether no request is being answered."""
@@ -131,7 +230,8 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         """Hang up if the time is over; look again soon."""
-        if self._has_hung_up:  # and the client does not even take what is left for it
+        is_unread = self.loop.time() >= self._full_since + UNREAD_SECONDS
+        if self._has_hung_up or is_unread:  # the client does not even take what is left for it
             self.transport.abort()
             return
         if self._is_idle() and self.loop.time() >= self._deadline:

@@ -102,6 +102,7 @@ class SmallPosts:
     ) -> None:
         self.gateway, self.traffic = gateway, traffic
         self._guard, self._scopes, self._hosts = guard, scopes, expected(serve)
+        self._added = {**PROTECTIVE, **({"Vary": "Origin"} if serve.cors_origins else {})}
         self._own: list[tuple[bytes, bytes]] = []
         self._own_written = b""
         self._proxied: ASGIApp = _nothing
@@ -159,7 +160,7 @@ class SmallPosts:
                 return None
             scope[CALLER] = caller
             scopes = " ".join(sorted(caller.scopes))
-        answered = {**PROTECTIVE, **({"Dither-Scopes": scopes} if scopes else {})}
+        answered = {**self._added, **({"Dither-Scopes": scopes} if scopes else {})}
         written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
         return Admission(head, client_of(scope), scope["scheme"] == "https", written.encode())
 

@@ -6,11 +6,14 @@ import contextlib
 import gzip
 import json
 import random
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http import httptools_impl
 
 from aggregator.config.settings import Access, Settings, Topics
 from aggregator.reading.reader import Reader
@@ -209,6 +212,14 @@ def test_pages_of_other_origins_get_their_headers(store: Store, broker: Broker) 
         allowed = raw.answer()
         raw.send(post(batch(), Origin="https://evil.example"))
         other = raw.answer()
+        key = new_batch_id()
+        same = []
+        for way in ({}, {"Expect": "nothing"}):
+            raw.send(post(batch(key), **way))
+            same.append(raw.answer().headers)
+            del same[-1]["date"]
+        assert len(served.short) == 1
+    assert same[0] == same[1]
     assert allowed.headers["access-control-allow-origin"] == "https://page.example"
     assert "access-control-allow-origin" not in other.headers
 
@@ -243,7 +254,99 @@ def test_two_lengths_are_refused(served: Served) -> None:
     assert served.keys() == []
 
 
+ALIVE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_what_is_no_request_is_refused_after_the_posts_before_it(served: Served) -> None:
+    key = new_batch_id()
+    chunked = post(b"", Content_Length="", Transfer_Encoding="chunked")
+    for rest in (b"\xff\xff", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"):
+        with Raw(served.port) as raw:
+            raw.send(post(batch(key)) + rest)
+            answer = raw.answer()
+            assert answer.status == 202
+            assert answer.headers["connection"] == "close"
+            assert raw.read() == b""
+    with Raw(served.port) as raw:
+        raw.send(chunked + b"zz\r\n")
+        assert raw.answer().status == 400
+        assert raw.read() == b""
+    with Raw(served.port) as raw:
+        raw.send(chunked.replace(b"localhost", b"evil.example"))
+        assert raw.answer().status == 421
+        raw.send(b"zz\r\n")
+        assert raw.read() == b"", "it has its answer"
+
+
+def test_the_body_of_an_upgrade_is_not_mistaken_for_a_request(served: Served) -> None:
+    upgrade = {"Connection": "upgrade", "Upgrade": "h2c"}
+    for sent in ([post(ALIVE, **upgrade)], [post(ALIVE, **upgrade)[: -len(ALIVE)], ALIVE]):
+        with Raw(served.port) as raw:
+            for part in sent:
+                raw.send(part)
+                time.sleep(0.02)
+            assert raw.answer().status == 400
+            assert raw.read() == b""
+    with Raw(served.port) as raw:
+        raw.send(ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"))
+        answer = raw.answer()
+        assert answer.status == 200
+        assert answer.headers["connection"] == "close"
+
+
+def test_requests_that_wait_for_their_turn_are_not_parsed_before_it(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, cycle = list[int](), httptools_impl.RequestResponseCycle.__init__
+
+    def counted(one: Any, *rest: Any, **more: Any) -> None:
+        cycle(one, *rest, **more)
+        waiting.append(len(protocol(more["on_response"]).pipeline))
+
+    def protocol(method: Any) -> Any:
+        return method.__self__
+
+    monkeypatch.setattr(httptools_impl.RequestResponseCycle, "__init__", counted)
+    count, key = 2000, new_batch_id()
+    with Raw(served.port) as raw:
+        sending = threading.Thread(target=raw.send, args=(ALIVE * count + post(batch(key)),))
+        sending.start()
+        assert [raw.answer().status for _ in range(count)] == [200] * count
+        assert json.loads(raw.answer().body)["batch_id"] == key.hex()
+        sending.join()
+    assert max(waiting) <= slow_client_guard.PIECE_BYTES / len(ALIVE) + 1
+
+
+def test_a_length_of_any_number_of_digits_is_a_length(served: Served) -> None:
+    with Raw(served.port) as raw:
+        for way in ({}, WHOLE_WAY):
+            raw.send(post(batch(), Content_Length=f"{len(batch()):05000}", **way))
+            assert raw.answer().status == 202
+    assert len(served.short) == 1
+
+
+def test_a_client_that_takes_no_answer_loses_its_connection(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slow_client_guard, "UNREAD_SECONDS", 0.2)
+    monkeypatch.setattr(slow_client_guard, "HEAD_SECONDS", 0.4)
+    lost, ends = slow_client_guard.PunctualProtocol.connection_lost, threading.Event()
+
+    def noted(protocol: Any, error: Exception | None) -> None:
+        lost(protocol, error)
+        ends.set()
+
+    monkeypatch.setattr(slow_client_guard.PunctualProtocol, "connection_lost", noted)
+    with Raw(served.port) as raw:
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        raw.send(ALIVE.replace(b"/healthz", b"/openapi.json") * 150)  # more than buffers take
+        assert ends.wait(30)
+
+
 def test_a_head_without_end_is_refused(served: Served) -> None:
+    with Raw(served.port) as raw:
+        raw.send(post(batch(), X="a" * 100_000))
+        assert raw.answer().status == 431, "though it came whole"
     for begun in (
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
         b"GET /" + b"a" * 100,
@@ -289,6 +392,8 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
         for body in (b"", b"\xff", ReportBatches(batches=[b""] * 1001).SerializeToString()):
             raw.send(post(body, "/v1/reports/batches"))
             assert raw.answer().status == 400
+        raw.send(post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json"))
+        assert raw.answer().status == 400
     assert served.keys() == sorted(keys)
     assert served.gateway.in_flight == 0
 
