@@ -144,6 +144,7 @@ def test_differences_of_nearly_equal_vectors_are_narrow(bound: str, most: float)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("bound", ["fixed", "anytime"])
 @pytest.mark.parametrize("levels", [(8.0,), (4.0, 8.0)], ids=str)
 @pytest.mark.parametrize("second", [AXIS, BETWEEN], ids=["same", "other"])
