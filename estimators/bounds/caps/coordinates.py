@@ -112,10 +112,8 @@ class CapReports(CapNoise):
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
         found = []
-        for index, law in enumerate(self.laws):
-            one = slice(index, index + 1)
-            observed = self.laws[one], self.counts[one], self.squares[one]
-            q = largest_squares(*observed, self.unit, log_p, at_all_times=not fixed)
+        for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
+            q = largest_squares(law, n, squares, self.unit, log_p, at_all_times=not fixed)
             found.append(law.column(q))
         return np.array(found)
 

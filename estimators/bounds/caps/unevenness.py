@@ -18,42 +18,35 @@ from estimators.estimate import Floats
 
 
 def largest_squares(
-    laws: tuple[ReportLaw, ...],
-    counts: Floats,
-    squares: Floats,
-    unit: float,
-    log_p: float,
-    *,
-    at_all_times: bool,
+    law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Bound q from above for levels with the same q, each coordinate with probability 1 - p.
+    """Bound a level's q from above, of each coordinate with probability 1 - p.
 
     Parameters
     ----------
-    laws : tuple of ReportLaw
-    counts : ndarray of float64, shape (levels,)
-    squares : ndarray of float64, shape (levels, d)
+    law : ReportLaw
+    n : float
+        The number of reports.
+    squares : ndarray of float64, shape (d,)
         The observed mean square of each coordinate.
     unit : float
         The step of the grid.
     log_p : float
         ln p.
     at_all_times : bool
-        Whether the bound holds at all times at once. The weights of levels are constants.
+        Whether the bound holds at all times at once. The weight w is a constant.
 
     Returns
     -------
     ndarray of float64, shape (d,)
         In [0, 1].
     """
-    low, high = np.array([law.mean_squares for law in laws]).T
-    base, slope = np.array([law.fourth(unit) for law in laws]).T
-    rise, d = np.maximum(high - low, 1e-12 / laws[0].dimension), laws[0].dimension
+    d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth(unit)
+    rise = max(high - low, 1e-12 / d)
     base, slope = base + slope * low, slope * rise  # E V^2 <= base + slope q, for w = 1
     weight = rise / (d * base)
-    gain = float(counts @ (weight * rise))
-    fixed, more = (float(counts @ (weight**2 * x)) for x in (base, slope))
-    above = (counts * weight) @ (squares - low[:, None])
+    gain, fixed, more = n * weight * rise, n * weight**2 * base, n * weight**2 * slope
+    above = n * weight * (squares - low)
     if not at_all_times:
         half = -log_p * more / gain
         root = np.maximum(half**2 - 2 * log_p * (fixed + more * above / gain), 0.0)
