@@ -104,12 +104,13 @@ def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
 
 def test_what_a_batch_in_an_open_pane_is_said_to_take_is_what_it_takes() -> None:
     program = """
-import os, sys
+import ctypes, os, sys
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import DELAY, METRICS
 from aggregator.state.partition import Partition
 state = Partition(METRICS, 10**9)
 def rss():
+    ctypes.CDLL(None).malloc_trim(0)  # of what was freed, the allocator keeps up to two megabytes
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 first_id = (2**128 - 1).to_bytes(16, "big")
 template = batch(DELAY, [1.0], 1.0, EPOCH, 0)
@@ -133,5 +134,5 @@ print((after - before) / 900_000, (many - few) / 900_000)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     taken, said = map(float, told.stdout.split())
-    assert 0.8 * said < taken <= 1.2 * said
+    assert 0.9 * said < taken <= 1.1 * said
     assert taken <= 24
