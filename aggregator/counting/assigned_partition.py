@@ -114,10 +114,7 @@ class AssignedPartition:
     @property
     def open_bytes(self) -> int:
         """About how much memory the open panes and what waits for the next commit take."""
-        panes = [pane for pane in self.state.panes.values() if not pane.closed]
-        seen = sum(pane.seen.nbytes for pane in panes)
-        sums = sum(pane.statistic.nbytes for pane in panes)
-        return sums + seen + self.refused_bytes
+        return self.state.open_bytes + self.refused_bytes
 
     def count(self, messages: Sequence[Any], settings: Aggregate) -> list[Rejection]:
         """Count messages; return those that could not be, which are then kept for the dead letters.

@@ -204,7 +204,7 @@ class Worker:
     def _is_filled(self, owned: AssignedPartition) -> bool:
         """Whether what changed in a partition is to be committed before more is counted."""
         limit = self._settings.memory // CHANGED_SHARE
-        return owned.state.has_changed(MANY_PANES) or owned.state.changed_bytes > limit
+        return len(owned.state.changed) > MANY_PANES or owned.state.changed_bytes > limit
 
     def _leave(self) -> None:
         """Commit for the last time; what cannot be committed in time will be read again."""

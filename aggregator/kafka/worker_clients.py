@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gc
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -47,20 +48,24 @@ FRESH: dict[str, Any] = {
 """A broker that has just started may return a topic without partitions: ask again soon."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """The number of messages that one call asks for, and the most that are counted together."""
+GATHER_SECONDS = 0.1
+"""How long messages that come one after the other wait for more, once a thousand are there."""
 
 
 def gather(consumer: Consumer, patience: float) -> list[Any]:
-    """Return the messages of `patience` seconds; more than a thousand only if they are there.
+    """Return the messages of `patience` seconds, or of less where a thousand come sooner.
 
-    Many together are counted faster, and too many would fill the memory.
+    Many together are counted faster. Too many would fill the memory, or be committed late.
     """
+    began = time.monotonic()
     found = consumer.consume(CONSUME_MESSAGES, timeout=patience)
     messages, size = list(found), 0
+    until = began + min(patience, GATHER_SECONDS)
     while len(found) == CONSUME_MESSAGES and len(messages) < GATHER_MESSAGES:
         size += sum(map(len, found))
         if size > GATHER_BYTES:
             break
-        found = consumer.consume(CONSUME_MESSAGES, timeout=0)
+        found = consumer.consume(CONSUME_MESSAGES, timeout=max(0.0, until - time.monotonic()))
         messages += found
     return messages
 

@@ -37,12 +37,14 @@ class Pane:
         Where the metric has a limit: how many reports of each key were counted in it.
     unsaved_keys : set of bytes
         Those of which the store has another number.
-    changed, closed : bool
+    closed : bool
         Since the last commit.
     waiting : list of Columns
         Batches that are put aside for :meth:`settle`.
     unchunked : int
         Ids that the store has in one value, as versions before 0.2 wrote them.
+    committed_bytes : int
+        What `nbytes` was at the last commit.
     """
 
     metric: Metric
@@ -52,10 +54,10 @@ class Pane:
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
     used: Uses = dataclasses.field(default_factory=dict)
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
-    changed: bool = True
     closed: bool = False
     waiting: list[Columns] = dataclasses.field(default_factory=list)
     unchunked: int = 0
+    committed_bytes: int = 0
 
     def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
         """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
@@ -86,7 +88,7 @@ class Pane:
             is added to the pane.
         """
         decode, waiting = self.metric.randomizer.decode, self.waiting
-        self.waiting, self.changed = [], True
+        self.waiting = []
         if self.metric.slicing is None:
             levels = _levels(_joined([part.levels for part in waiting]))
             reports = decode(_joined([part.values for part in waiting]))
@@ -100,6 +102,11 @@ class Pane:
             self.statistic += found.sum(axis=0)
             add_to_slices(codes, found)
         return sum(len(part.levels) for part in waiting)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the statistic and of the ids; of a closed pane none is needed any more."""
+        return 0 if self.closed else self.statistic.nbytes + self.seen.nbytes
 
     @property
     def saved_ids(self) -> int:

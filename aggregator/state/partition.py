@@ -51,6 +51,10 @@ class Partition:
         Reports, counted or refused, since the store last had everything.
     arrivals : array of int
         Kafka's timestamps of the messages since then, in ms.
+    panes : dict of PaneKey to Pane
+        Those that are open, and those that closed since then.
+    changed : dict of PaneKey to Pane
+        Those of them that the next commit will write.
     """
 
     def __init__(
@@ -64,11 +68,17 @@ class Partition:
         self.watermarks: defaultdict[str, Watermark] = defaultdict(Watermark)
         self.counts: defaultdict[str, int] = defaultdict(int)
         self._waiting: dict[PaneKey, Pane] = {}
-        self._changed: dict[PaneKey, Pane] = {}
+        self.changed: dict[PaneKey, Pane] = {}
         self._ends: dict[str, int] = {}
-        self._seen_panes = 0
+        self._committed_bytes = 0
         self._decoder = Decoder(metrics)
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
+
+    def restore(self, key: PaneKey, pane: Pane) -> None:
+        """Take over an open pane that was committed before."""
+        self.panes[key] = pane
+        self._note(key, pane)
+        self._note_committed(pane)
 
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
         """Count messages in log order; return those that could not be.
@@ -90,7 +100,7 @@ class Partition:
             self.unsaved += rejection.reports
         for key, pane in self._waiting.items():
             counted = pane.settle(lambda *rows, key=key: self._add_to_slices(key, *rows))
-            self._changed[key] = pane
+            self.changed[key] = pane
             self.counts[f"accepted:{pane.metric.name}"] += counted
             self.unsaved += counted
         self._waiting.clear()
@@ -99,14 +109,16 @@ class Partition:
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
         return sorted(shown, key=lambda rejection: rejection.message.offset())
 
-    def has_changed(self, panes: int) -> bool:
-        """Return whether the next commit will write more panes than that."""
-        return len(self._changed) > panes
-
     @property
     def changed_bytes(self) -> int:
         """The size of the statistics that the next commit will write."""
-        return sum(pane.statistic.nbytes for pane in self._changed.values())
+        return sum(pane.statistic.nbytes for pane in self.changed.values())
+
+    @property
+    def open_bytes(self) -> int:
+        """The size of the statistics of all open panes, and of the ids counted in them."""
+        changed = self.changed.values()
+        return self._committed_bytes + sum(pane.nbytes - pane.committed_bytes for pane in changed)
 
     def advance_to(self, offset: int) -> None:
         """Pass over offsets that belong to no message: markers of transactions, what was aborted.
@@ -199,13 +211,11 @@ class Partition:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)
             self._note(key, self.panes[key])
-        self.panes[key].changed = True
-        self._changed[key] = self.panes[key]
+        self.changed[key] = self.panes[key]
         return self.panes[key]
 
     def _note(self, key: PaneKey, pane: Pane) -> None:
         """Note when a new pane ends."""
-        self._seen_panes += 1
         width = width_ms(key.grain, pane.metric)
         if width is not None:
             known = self._ends.get(key.question, key.start + width)
@@ -215,27 +225,26 @@ class Partition:
         """Close the panes that the watermark has left behind, adding them to the coarser ones.
 
         There may be a hundred thousand. They are looked at if a watermark of these questions has
-        reached the end of the first of its own, or somebody has put panes here or taken some away.
+        reached the end of the first of its own.
         """
-        if self._seen_panes == len(self.panes) and not any(
-            self._ends.get(one, ANY_AGE) <= self.watermarks[one].closed for one in questions
-        ):
+        if all(self._ends.get(one, ANY_AGE) > self.watermarks[one].closed for one in questions):
             return
         for key, pane in list(self.panes.items()):
             if key.grain in ("pane", SLICES) and self._is_over(key, pane):
-                pane.closed = pane.changed = True
+                self._end(key, pane)
                 for coarser in rollups(pane.metric, key):
                     self._pane(coarser, pane.metric).statistic += pane.statistic
         for key, pane in self.panes.items():
             if self._is_over(key, pane):
-                pane.closed = pane.changed = True
-        self._ends, self._seen_panes = {}, 0
+                self._end(key, pane)
+        self._ends = {}
         for key, pane in self.panes.items():
-            if pane.closed:
-                self._seen_panes += 1
-            else:
+            if not pane.closed:
                 self._note(key, pane)
-        self._changed = {key: pane for key, pane in self.panes.items() if pane.changed}
+
+    def _end(self, key: PaneKey, pane: Pane) -> None:
+        pane.closed = True
+        self.changed[key] = pane
 
     def _is_over(self, key: PaneKey, pane: Pane) -> bool:
         """Return whether a pane that is open still is to be closed."""
@@ -248,13 +257,17 @@ class Partition:
         """Mark the state as committed; evict and return the closed panes."""
         self.unsaved = 0
         self.arrivals = array("q")
-        for pane in self.panes.values():
-            pane.changed = False
-            pane.unsaved.clear()
-            pane.unsaved_keys.clear()
-        closed = {key: pane for key, pane in self.panes.items() if pane.closed}
+        closed = {key: pane for key, pane in self.changed.items() if pane.closed}
         for key in closed:
             del self.panes[key]
-        self._seen_panes -= len(closed)
-        self._changed.clear()
+        for pane in self.changed.values():
+            pane.unsaved.clear()
+            pane.unsaved_keys.clear()
+            self._note_committed(pane)
+        self.changed.clear()
         return closed
+
+    def _note_committed(self, pane: Pane) -> None:
+        """Note how much of the memory that open panes take is this one's."""
+        before, pane.committed_bytes = pane.committed_bytes, pane.nbytes
+        self._committed_bytes += pane.committed_bytes - before

@@ -36,9 +36,7 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
     expiring: dict[str, None] = {}
     chunked: list[str | int] = []
     deleted: list[str] = []
-    for key, pane in partition.panes.items():
-        if not pane.changed:
-            continue
+    for key, pane in partition.changed.items():
         yield ["SET", f"{prefix}:{key}", pane.encode(key.chunk)]
         member = f"{key.grain}:{key.metric}"
         indexed[member] = None

@@ -141,9 +141,9 @@ class Snapshot:
             if metric is not None:
                 sums = parsing.pane(f"{self.prefix}:{key}", key, value, metric).copy()
                 used = dict(self.used.get(key, {}))
-                pane = Pane(metric, first_offset, sums, seen, used=used, changed=False)
+                pane = Pane(metric, first_offset, sums, seen, used=used)
                 pane.unchunked = self.unchunked.get(key, 0)
-                partition.panes[key] = pane
+                partition.restore(key, pane)
         return partition
 
     def _check(self) -> None:

@@ -48,9 +48,44 @@ def test_a_batch_in_one_pane_does_not_look_at_all_open_panes() -> None:
     partition.panes = Unvisited(partition.panes)
     more = batch(PATIENT, [1], time_ms=EPOCH, seed=99)
     assert not partition.count(log(more, first=partition.next_offset))
-    assert partition.has_changed(0)
-    assert not partition.has_changed(1)
+    assert len(partition.changed) == 1
     assert partition.changed_bytes == PATIENT.zero().nbytes
+
+
+def measured(partition: Partition) -> int:
+    return sum(
+        pane.statistic.nbytes + pane.seen.nbytes
+        for pane in partition.panes.values()
+        if not pane.closed
+    )
+
+
+def test_a_commit_does_not_look_at_all_open_panes() -> None:
+    partition = opened(30)
+    more = batch(PATIENT, [1], time_ms=EPOCH, seed=99)
+    assert not partition.count(log(more, first=partition.next_offset))
+    expected = measured(partition)
+    partition.panes = Unvisited(partition.panes)
+    assert partition.open_bytes == expected
+    assert not partition.mark_committed()
+    assert partition.open_bytes == expected
+    assert not partition.changed
+
+
+def test_the_size_of_open_panes_is_right_before_and_after_each_commit() -> None:
+    partition = Partition(METRICS, FUTURE_MS)
+    for at in range(90):  # those of the first half hour close
+        report = batch(PATIENT, [1], time_ms=EPOCH + at * MINUTE, seed=at)
+        late = batch(PATIENT, [1], time_ms=EPOCH + at // 2 * MINUTE, seed=1_000 + at)
+        partition.count(log(report, late, first=partition.next_offset))
+        assert partition.open_bytes == measured(partition) > 0
+        if at % 7 == 0:
+            partition.mark_committed()
+            assert partition.open_bytes == measured(partition)
+    heir = Partition(METRICS, FUTURE_MS)
+    for name, pane in partition.panes.items():
+        heir.restore(name, dataclasses.replace(pane, committed_bytes=0))
+    assert heir.open_bytes == measured(partition)
 
 
 def test_a_watermark_that_reaches_an_end_looks_at_them() -> None:
@@ -85,7 +120,8 @@ def test_panes_close_as_the_watermark_passes_them_however_the_log_is_cut(togethe
 def test_a_pane_that_was_read_back_closes_like_one_that_was_opened_here() -> None:
     """As another owner has it: the panes are put into a partition that knows none."""
     first, heir = opened(3), Partition(METRICS, FUTURE_MS)
-    heir.panes.update(first.panes)
+    for name, pane in first.panes.items():
+        heir.restore(name, pane)
     heir.watermarks.update(first.watermarks)
     heir.next_offset = first.next_offset
     later = agreeing(PATIENT, EPOCH + 62 * MINUTE, seed=200)

@@ -61,8 +61,8 @@ def test_no_write_is_longer_than_lua_takes(
     partition = Partition(METRICS, FUTURE_MS)
     for number in range(opened + closed):
         made = pane(number, ids and 1, keys and 1, closed=number < closed)
-        partition.panes[PaneKey("pane", f"m{number % (names + 1)}", number)] = made
-    partition.panes[PaneKey("pane", "last", 0)] = pane(0, ids, keys, closed=False)
+        partition.changed[PaneKey("pane", f"m{number % (names + 1)}", number)] = made
+    partition.changed[PaneKey("pane", "last", 0)] = pane(0, ids, keys, closed=False)
     for number in range(names):
         partition.watermarks[f"m{number}"].advance(number)
         partition.counts[f"accepted:m{number}"] = number
