@@ -29,12 +29,13 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     epoch = int(store.partition.acquire(0, "bench").owner["epoch"])
     partition = Partition({metric.name: metric}, 0)
     pane = Pane(metric, 0, metric.zero())
-    partition.panes[PaneKey("pane", metric_key(metric.name, metric.revision), 0)] = pane
+    key = PaneKey("pane", metric_key(metric.name, metric.revision), 0)
+    partition.panes[key] = pane
     owned = AssignedPartition(0, epoch, partition, UNSET, {})
 
     def ours() -> None:
         for _ in range(COMMITS):
-            pane.changed = True
+            partition.changed[key] = pane
             partition.next_offset += 1
             owned.commit(store, partition.next_offset)
 

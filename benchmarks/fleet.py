@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from confluent_kafka import Producer
+from numpy.typing import NDArray
 
 from aggregator.config import logging
 from aggregator.counting.verify import verify
@@ -39,13 +41,14 @@ from benchmarks.tables import RECORDED
 from benchmarks.workers import committed, definitions, joined, wait, workers
 from estimators import LocalMetric
 from producers.wire.batch import encode_batch
-from producers.wire.reports_pb2 import ReportBatch
 
-MOST_WAITING = 100_000
-"""Messages that are not counted yet, above which producing pauses: a worker that is behind holds
-messages besides ids."""
+MOST_WAITING = 400_000
+"""Messages that are not committed yet, above which producing pauses: more than a worker counts in
+a second, or it would wait for its own commits; and no more, for it holds them besides ids."""
 LOOK_MESSAGES = 5_000
 TEMPLATES = 64
+TIME_BYTES = 6
+SEED = 11
 HOUR_SECONDS = 3_600
 HOUR_MS = 1_000 * HOUR_SECONDS
 SETTLING_SECONDS = 3.0
@@ -118,26 +121,21 @@ def _produce(
 ) -> None:
     """Report evenly over the hours that end now, no faster than is counted."""
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, **FILLING})
-    level, reports = reports_of(metric, TEMPLATES)
-    templates = [
-        ReportBatch.FromString(encode_batch(metric, level[[i]], reports[[i]], 1))
-        for i in range(TEMPLATES)
-    ]
+    template = _Template(metric)
+    rng = np.random.default_rng(SEED)
     first = time.time_ns() // 1_000_000 - hours * HOUR_MS
-    for number in range(batches):
-        if number % LOOK_MESSAGES == 0:
-            producer.poll(0)
-            wait(functools.partial(_reached, store, number - MOST_WAITING), "counting")
-        batch = templates[number % TEMPLATES]
-        batch.batch_id = _identity(number)
-        batch.time_ms = first + number * hours * HOUR_MS // batches
-        payload = batch.SerializeToString()
-        while True:
-            try:
-                producer.produce(topic, payload, partition=number % PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
+    for begin in range(0, batches, LOOK_MESSAGES):
+        producer.poll(0)
+        wait(functools.partial(_reached, store, begin - MOST_WAITING), "counting")
+        numbers = np.arange(begin, min(batches, begin + LOOK_MESSAGES))
+        times = first + numbers * (hours * HOUR_MS) // batches
+        for number, payload in enumerate(template.payloads(times, rng), begin):
+            while True:
+                try:
+                    producer.produce(topic, payload, partition=number % PARTITIONS)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
     producer.flush()
     producer.close()
 
@@ -146,15 +144,32 @@ def _reached(store: Store, messages: int) -> bool:
     return committed(store, PARTITIONS) >= messages
 
 
-def _identity(number: int) -> bytes:
-    """Return an id that looks like a random one, and is another for each number.
+class _Template:
+    """Makes batches of one report that differ in report, time and id, many at a time.
 
-    Examples
-    --------
-    >>> len({_identity(number) for number in range(1_000)}), len(_identity(7))
-    (1000, 16)
+    Encoding them one by one takes longer than counting them, and then the worker would wait.
     """
-    return ((number + 1) * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big")
+
+    def __init__(self, metric: LocalMetric) -> None:
+        time_ms, batch_id = 2**41 - 1, bytes(range(16))
+        levels, reports = reports_of(metric, TEMPLATES)
+        encoded = [
+            encode_batch(metric, levels[[i]], reports[[i]], time_ms, batch_id)
+            for i in range(TEMPLATES)
+        ]
+        self._rows = np.array([list(each) for each in encoded], dtype=np.uint8)
+        self._id = encoded[0].index(batch_id)
+        self._time = encoded[0].index(b"\xff" * (TIME_BYTES - 1) + b"\x3f")
+
+    def payloads(self, times: NDArray[np.int64], rng: np.random.Generator) -> list[bytes]:
+        """Return a batch for each event time, in ms, with a random id."""
+        found = self._rows[np.arange(times.size) % TEMPLATES]
+        found[:, self._id : self._id + 16] = rng.integers(0, 256, (times.size, 16), dtype=np.uint8)
+        for place in range(TIME_BYTES):  # a varint, of as many bytes from the year 2004 to 2039
+            more = 128 if place < TIME_BYTES - 1 else 0
+            found[:, self._time + place] = (times >> 7 * place) & 127 | more
+        payloads: list[bytes] = found.view(f"V{found.shape[1]}")[:, 0].tolist()
+        return payloads
 
 
 @click.command()

@@ -96,7 +96,7 @@ def _id_bytes(places: Places) -> float:
         epoch = int(store.partition.acquire(0, "worker").owner["epoch"])
         state = Partition(METRICS, FUTURE_MS)
         state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-        (pane,) = (pane for pane in state.panes.values() if pane.seen)
+        ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
         following = UNSET
         for held in range(0, number, IDS_AT_ONCE):
             store.partition.commit(0, epoch, following, state, {})
@@ -106,7 +106,7 @@ def _id_bytes(places: Places) -> float:
             more = os.urandom(BATCH_ID_BYTES * IDS_AT_ONCE)
             pane.seen.add(as_ids(more))
             pane.unsaved.append(more)
-            pane.changed = True
+            state.changed[key] = pane
             state.advance_to(following + IDS_AT_ONCE)
         store.partition.commit(0, epoch, following, state, {})
         after = store.client.info("memory")["used_memory"]

@@ -94,7 +94,7 @@ def _commit(store: Store, ids: int) -> None:
     epoch, following = int(taken.owner["epoch"]), taken.next_offset
     state = taken.partition(METRICS, FUTURE_MS)
     state.count([LogMessage(0, payload) for payload in payloads(1, 1)])
-    (pane,) = (pane for pane in state.panes.values() if pane.seen)
+    ((key, pane),) = ((key, pane) for key, pane in state.panes.items() if pane.seen)
     while True:
         store.partition.commit(0, epoch, following, state, {})
         following = state.next_offset
@@ -103,7 +103,7 @@ def _commit(store: Store, ids: int) -> None:
         more = os.urandom(BATCH_ID_BYTES * min(IDS_A_COMMIT, left))
         pane.seen.add(as_ids(more))
         pane.unsaved.append(more)
-        pane.changed = True
+        state.changed[key] = pane
         state.advance_to(following + IDS_A_COMMIT)
 
 
@@ -111,6 +111,7 @@ def _close(store: Store, epoch: int, state: Partition) -> None:
     """Commit the closing of all panes."""
     following = state.next_offset
     for pane in state.panes.values():
-        pane.closed = pane.changed = True
+        pane.closed = True
+    state.changed.update(state.panes)
     state.advance_to(following + 1)
     store.partition.commit(0, epoch, following, state, {})
