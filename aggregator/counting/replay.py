@@ -153,7 +153,7 @@ class LogReplay:
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
             reached = end if is_over else reached
-            reached = max(reached, worker_clients.ends(messages).get(number, 0))
+            reached = max(reached, worker_clients.sort_out(messages).ends.get(number, 0))
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(

@@ -227,15 +227,13 @@ class Worker:
             self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
     def _count(self, events: Sequence[Any], fetch: Span) -> None:
-        errors = [event for event in events if event.error() is not None]
+        messages, ends, errors = worker_clients.sort_out(events)
         for event in errors:
             self._handle_error(event)
-        ends = worker_clients.ends(events) if errors else {}
-        messages = [event for event in events if event.error() is None] if errors else events
         if messages:
-            self._trace.fetched(fetch, len(messages))
+            self._trace.fetched(fetch, len(events) - len(errors))
         with self._trace.step("count", bool(messages)):
-            for number, batch in worker_clients.by_partition(messages).items():
+            for number, batch in messages.items():
                 if not self._follows(number, batch[0].offset(), batch[-1].offset()):
                     ends.pop(number, None)
                     continue

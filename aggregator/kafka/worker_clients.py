@@ -8,7 +8,7 @@ import gc
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Producer
 
@@ -70,29 +70,47 @@ def gather(consumer: Consumer, patience: float) -> list[Any]:
     return messages
 
 
-def by_partition(messages: Sequence[Any]) -> dict[int, list[Any]]:
-    """Return the messages of each partition, in their order."""
-    found: defaultdict[int, list[Any]] = defaultdict(list)
-    for message in messages:
-        found[message.partition()].append(message)
-    return found
+class Sorted(NamedTuple):
+    """What a consumer handed out, by partition.
 
-
-def ends(events: Sequence[Any]) -> dict[int, int]:
-    """Return where nothing more could be read, of each partition that came to its end.
-
-    It is the end of the log, or where a transaction is open. All that is countable before it came
-    before it; it may be further on than the last message, by markers of transactions and by what
-    was aborted. Partitions of which messages came afterwards are left out.
+    Attributes
+    ----------
+    messages : dict of int to list
+        The messages of each partition, in their order.
+    ends : dict of int to int
+        Where nothing more could be read, of each partition that came to its end. It is the end of
+        the log, or where a transaction is open. All that is countable before it came before it; it
+        may be further on than the last message, by markers of transactions and by what was aborted.
+        Partitions of which messages came afterwards are left out.
+    errors : list
+        What came in place of messages, ends among them.
     """
-    found: dict[int, int] = {}
+
+    messages: dict[int, list[Any]]
+    ends: dict[int, int]
+    errors: list[Any]
+
+
+def sort_out(events: Sequence[Any]) -> Sorted:
+    """Return messages and errors by partition."""
+    messages: defaultdict[int, list[Any]] = defaultdict(list)
+    errors: list[Any] = []
+    ends: dict[int, tuple[int, int]] = {}
     for event in events:
         error = event.error()
         if error is None:
-            found.pop(event.partition(), None)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            found[event.partition()] = event.offset()
-    return found
+            messages[event.partition()].append(event)
+            continue
+        errors.append(event)
+        if error.code() == KafkaError._PARTITION_EOF:
+            number = event.partition()
+            ends[number] = (len(messages.get(number, ())), event.offset())
+    last = {
+        number: offset
+        for number, (before, offset) in ends.items()
+        if len(messages.get(number, ())) == before
+    }
+    return Sorted(messages, last, errors)
 
 
 def collect_seldom() -> None:

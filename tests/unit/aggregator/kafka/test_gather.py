@@ -40,7 +40,7 @@ def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
             found = worker_clients.gather(consumer, 1.0)
             assert len(found) <= worker_clients.GATHER_MESSAGES
             messages += found
-    grouped = worker_clients.by_partition(messages)
+    grouped = worker_clients.sort_out(messages).messages
     assert sum(map(len, grouped.values())) == 5_500
     for number, batch in grouped.items():
         assert {message.partition() for message in batch} == {number}
@@ -85,4 +85,7 @@ def test_a_partitions_end_is_the_last_thing_that_came_of_it() -> None:
         Event(2, 7, end),
         Event(3, -1001, KafkaError._TRANSPORT),
     ]
-    assert worker_clients.ends(events) == {1: 9, 2: 7}
+    messages, ends, errors = worker_clients.sort_out(events)
+    assert ends == {1: 9, 2: 7}
+    assert messages == {0: [events[1]], 1: [events[2]], 2: [events[5]]}
+    assert errors == [events[i] for i in (0, 3, 4, 6, 7)]
