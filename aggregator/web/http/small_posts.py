@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aggregator.config.settings import Serve
 from aggregator.web.http.access import Guard
+from aggregator.web.http.connection_limits import PunctualProtocol
 from aggregator.web.http.hosts import expected, is_expected
 from aggregator.web.http.middleware import PROTECTIVE
 from aggregator.web.http.problem_responses import as_problem
-from aggregator.web.http.slow_client_guard import PunctualProtocol
 from aggregator.web.http.traffic import Traffic
 from producers.gateway import Gateway
 from producers.gateway.answers import acknowledgement

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from producers.gateway import Gateway, problems
+from tests.support.running.served_application import served
 
 
 @contextlib.contextmanager
@@ -33,21 +33,5 @@ def serving(
     config = uvicorn.Config(
         app, port=0, log_level="error", timeout_graceful_shutdown=10, proxy_headers=behind_proxy
     )
-    started = threading.Event()
-
-    class Announced(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            started.set()
-
-    server = Announced(config)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="http")
-    thread.start()
-    try:
-        assert started.wait(30)
-        host, port = server.servers[0].sockets[0].getsockname()[:2]
-        yield f"http://{host}:{port}/v1/reports"
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
+    with served(config, asyncio.run) as port:
+        yield f"http://127.0.0.1:{port}/v1/reports"

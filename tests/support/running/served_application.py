@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import uvicorn
@@ -13,6 +13,30 @@ import uvloop
 from starlette.applications import Starlette
 
 from aggregator.web.http.small_posts import PostProtocol
+
+
+@contextlib.contextmanager
+def served(
+    config: uvicorn.Config, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> Iterator[int]:
+    """Serve what is configured in a thread, on the loop of `run`; return its port."""
+    started = threading.Event()
+
+    class Announced(uvicorn.Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            started.set()
+
+    server = Announced(config)
+    thread = threading.Thread(target=lambda: run(server.serve()), name="http")
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield int(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 @contextlib.contextmanager
@@ -28,23 +52,8 @@ def served_application(app: Starlette) -> Iterator[int]:
         proxy_headers=False,
         timeout_graceful_shutdown=10,
     )
-    started = threading.Event()
-
-    class Announced(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            started.set()
-
-    server = Announced(config)
-    thread = threading.Thread(target=lambda: uvloop.run(server.serve()), name="http")
-    thread.start()
-    try:
-        assert started.wait(30)
-        yield int(server.servers[0].sockets[0].getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(30)
-        assert not thread.is_alive()
+    with served(config, uvloop.run) as port:
+        yield port
 
 
 class Answer:

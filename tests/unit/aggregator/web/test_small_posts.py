@@ -19,7 +19,7 @@ from aggregator.config.settings import Access, Settings, Topics
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
-from aggregator.web.http import slow_client_guard, small_posts
+from aggregator.web.http import connection_limits, small_posts
 from aggregator.web.http.access import hashed
 from estimators import define
 from producers.gateway import Gateway
@@ -314,7 +314,7 @@ def test_requests_that_wait_for_their_turn_are_not_parsed_before_it(
         assert [raw.answer().status for _ in range(count)] == [200] * count
         assert json.loads(raw.answer().body)["batch_id"] == key.hex()
         sending.join()
-    assert max(waiting) <= slow_client_guard.PIECE_BYTES / len(ALIVE) + 1
+    assert max(waiting) <= connection_limits.PIECE_BYTES / len(ALIVE) + 1
 
 
 def test_a_length_of_any_number_of_digits_is_a_length(served: Served) -> None:
@@ -328,15 +328,15 @@ def test_a_length_of_any_number_of_digits_is_a_length(served: Served) -> None:
 def test_a_client_that_takes_no_answer_loses_its_connection(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slow_client_guard, "UNREAD_SECONDS", 0.2)
-    monkeypatch.setattr(slow_client_guard, "HEAD_SECONDS", 0.4)
-    lost, ends = slow_client_guard.PunctualProtocol.connection_lost, threading.Event()
+    monkeypatch.setattr(connection_limits, "UNREAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.4)
+    lost, ends = connection_limits.PunctualProtocol.connection_lost, threading.Event()
 
     def noted(protocol: Any, error: Exception | None) -> None:
         lost(protocol, error)
         ends.set()
 
-    monkeypatch.setattr(slow_client_guard.PunctualProtocol, "connection_lost", noted)
+    monkeypatch.setattr(connection_limits.PunctualProtocol, "connection_lost", noted)
     with Raw(served.port) as raw:
         raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.send(ALIVE.replace(b"/healthz", b"/openapi.json") * 150)  # more than buffers take
@@ -356,7 +356,7 @@ def test_a_head_without_end_is_refused(served: Served) -> None:
         with Raw(served.port) as raw, contextlib.suppress(ConnectionError):
             raw.send(begun)
             sent = 0
-            while sent < 50 * slow_client_guard.HEAD_BYTES:
+            while sent < 50 * connection_limits.HEAD_BYTES:
                 raw.send(b"a" * 4096 if begun.endswith((b"a", b";")) else b"a: " + b"b" * 4096)
                 sent += 4096
             raise AssertionError("it is read without end")

@@ -20,7 +20,7 @@ import trustme
 
 from aggregator.cli.main import main
 from aggregator.local.deployment import free_port
-from aggregator.web.http import slow_client_guard
+from aggregator.web.http import connection_limits
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 
@@ -226,7 +226,7 @@ def test_whoever_does_not_finish_a_request_is_hung_up_on(
 
     import uvicorn
 
-    monkeypatch.setattr(slow_client_guard, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.3)
 
     async def app(scope: object, receive: object, send: Callable[..., object]) -> None:
         await asyncio.sleep(0.6)  # an answer may take longer than a head
@@ -238,7 +238,7 @@ def test_whoever_does_not_finish_a_request_is_hung_up_on(
             app,
             port=0,
             lifespan="off",
-            http=slow_client_guard.PunctualProtocol,
+            http=connection_limits.PunctualProtocol,
             log_level="critical",
         )
         server = uvicorn.Server(config)

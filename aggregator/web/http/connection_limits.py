@@ -33,8 +33,6 @@ PIECE_BYTES = 12_288
 """Parsed at once; a small post fits in. Only the requests in it wait as more than bytes."""
 CHECKS = 8
 """How often the time of a head is looked at; each connection has one timer for all its times."""
-
-
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 """Headers of requests with a body."""
 
