@@ -215,9 +215,7 @@ class Demonstration:
         """Return the truth when as many reports had been sent as are counted now."""
         if name in self._searches:
             return self._extremes[name]
-        history = self._truths[name]
-        later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
-        return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+        return truth_when(self._truths[name], counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
@@ -287,6 +285,20 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
+
+
+def truth_when(history: list[Truth], counted: int) -> Truth | None:
+    """Return the last truth of at most so many reports; None if it is of fewer than half of them.
+
+    Parameters
+    ----------
+    history : list of Truth
+        In the order of their reports.
+    counted : int
+    """
+    later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
+    found = history[later - 1] if later else None
+    return found if found is not None and 2 * found.reports >= counted else None
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:

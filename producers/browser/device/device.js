@@ -396,7 +396,10 @@ export class Device {
   /** What the gateway answers. @param {string} path @returns {Promise<unknown>} */
   async #fetch(path) {
     const answer = await fetch(`${this.#gateway}${path}`, { ...ANONYMOUS });
-    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
+    if (!answer.ok) {
+      const { detail = "" } = await answer.json().catch(() => ({}));
+      throw new TypeError(`${path}: the gateway answers ${answer.status} ${detail}`.trimEnd());
+    }
     return answer.json();
   }
 }
