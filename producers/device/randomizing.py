@@ -86,7 +86,8 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         others = [one for one in each if not isinstance(one, float | int)]
         odd = others[0] if others else max(each, key=abs)  # an integer that no float can be
         raise ValueError(
-            f"value {shortened(odd)} of {metric.name!r}: expected a number; leave out what was not measured"
+            f"value {shortened(odd)} of {metric.name!r}: expected a number; leave out what was not "
+            "measured"
         )
     return values.reshape(-1)
 

@@ -357,7 +357,7 @@ CAPS = {"mechanism": "caps", "coordinates": ["north"], "radius": 5, "constants":
         ({}, 1, None, "epsilon = null: expected a number above 0"),
         ({}, 1, -1, "epsilon = -1: expected a number above 0"),
         ({}, 1, "1", "epsilon = 1: expected a number above 0"),
-        (BALL, [1] * 1000, 1, "1,1,1... of late: expected a list of 2 numbers"),
+        (BALL, [1] * 1000, 1, "1,1,... of late: expected a list of 2 numbers"),
         ({}, "yes", 1, "value yes of late: expected a number"),
         ({"mechanism": "hemisphere"}, 1, 1, "late: expected a definition with coordinates and a"),
         ({**BALL, "options": {"grid": 2**25}}, [1, 2], 1, "options of late: expected a grid of 1"),

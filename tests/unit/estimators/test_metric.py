@@ -116,7 +116,7 @@ def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> Non
 
 @pytest.mark.parametrize("demand", [float("nan"), 0, -1.0, None, "much", 10**400, [1, [2]]])
 def test_a_demand_that_is_no_privacy_level_at_all_is_told_so(demand: Any) -> None:
-    with pytest.raises(ValueError, match="epsilon = .*: expected a number above 0"):
+    with pytest.raises(ValueError, match=r"epsilon = .*: expected a number above 0"):
         define(**GOOD).level_of(demand)
 
 

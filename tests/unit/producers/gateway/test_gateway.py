@@ -327,7 +327,7 @@ def test_a_serialized_batch_with_attributes_reaches_kafka_as_it_is(
         ({"metric": "late", "reports": [{"level": -1, "report": 1}]}, "expected 0 to 3"),
         ({"metric": "late", "reports": [{"epsilon": 0.7, "report": 1}]}, "one of [0.5, 1, 2, 4]"),
         ({"metric": "late", "reports": [{"level": 1, "report": 2}]}, "report 2: expected 0 or 1"),
-        ({"metric": "late", "reports": [{"level": 1, "report": -1}]}, "reports = -1: expected integ"),
+        ({"metric": "late", "reports": [{"level": 1, "report": -1}]}, "reports = -1: expected"),
         ({"metric": "late", "reports": [{"level": 1, "report": 2**70}]}, "integers from 0 to 255"),
         ({"metric": "late", "reports": [{"level": 1, "report": 0.5}]}, "got `float`"),
         ({"metric": "late", "reports": [{"level": 1, "report": [1]}]}, "is a list of 1 integers"),
