@@ -20,6 +20,9 @@ GOOD: dict[str, Any] = {
 }
 
 
+BALL = {"kind": "vector_mean", "mechanism": "caps", "range": None, "dimension": 2, "radius": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "expected"),
     [
@@ -48,6 +51,8 @@ GOOD: dict[str, Any] = {
         ({"options": {"grid": 4}}, "options", "grid"),
         ({"mechanism": "laplace", "options": {"grid": 1000}}, "options", "a power of two"),
         ({"mechanism": "laplace", "options": {"grid": 2**27}}, "options", "less than 2^31"),
+        ({"memoized": True, "mechanism": "auto"}, "memoized", "or one of the mechanisms random"),
+        (BALL | {"memoized": True}, "memoized", "false for 'vector_mean'"),
     ],
 )
 def test_a_bad_definition_is_refused_with_its_key_and_a_remedy(
