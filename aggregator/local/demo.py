@@ -50,6 +50,8 @@ DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 180.0
 """Without any progress."""
+NEAR = 0.9
+"""Share of the counted reports that a truth beside their estimate is of, at least."""
 
 
 class Demonstration:
@@ -288,7 +290,7 @@ class Demonstration:
 
 
 def truth_when(history: list[Truth], counted: int) -> Truth | None:
-    """Return the last truth of at most so many reports; None if it is of fewer than half of them.
+    """Return the last truth of at most so many reports; None if it is of less than 0.9 of them.
 
     Parameters
     ----------
@@ -298,7 +300,7 @@ def truth_when(history: list[Truth], counted: int) -> Truth | None:
     """
     later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
     found = history[later - 1] if later else None
-    return found if found is not None and 2 * found.reports >= counted else None
+    return found if found is not None and found.reports >= NEAR * counted else None
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:
