@@ -76,10 +76,11 @@ class Times:
             ("too_old", "past", -after, self.past),
         ):
             if time_ms and away > most:
+                event = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
                 raise ReportError(
                     reason,
-                    f"an event time {away:,.0f} s in the {where}: expected at most {most:,.0f} "
-                    f"(aggregate.{where})",
+                    f"an event time of {event:%Y-%m-%dT%H:%M:%SZ}, {away:,.0f} s in the {where}: "
+                    f"expected at most {most:,.0f} (aggregate.{where})",
                 )
 
 
