@@ -6,9 +6,6 @@
 
 /** @import { Definition } from "./dither.js" */
 
-/** Characters of a value that an error shows. */
-const MOST_SHOWN = 100;
-
 /**
  * @param {unknown} given
  * @param {unknown} expected
@@ -31,9 +28,7 @@ export function outside(given, expected) {
 
 /** @param {unknown} value @param {string} name @param {string} expected @internal */
 export function wrongValue(value, name, expected) {
-  const text = String(value);
-  const shown = text.length > MOST_SHOWN ? `${text.slice(0, MOST_SHOWN)}...` : text;
-  return wrong(`value ${shown} of ${name}`, expected);
+  return wrong(`value ${String(value)} of ${name}`, expected);
 }
 
 /** @param {Definition} definition @param {unknown} expected @internal */

@@ -12,7 +12,7 @@ import {
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
 import { dyadicHadamard } from "./dyadic_hadamard.js";
-import { outside, wrong } from "./checks.js";
+import { wrong } from "./checks.js";
 import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
@@ -111,14 +111,11 @@ export function mechanismOf(definition) {
  * @param {Definition} definition
  * @param {number} epsilon
  * @returns {number}
- * @throws {RangeError} If it is no number above 0, or below the lowest level: such an owner does
- *   not report.
+ * @throws {RangeError} If it is below the lowest level: such an owner does not report.
  */
 export function levelOf(definition, epsilon) {
-  if (typeof epsilon !== "number" || !(epsilon > 0)) {
-    throw outside(`epsilon = ${epsilon}`, "a number above 0, the privacy that the owner demands");
-  }
-  const level = definition.levels.findLastIndex((offered) => offered <= epsilon);
+  const isNumber = typeof epsilon === "number";
+  const level = definition.levels.findLastIndex((offered) => isNumber && offered <= epsilon);
   if (level < 0) {
     throw new RangeError(
       `epsilon = ${epsilon}: metric ${definition.name} offers ${definition.levels.join(", ")}; ` +

@@ -396,10 +396,7 @@ export class Device {
   /** What the gateway answers. @param {string} path @returns {Promise<unknown>} */
   async #fetch(path) {
     const answer = await fetch(`${this.#gateway}${path}`, { ...ANONYMOUS });
-    if (!answer.ok) {
-      const { detail = "" } = await answer.json().catch(() => ({}));
-      throw new TypeError(`${path}: the gateway answers ${answer.status} ${detail}`.trimEnd());
-    }
+    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
     return answer.json();
   }
 }
