@@ -6,6 +6,7 @@ Arithmetic on rates that were measured (`benchmarks/recorded.json`), for the pea
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,35 @@ import click
 
 from benchmarks.capacity_model import Assumptions, Fleet, need
 from benchmarks.capacity_rates import Rates
-from benchmarks.record import Record
+from benchmarks.record import RECORDED, Record
 
 DEVICES = (1e6, 1e8, 1e9)
-HELP = {"cells": "Of a level.", "posted": "Share of the messages that are posted to a gateway."}
+ROUNDED_FROM = 1_000
+"""Numbers from here on are printed as whole ones."""
+MAY_BE_NONE = {"lateness_seconds", "late_share", "posted", "cents_core_hour", "cents_gigabyte_hour"}
+HELP = {
+    "devices": "How many there are.",
+    "reports_per_day": "Of a device, all metrics together.",
+    "batch_reports": "Reports in a message, or a post: 1 where each device sends by itself.",
+    "report_bytes": "Of a report and its level: docs/mechanisms.md.",
+    "metrics": "How many there are.",
+    "levels": "Privacy levels of a metric.",
+    "cells": "Of a level (docs/data-model.md), the mean of the metrics.",
+    "slices": "Of a metric; 1: none.",
+    "pane_seconds": "Width of a pane.",
+    "lateness_seconds": "How long after the end of a pane reports still count.",
+    "late_share": "Share of the messages that are not of the newest pane.",
+    "kept_days": "How long panes are kept (`retention`).",
+    "commit_seconds": "Between two commits (aggregate.commit_interval).",
+    "replication": "Of Kafka's topics.",
+    "outage_days": "What Kafka keeps.",
+    "posted": "Share of the messages that are posted to a gateway.",
+    "most_busy": "Share of its time that a process works at the peak.",
+    "worker_bytes": "The most memory of a worker.",
+    "master_bytes": "The most memory of a Redis master.",
+    "redis_copies": "Of a master's data, its own included.",
+    "gateway_bytes": "Memory of a gateway.",
+}
 
 
 def table(rates: Rates) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -88,11 +114,21 @@ def _options(command: Any) -> Any:
 @click.argument(
     "file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=Path(__file__).with_name("recorded.json"),
+    default=RECORDED,
 )
 @_options
 def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
-    """Reckon what a fleet needs, from the rates of a recorded run."""
+    """Reckon what a fleet needs at its peak, from the rates of a recorded run.
+
+    FILE is a record of `dither bench --json` on your machine, instead of the one of the project.
+    """
+    for name, value in facts.items():
+        if not 0 <= value < math.inf or (value == 0 and name not in MAY_BE_NONE):
+            least = "of 0 or more" if name in MAY_BE_NONE else "above 0"
+            raise click.BadParameter(
+                f"{value:g}: expected a finite number {least}",
+                param_hint=f"--{name.replace('_', '-')}",
+            )
     limits = {field.name: facts.pop(field.name) for field in dataclasses.fields(Assumptions)}
     try:
         rates = Rates.of(Record.read(file))
@@ -107,8 +143,22 @@ def main(file: Path, id_bytes: float | None, **facts: Any) -> None:
             f"{file}`, for the stages `end to end`, `commit`, `memory` and `gateway`"
         ) from None
     for name, value in dataclasses.asdict(found).items():
-        told = size_text(value) if "bytes" in name else f"{value:,.6g}"
-        click.echo(f"{name.replace('_', ' '):24} {told}")
+        click.echo(f"{name.replace('_', ' '):24} {_told(name, value)}")
+
+
+def _told(name: str, value: float) -> str:
+    """Return a number of `Need` for people."""
+    if "bytes" in name:
+        return size_text(value)
+    if name == "busy":
+        return f"{value:.0%}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.3g}"
+        if value < 1e3
+        else f"{value:,.0f}"
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from benchmarks.measure import (
 )
 from benchmarks.peers import engines, libraries, streams
 from benchmarks.places import Places
-from benchmarks.record import Record
+from benchmarks.record import RECORDED, Record
 
 STAGES: dict[str, Callable[[Places], Iterator[Outcome]]] = {
     "randomize": randomize.benchmarks,
@@ -131,6 +131,11 @@ def bench(
             told = (__import__(stage.__module__, fromlist=["__doc__"]).__doc__ or "").split("\n")[0]
             click.echo(f"{name:12} {told}")
         return
+    known = [*STAGES, *Record.read(RECORDED).names]
+    if only.split("/")[0] not in STAGES and not any(only in name for name in known):
+        raise click.UsageError(
+            f"--only {only}: no benchmark has this in its name; --list names the stages"
+        )
     logger = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     try:
@@ -140,10 +145,10 @@ def bench(
     if not record.names:
         raise click.UsageError(f"no benchmark has {only!r} in its name; --list names the stages")
     if file is not None:
-        known = Record.read(file) if update and file.exists() else Record()
+        kept = Record.read(file) if update and file.exists() else Record()
         if only in STAGES:  # what has gone from it since is not kept
-            known = known.without(only)
-        file.write_text(json.dumps((known | record).as_dict(), indent=1) + "\n")
+            kept = kept.without(only)
+        file.write_text(json.dumps((kept | record).as_dict(), indent=1) + "\n")
 
 
 def _run(only: str, rounds: int, *, quick: bool, in_process: bool) -> Record:

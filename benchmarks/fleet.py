@@ -35,9 +35,8 @@ from benchmarks.end_to_end import settings_of
 from benchmarks.memory import resident
 from benchmarks.metrics import reports_of
 from benchmarks.places import FILLING, PARTITIONS, Places
-from benchmarks.record import Record
+from benchmarks.record import RECORDED, Record
 from benchmarks.steady import processor_seconds
-from benchmarks.tables import RECORDED
 from benchmarks.workers import committed, definitions, joined, wait, workers
 from estimators import LocalMetric
 from producers.wire.batch import encode_batch

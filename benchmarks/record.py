@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from benchmarks.measure import Figure, Result
 
+RECORDED = Path(__file__).with_name("recorded.json")
+
 
 @dataclasses.dataclass
 class Record:

@@ -15,9 +15,8 @@ import click
 from benchmarks import capacity
 from benchmarks.capacity_rates import Rates
 from benchmarks.command import STAGES, short
-from benchmarks.record import Record
+from benchmarks.record import RECORDED, Record
 
-RECORDED = Path(__file__).with_name("recorded.json")
 BLOCK = re.compile(r"(<!-- benchmarks: ([^>]+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

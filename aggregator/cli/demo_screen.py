@@ -101,7 +101,7 @@ def _estimates(view: View) -> Table:
                 cells[2] = "-" if lower[i] <= lowest else cells[2]
                 cells[3] = "-" if upper[i] >= highest else cells[3]
             verdict = Text("")
-            if not np.isnan(value[i]):
+            if not np.isnan((value[i], true[i])).any():
                 covered = bool(lower[i] <= true[i] <= upper[i])
                 nothing = view.is_uninformative(name, lower[i], upper[i])
                 verdict = _verdict(covered=covered, is_uninformative=nothing)

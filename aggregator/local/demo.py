@@ -50,6 +50,8 @@ DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 180.0
 """Without any progress."""
+NEAR = 0.9
+"""Share of the counted reports that a truth beside their estimate is of, at least."""
 
 
 class Demonstration:
@@ -215,9 +217,7 @@ class Demonstration:
         """Return the truth when as many reports had been sent as are counted now."""
         if name in self._searches:
             return self._extremes[name]
-        history = self._truths[name]
-        later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
-        return history[later - 1] if later else RunningTruth(self.metrics[name]).now()
+        return truth_when(self._truths[name], counted) or RunningTruth(self.metrics[name]).now()
 
     def _answer(self, metric: SearchMetric) -> None:
         """Let the flights answer rounds, spread over the replay, for as long as it goes on."""
@@ -287,6 +287,20 @@ class Demonstration:
             )
         except BaseException as error:  # it is raised again in the main thread
             self._failure = error
+
+
+def truth_when(history: list[Truth], counted: int) -> Truth | None:
+    """Return the last truth of at most so many reports; None if it is of less than 0.9 of them.
+
+    Parameters
+    ----------
+    history : list of Truth
+        In the order of their reports.
+    counted : int
+    """
+    later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
+    found = history[later - 1] if later else None
+    return found if found is not None and found.reports >= NEAR * counted else None
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.errors import ReportError
+from estimators.errors import ReportError, shortened
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.thresholds import exp_bounds
@@ -366,5 +366,9 @@ def _narrow(what: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     is_whole = integers.dtype.kind in "biu"
     if integers.size and not (is_whole and integers.min() >= low and integers.max() <= high):
-        raise ReportError(reason, f"{what}: expected integers from {low} to {high} ({dtype})")
+        each = integers.ravel().tolist()
+        odd = next(one for one in each if not isinstance(one, int) or not low <= one <= high)
+        raise ReportError(
+            reason, f"{what} = {shortened(odd)}: expected integers from {low} to {high} ({dtype})"
+        )
     return integers.astype(dtype)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.discovery.learning import learn_code
 from estimators.discovery.presets import preset
 from estimators.discovery.string_code import StringCode, as_words, normal_form
-from estimators.errors import meant
+from estimators.errors import meant, shortened
 from estimators.estimate import Estimate
 from estimators.exact.randomness import Words
 from estimators.metrics.denial import DenyRule, without_denied
@@ -196,7 +196,12 @@ class Vocabulary(Categories):
         strings = values.tolist()
         if strange := [text for text in strings if not isinstance(text, str)]:
             raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
-        return np.array([string_key(text) for text in strings], dtype=np.uint64)
+        try:
+            return np.array([string_key(text) for text in strings], dtype=np.uint64)
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"value {shortened(error.object)} of {self.metric!r}: expected Unicode text"
+            ) from None
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""

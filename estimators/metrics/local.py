@@ -110,8 +110,9 @@ class LocalMetric(ReportedMetric):
                 "memoized", f"false for kind {self.kind!r}: Dither cannot repeat its answers"
             )
         if self.memoized and not mechanism.memoizable:
-            fitting = self._with("memoizable") or "(none)"
-            self.refuse("memoized", f"false, or one of the mechanisms {fitting}")
+            fitting = self._with("memoizable")
+            other = f", or one of the mechanisms {fitting}" if fitting else f" for {self.kind!r}"
+            self.refuse("memoized", f"false{other}")
         self._check_attributes()
 
     def _check_attributes(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from estimators.durations import milliseconds
-from estimators.errors import DefinitionError
+from estimators.errors import DefinitionError, shortened
 from estimators.estimate import Counts
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
@@ -32,6 +32,8 @@ from estimators.metrics.validation import (
 )
 from estimators.shapes import Shape
 from estimators.weights import WEIGHTINGS
+
+A_DEMAND = "a number above 0, the privacy that the value's owner demands"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -335,10 +337,15 @@ class Metric(ABC):
         ...        levels=[0.5, 1, 2]).level_of([0.5, 1.9, 64.0])
         array([0, 1, 2], dtype=uint8)
         """
-        demanded = np.asarray(epsilons, dtype=np.float64)
+        try:
+            demanded = np.asarray(epsilons, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}") from None
+        if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
+            odd = demanded[~is_demand].ravel()[0]
+            raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}, as for {self.name!r}")
         level = np.searchsorted(np.asarray(self.levels), demanded, side="right") - 1
-        refused = (level < 0) | np.isnan(demanded)
-        if refused.any():
+        if (refused := level < 0).any():
             raise ValueError(
                 f"epsilon = {demanded[refused].ravel()[0]}: metric {self.name!r} offers "
                 f"{list(self.levels)}; a stricter demand cannot be met, do not report"

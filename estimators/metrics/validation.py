@@ -79,6 +79,8 @@ def check_options(
             msgspec.convert(value, _parameter_types(mechanism)[name])
         except msgspec.ValidationError as error:
             why = readable(error).replace(" | null", "")
+            if isinstance(value, int | float) and why.startswith("str"):
+                why = f'text, as in {name} = "{value}"'  # numbers in text are exact decimals
             raise ValueError(f"{name} = {value!r}: expected {why}") from None
 
 

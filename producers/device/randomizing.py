@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from estimators.errors import shortened
 from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.categories import OPEN, Vocabulary
@@ -59,8 +60,14 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
     ValueError
         If it has another shape than the metric's values, or something is not a number.
     """
-    values = metric.domain.as_array(value)
     dimension = metric.dimension
+    try:
+        values = metric.domain.as_array(value)
+    except ValueError:  # rows of different lengths
+        expected = "a flat array" if dimension is None else f"rows of {dimension} numbers"
+        raise ValueError(
+            f"values {shortened(value)} of {metric.name!r}: expected {expected}"
+        ) from None
     if dimension is not None:
         if values.ndim not in (1, 2) or values.shape[-1] != dimension:
             raise ValueError(
@@ -75,9 +82,12 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         )
     is_number = metric.domain.of_numbers
     if is_number and values.size and values.dtype.kind not in "biuf":
-        odd = next((v for v in values.ravel().tolist() if not isinstance(v, float | int)), None)
+        each = values.ravel().tolist()
+        others = [one for one in each if not isinstance(one, float | int)]
+        odd = others[0] if others else max(each, key=abs)  # an integer that no float can be
         raise ValueError(
-            f"value {odd!r} of {metric.name!r}: expected a number; leave out what was not measured"
+            f"value {shortened(odd)} of {metric.name!r}: expected a number; leave out what was not "
+            "measured"
         )
     return values.reshape(-1)
 

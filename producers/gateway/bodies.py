@@ -38,6 +38,8 @@ NO_VALUES = (
 )
 BATCH_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 SHOWN = "docs/gateway.md shows what a body looks like"
+STARTS = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
+"""How a compressed body begins."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,10 +76,11 @@ class Times:
             ("too_old", "past", -after, self.past),
         ):
             if time_ms and away > most:
+                event = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
                 raise ReportError(
                     reason,
-                    f"an event time {away:,.0f} s in the {where}: expected at most {most:,.0f} "
-                    f"(aggregate.{where})",
+                    f"an event time of {event:%Y-%m-%dT%H:%M:%SZ}, {away:,.0f} s in the {where}: "
+                    f"expected at most {most:,.0f} (aggregate.{where})",
                 )
 
 
@@ -150,6 +153,29 @@ def read_batch(
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), SHOWN) from None
 
 
+def not_json(body: bytes, error: Exception, shown: str = SHOWN) -> Problem:
+    """Return the answer to a body that is not JSON, with what it may be instead.
+
+    Parameters
+    ----------
+    body : bytes
+    error : Exception
+        What reading it met.
+    shown : str
+        Where such a body is shown.
+    """
+    if not body:
+        return Problem(HTTPStatus.BAD_REQUEST, "an empty body: expected reports", shown)
+    for coding, start in STARTS.items():
+        if body.startswith(start):
+            return Problem(
+                HTTPStatus.BAD_REQUEST,
+                f"not JSON: the body begins as {coding} does, and no Content-Encoding says so",
+                f"send the header Content-Encoding: {coding}",
+            )
+    return Problem(HTTPStatus.BAD_REQUEST, f"not JSON: {error}", shown)
+
+
 def from_protobuf(
     body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIME
 ) -> PostedBatch:
@@ -207,9 +233,15 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
             raise Problem(
                 HTTPStatus.BAD_REQUEST, f"a body with a true value ({error})", NO_VALUES
             ) from None
+        if body.lstrip().startswith(b"["):
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                "a list: expected one batch of reports",
+                "post a list of batches to /v1/reports/batches",
+            ) from None
         raise ValueError(f"not a batch of reports: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"not JSON: {error}") from None
+        raise not_json(body, error) from None
     metric = metrics.get(given.metric)
     if metric is None:
         known = meant(given.metric[:80], metrics)
@@ -335,6 +367,9 @@ _REMEDIES = {
     "wrong_revision": "GET /v1/metrics/NAME has the definition to use. A report of another "
     "definition cannot be counted. Randomizing a value again spends its epsilon again",
     "too_many_reports": "post the reports in several batches, each with an id of its own",
-    "bad_round": "GET /v1/metrics/NAME/round has the round that is open",
+    "bad_round": "GET /v1/metrics/NAME/round has the round that is open; of a metric without "
+    "rounds, leave `round` out",
+    "bad_value": "post what the mechanism returned on the device, never the value itself: "
+    "docs/gateway.md says how it looks",
     "bad_batch_id": "draw 16 random bytes for each batch, and keep them when you post it again",
 }

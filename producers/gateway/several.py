@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from producers.gateway.bodies import JSON, PROTOBUF, PostedBatch
+from producers.gateway.bodies import JSON, PROTOBUF, PostedBatch, not_json
 from producers.gateway.problems import Problem
 from producers.wire.report_batches_pb2 import ReportBatches
 
@@ -61,13 +61,15 @@ def split(media_type: str, body: bytes) -> list[bytes]:
         else:
             found = list(map(bytes, _raw_batches.decode(body)))
     except (DecodeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        if media_type == JSON and not isinstance(error, msgspec.ValidationError | RecursionError):
+            raise not_json(body, error, SHOWN) from None
         kind = "ReportBatches" if media_type == PROTOBUF else "list of batches"
         raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", SHOWN) from None
     if not 1 <= len(found) <= MOST_BATCHES:
         raise Problem(
             HTTPStatus.BAD_REQUEST,
             f"{len(found)} batches: expected 1 to {MOST_BATCHES}",
-            "put the batches into several posts",
+            "put the batches into several posts" if found else "post nothing if there is nothing",
         )
     return found
 

@@ -57,8 +57,10 @@ CLOSED = "auto"
 SHOWN = 5
 """Cells that an error lists."""
 KINDS = ("mean", "distribution", "frequency")
-NUMERIC = re.compile(r"[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}")
-"""Text that people read as a number, also with a comma, separators or a unit."""
+NUMERIC = re.compile(
+    r"[-+]?([$€£¥₹]|[A-Z]{3}\s)?\s?[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}"
+)
+"""Text that people read as a number, also with a comma, separators, a currency or a unit."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,6 +302,7 @@ def _vocabulary(
         f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so the "
         "strings are written into it only if you say so: --list-categories lists all of them, "
         "--category NAME lists one (repeat it), --open accepts any string"
+        + (". Or write 1 for yes and 0 for no: the metric is a share" * (len(distinct) == 2))
     )
 
 

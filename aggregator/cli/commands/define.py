@@ -26,7 +26,7 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 @click.argument(
     "table", metavar="[FILE]", required=False, type=click.Path(exists=True, dir_okay=False)
 )
-@click.option("--column", help="Column with the values.")
+@click.option("--column", "named", multiple=True, help="Column with the values.")
 @click.option(
     "--examples",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -80,7 +80,7 @@ OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
 )
 def define(
     table: str | None,
-    column: str | None,
+    named: tuple[str, ...],
     examples: Path | None,
     levels: tuple[float, ...],
     **options: Any,
@@ -99,6 +99,12 @@ def define(
     With --examples the metric discovers frequent strings without a list. A code is learnt from the
     strings of the file and becomes part of the definition: they must not be private.
     """  # noqa: D301  click reads the backspace: these lines stay as they are
+    if len(named) > 1:
+        raise click.UsageError(
+            f"--column {' --column '.join(named)}: expected one column. A metric of several "
+            "numbers together is a vector_mean, which is written by hand (docs/questions.md)"
+        )
+    column = named[0] if named else None
     if examples is not None:
         if table is not None or column is not None:
             raise click.UsageError("--examples: expected no FILE and no --column")

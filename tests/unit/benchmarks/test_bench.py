@@ -20,8 +20,8 @@ from benchmarks import capacity, growth, steady, tables
 from benchmarks import command as command_line
 from benchmarks.command import STAGES, bench
 from benchmarks.measure import Benchmark, Figure, measure
-from benchmarks.record import Record
-from benchmarks.tables import BLOCK, RECORDED, filled, table
+from benchmarks.record import RECORDED, Record
+from benchmarks.tables import BLOCK, filled, table
 
 #: Stages that need no server but Redis, and take less than a second each.
 LIGHT = (
@@ -94,6 +94,13 @@ def test_a_name_that_no_benchmark_has_is_refused(run: Run) -> None:
     result, _ = run("--in-process", "--only", "encode/nothing of the kind")
     assert result.exit_code == 2
     assert "no benchmark has 'encode/nothing of the kind' in its name" in result.output
+
+
+def test_a_name_that_is_of_no_stage_is_refused_before_anything_runs() -> None:
+    result = CliRunner().invoke(bench, ["--only", "userz"])
+    assert result.exit_code == 2
+    assert "--only userz: no benchmark has this in its name" in result.output
+    assert "baseline" not in result.output
 
 
 def test_the_stages_are_listed_with_what_they_measure() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from benchmarks.capacity_model import (
 )
 from benchmarks.capacity_rates import Rates
 from benchmarks.measure import Figure, Result
-from benchmarks.record import Record
-from benchmarks.tables import RECORDED
+from benchmarks.record import RECORDED, Record
 
 RATES = Rates(
     message_seconds=2e-6,
@@ -198,6 +198,28 @@ def test_the_recorded_run_answers_for_a_fleet() -> None:
     assert result.exit_code == 0, result.output
     assert "workers" in result.stdout
     assert "redis bytes" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--devices", "0", "--devices: 0: expected a finite number above 0"),
+        ("--devices", "nan", "--devices: nan: expected a finite number above 0"),
+        ("--devices", "inf", "--devices: inf: expected a finite number above 0"),
+        ("--batch-reports", "-1", "--batch-reports: -1: expected a finite number above 0"),
+        ("--posted", "-1", "--posted: -1: expected a finite number of 0 or more"),
+    ],
+)
+def test_a_fleet_that_cannot_be_is_told_by_its_option(option: str, value: str, said: str) -> None:
+    result = CliRunner().invoke(main, ["--devices", "1e6", option, value])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_what_a_fleet_needs_is_printed_for_people() -> None:
+    told = CliRunner().invoke(main, ["--devices", "1e8", "--posted", "0"]).output
+    assert re.search(r"^busy +\d+%$", told, re.MULTILINE)
+    assert re.search(r"^gateways +0$", told, re.MULTILINE)
 
 
 def test_a_command_without_a_number_of_devices_says_that_it_is_missing() -> None:

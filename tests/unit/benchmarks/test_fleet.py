@@ -10,8 +10,7 @@ import pytest
 from benchmarks.capacity_rates import Rates
 from benchmarks.fleet import predicted, run
 from benchmarks.places import Places
-from benchmarks.record import Record
-from benchmarks.tables import RECORDED
+from benchmarks.record import RECORDED, Record
 
 BATCHES = 50_000
 

@@ -68,7 +68,7 @@ def test_two_values_have_the_reports_weights_and_bounds_of_randomized_response()
         ({"spread": "1.1"}, "spread = '1.1': expected a number from 0 to 1 as text"),
         ({"spread": "wide"}, "spread = 'wide': expected a number"),
         ({"spread": "1/0"}, "spread = '1/0': expected a number"),
-        ({"spread": 0.5}, "spread = 0.5: expected str"),
+        ({"spread": 0.5}, 'spread = 0.5: expected text, as in spread = "0.5"'),
         ({"symbols": 8}, "symbols = 8: expected 64 to 255"),
     ],
 )

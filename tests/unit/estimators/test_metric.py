@@ -20,6 +20,9 @@ GOOD: dict[str, Any] = {
 }
 
 
+BALL = {"kind": "vector_mean", "mechanism": "caps", "range": None, "dimension": 2, "radius": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "key", "expected"),
     [
@@ -48,6 +51,8 @@ GOOD: dict[str, Any] = {
         ({"options": {"grid": 4}}, "options", "grid"),
         ({"mechanism": "laplace", "options": {"grid": 1000}}, "options", "a power of two"),
         ({"mechanism": "laplace", "options": {"grid": 2**27}}, "options", "less than 2^31"),
+        ({"memoized": True, "mechanism": "auto"}, "memoized", "or one of the mechanisms random"),
+        (BALL | {"memoized": True}, "memoized", "false for 'vector_mean'"),
     ],
 )
 def test_a_bad_definition_is_refused_with_its_key_and_a_remedy(
@@ -110,9 +115,14 @@ def test_a_word_that_is_near_to_none_is_told_those_there_are(kind: str) -> None:
 def test_a_demand_is_rounded_down_to_a_level_and_a_stricter_one_refused() -> None:
     metric = define(**GOOD)
     assert metric.level_of([0.5, 0.99, 1.0, 100.0]).tolist() == [0, 0, 1, 2]
-    for demand in (0.4999, float("nan")):
-        with pytest.raises(ValueError, match="stricter demand"):
-            metric.level_of([1.0, demand])
+    with pytest.raises(ValueError, match=r"epsilon = 0.4999: .* stricter demand"):
+        metric.level_of([1.0, 0.4999])
+
+
+@pytest.mark.parametrize("demand", [float("nan"), 0, -1.0, None, "much", 10**400, [1, [2]]])
+def test_a_demand_that_is_no_privacy_level_at_all_is_told_so(demand: Any) -> None:
+    with pytest.raises(ValueError, match=r"epsilon = .*: expected a number above 0"):
+        define(**GOOD).level_of(demand)
 
 
 def test_epsilons_are_the_decimals_that_were_written() -> None:

@@ -59,10 +59,10 @@ def test_batch_ids_are_16_bytes_and_never_the_same() -> None:
         (LATE, [[0]], [[1]], 5, None, "levels of shape"),
         (LATE, [0], [1], -5, None, "time_ms = -5"),
         (LATE, [0], [1], 5, b"short", "batch_id of 5 bytes: expected 16"),
-        (LATE, [256], [1], 5, None, "levels: expected integers from 0 to 255"),
-        (LATE, [0.5], [1], 5, None, "levels: expected integers"),
-        (LATE, [0], [300], 5, None, "reports: expected integers from 0 to 255"),
-        (DELAY, [0], [2**40], 5, None, "reports: expected integers from -2147483648"),
+        (LATE, [256], [1], 5, None, "levels = 256: expected integers from 0 to 255"),
+        (LATE, [0.5], [1], 5, None, "levels = 0.5: expected integers"),
+        (LATE, [0], [300], 5, None, "reports = 300: expected integers from 0 to 255"),
+        (DELAY, [0], [2**40], 5, None, "reports = 1099511627776: expected integers from -2147"),
     ],
 )
 def test_what_cannot_be_a_batch_is_refused(

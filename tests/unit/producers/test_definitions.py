@@ -139,7 +139,9 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
 
 
-@pytest.mark.parametrize("form", ["{},5", "{} ms", "{}%", "1.{:03d},0"])
+@pytest.mark.parametrize(
+    "form", ["{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "USD {}"]
+)
 def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path, form: str) -> None:
     rows = ['"' + form.format(i) + '"' for i in range(50)]
     with pytest.raises(ValueError, match="50 of 50 cells are no numbers"):
@@ -147,9 +149,14 @@ def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path, form:
     assert suggest(table(tmp_path, "v", *rows), "v", is_open=True).text
 
 
+def test_a_yes_or_no_is_told_how_it_becomes_a_share(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--open accepts any string. Or write 1 for yes and 0"):
+        suggest(table(tmp_path, "c", "yes", "no", "no"), "c")
+
+
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
     file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash")
-    with pytest.raises(ValueError, match="--list-categories lists all of them"):
+    with pytest.raises(ValueError, match=r"--list-categories lists all of them.*string$"):
         suggest(file, "c")
     metric = defined(
         tmp_path, suggest(file, "c", name="carrier", levels=[1, 3], list_categories=True).text

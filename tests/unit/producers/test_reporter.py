@@ -253,6 +253,8 @@ def test_no_reports_are_no_batch(broker: Broker, topic: str) -> None:
         (LATE, float("nan"), 1, None, "a value of 'late' is not a number"),
         (LATE, None, 1, None, "value None of 'late': expected a number"),
         (LATE, [1.0, None], 1, None, "value None of 'late': expected a number"),
+        (LATE, [1.0, [2.0]], 1, None, r"values \[1.0, \[2.0\]\] of 'late': expected a flat array"),
+        (LATE, 10**400, 1, None, "value 1000.* of 'late': expected a number"),
         (LATE, "yes", 1, None, "value 'yes' of 'late': expected a number"),
         (CARRIER, "AAA", 1, None, "category 'AAA' of 'carrier': did you mean 'AA'"),
         (CARRIER, 9, 1, None, "category 9 of 'carrier': expected 0 to 8"),

@@ -579,6 +579,13 @@ def test_a_definition_that_cannot_be_is_told_by_the_option_at_fault(
     assert failure("define", "table.csv", "--column", "v", *arguments).startswith(told)
 
 
+def test_a_definition_is_of_one_column() -> None:
+    Path("table.csv").write_text("lat,lon\n1,2\n")
+    told = failure("define", "table.csv", "--column", "lat", "--column", "lon", exit_code=2)
+    assert "--column lat --column lon: expected one column" in told
+    assert "vector_mean" in told
+
+
 def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
     Path("metrics.toml").write_text(METRICS + PLACE)
     told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)

@@ -17,6 +17,7 @@ from rich.console import Console
 from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
+from aggregator.local.demo import truth_when
 from aggregator.local.demo_view import Outcome, View
 from aggregator.monitoring import metric_definitions
 from aggregator.monitoring.collector import Exporter
@@ -321,6 +322,20 @@ def test_the_demo_fits_a_terminal_of_80_columns_when_its_bounds_say_nothing() ->
     rows = [line for line in capture.get().splitlines() if "minutes" in line]
     assert len(rows) == 4
     assert [row.split()[-2:] for row in rows[:3]] == [["says", "nothing"]] * 3
+
+
+def test_the_demo_judges_no_bounds_by_a_truth_that_it_does_not_know() -> None:
+    found = RARE.estimate(OUTSIDE * 100)
+    told = printed(draw(view({"some": found}, {"some": np.full(4, np.nan)})))
+    assert "outside" not in told
+    assert "within" not in told
+
+
+def test_the_demo_takes_the_truth_of_about_the_reports_that_are_counted() -> None:
+    history = [Truth(reports, 0.5, LEVELS) for reports in (6, 10_000, 20_000)]
+    found = [truth_when(history, counted) for counted in (5, 6, 7, 9_999, 10_000, 11_111, 11_112)]
+    told = [truth and truth.reports for truth in found]
+    assert told == [None, 6, None, None, 10_000, 10_000, None]
 
 
 def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:

@@ -302,7 +302,8 @@ def test_a_serialized_batch_with_attributes_reaches_kafka_as_it_is(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "not a batch of reports: Expected `object`, got `array`"),
+        ([], "a list: expected one batch of reports"),
+        (7, "not a batch of reports: Expected `object`, got `int`"),
         ({"metric": "late"}, "missing required field `reports`"),
         ({"metric": "late", "reports": [], "size": 1}, "unknown field `size`"),
         ({"metric": "lat", "reports": [GOOD]}, "metric 'lat': did you mean 'late'?"),
@@ -326,7 +327,7 @@ def test_a_serialized_batch_with_attributes_reaches_kafka_as_it_is(
         ({"metric": "late", "reports": [{"level": -1, "report": 1}]}, "expected 0 to 3"),
         ({"metric": "late", "reports": [{"epsilon": 0.7, "report": 1}]}, "one of [0.5, 1, 2, 4]"),
         ({"metric": "late", "reports": [{"level": 1, "report": 2}]}, "report 2: expected 0 or 1"),
-        ({"metric": "late", "reports": [{"level": 1, "report": -1}]}, "integers from 0 to 255"),
+        ({"metric": "late", "reports": [{"level": 1, "report": -1}]}, "reports = -1: expected"),
         ({"metric": "late", "reports": [{"level": 1, "report": 2**70}]}, "integers from 0 to 255"),
         ({"metric": "late", "reports": [{"level": 1, "report": 0.5}]}, "got `float`"),
         ({"metric": "late", "reports": [{"level": 1, "report": [1]}]}, "is a list of 1 integers"),
@@ -364,7 +365,7 @@ def test_a_batch_with_more_reports_than_the_metric_allows_is_refused(broker: Bro
 def test_what_is_not_json_is_refused(refusing: Post, body: bytes) -> None:
     answer = refusing.batch(body, JSON)
     assert answer.status_code == 400
-    assert "not " in problem(answer)["detail"]
+    assert re.match("not |an empty body|a list", problem(answer)["detail"])
 
 
 @pytest.mark.parametrize(
@@ -699,8 +700,14 @@ def test_times_that_workers_would_refuse_are_refused_before_they_reach_kafka(
     with serving(served) as url, httpx.Client() as client:
         post = Post(url, client)
         for at, told in (
-            (now + 700, r"future: .* in the future: expected at most 600 \(aggregate.future\)"),
-            (now - 90_000, r"too_old: .* in the past: expected at most 86,400 \(aggregate.past\)"),
+            (
+                now + 700,
+                r"future: .* of 20.*Z, .* in the future: expected at most 600 \(aggregate.future\)",
+            ),
+            (
+                now - 90_000,
+                r"too_old: .* of 20.*Z, .* in the past: expected at most 86,400 \(aggregate.past\)",
+            ),
         ):
             body = encode_batch(LATE, level, LATE.randomize([0], level), int(at * 1000))
             for answer in (post.json({**given, "time": at}), post.batch(body)):
