@@ -152,13 +152,9 @@ def _told(name: str, value: float) -> str:
         return size_text(value)
     if name == "busy":
         return f"{value:.0%}"
-    return (
-        f"{value:,}"
-        if isinstance(value, int)
-        else f"{value:,.3g}"
-        if value < 1e3
-        else f"{value:,.0f}"
-    )
+    if isinstance(value, int) or value >= ROUNDED_FROM:
+        return f"{value:,.0f}"
+    return f"{value:,.3g}"
 
 
 if __name__ == "__main__":
