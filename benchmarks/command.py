@@ -134,8 +134,8 @@ def bench(
     known = [*STAGES, *Record.read(RECORDED).names]
     if only.split("/")[0] not in STAGES and not any(only in name for name in known):
         raise click.UsageError(
-            f"--only {only}: expected a stage (--list names them), what begins with one and a slash, "
-            "or a part of a recorded name"
+            f"--only {only}: expected a stage (--list names them), what begins with one and a "
+            "slash, or a part of a recorded name"
         )
     logger = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
