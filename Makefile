@@ -4,12 +4,13 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+WARM   := $(VENV)/.compiled
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Tests start hundreds of processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo test lint docs audit bench slow faults soak lock images proto screenshots reproduction kafka dist clean
+.PHONY: help setup compiled demo test lint docs audit bench slow faults soak lock images proto screenshots reproduction kafka dist clean
 
 help:            ## show this list
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -28,10 +29,16 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
+compiled: $(WARM)
+
+$(WARM): $(STAMP)
+	@$(BIN)/python -m pytest --collect-only -q -n 0 >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
+	@touch $@
+
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-test: setup kafka ## run the tests, five at a time; ARGS="-k verify"
+test: setup kafka compiled ## run the tests, five at a time; ARGS="-k verify"
 	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction  # once, not by each process
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
 

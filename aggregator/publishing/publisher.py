@@ -106,19 +106,35 @@ class Publisher(Leader):
                 self._stopping.wait(LOOK_SECONDS)
 
     def _finals(self) -> Iterator[list[Event]]:
-        """Yield the final events that are due, releases before each batch of the others."""
+        """Yield the final events that are due; releases and what watches find between batches.
+
+        Where thousands of panes are due, no alarm waits for the events of all of them.
+        """
         overview, partitions = yield from self._releases()
+        failed: list[Exception] = []
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases()
-        failed: Exception | None = None
-        for turns in (*(watch.turns for watch in self._watches), self._searched):
+            if not failed:
+                yield from self._watched(overview, partitions, failed)
+        if not failed:
+            yield from self._watched(overview, partitions, failed)
+        try:
+            yield from self._searched(overview, partitions)
+        except Exception as error:
+            failed.append(error)
+        if failed:
+            raise failed[0]
+
+    def _watched(
+        self, overview: TopicProgress, partitions: int, failed: list[Exception]
+    ) -> Iterator[list[Event]]:
+        """Yield the events of alarms and comparisons; note what failed: others have their turns."""
+        for watch in self._watches:
             try:
-                yield from turns(overview, partitions)
-            except Exception as error:  # the others have their turns first
-                failed = failed or error
-        if failed is not None:
-            raise failed
+                yield from watch.turns(overview, partitions)
+            except Exception as error:
+                failed.append(error)
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events whose panes were searched for frequent strings."""

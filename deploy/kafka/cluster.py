@@ -114,11 +114,18 @@ class KafkaCluster:
                 break
         return self
 
-    def stop(self) -> None:
-        """Stop the brokers: they may close their logs, then they are killed. Can be repeated."""
+    def stop(self, grace: float | None = None) -> None:
+        """Stop the brokers: they may close their logs, then they are killed. Can be repeated.
+
+        Parameters
+        ----------
+        grace : float, optional
+            Seconds until they are killed; by default what closing logs takes.
+        """
         for node in self.nodes:
             node.ask_to_stop()
-        grace = STOP_GRACE if len(self.nodes) == 1 else QUORUM_STOP_GRACE
+        if grace is None:
+            grace = STOP_GRACE if len(self.nodes) == 1 else QUORUM_STOP_GRACE
         deadline = time.monotonic() + grace
         for node in self.nodes:
             node.end(max(0.0, deadline - time.monotonic()))

@@ -16,6 +16,9 @@ from deploy.kafka.distribution import (
     missing,
 )
 
+#: For the archive to be written when its broker ends; 5 are usual, and many more on a busy machine.
+ARCHIVE_SECONDS = 180.0
+
 __all__ = [
     "JARS",
     "KafkaCluster",
@@ -59,7 +62,8 @@ def _record_archive(jars: Path) -> None:
     with tempfile.TemporaryDirectory(dir=jars) as scratch:
         recording = Path(scratch) / "kafka.jsa"
         record = [f"-XX:ArchiveClassesAtExit={recording}"]
-        with KafkaCluster(Path(scratch) / "kafka", jars=jars, jvm_options=record):
-            pass
+        cluster = KafkaCluster(Path(scratch) / "kafka", jars=jars, jvm_options=record)
+        cluster.start()
+        cluster.stop(ARCHIVE_SECONDS)
         if recording.is_file():
             recording.replace(archive_path(jars))

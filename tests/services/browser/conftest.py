@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +24,7 @@ from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
-from tests.support.running import http_client, served, servers
+from tests.support.running import fleet, http_client, served, servers, warm_commands
 from tests.support.running.deployment import Deployment, wait_until
 
 PATIENCE = 60_000
@@ -136,7 +138,12 @@ class Visitor:
     own: set[str] = dataclasses.field(default_factory=set)
 
     def open(self, url: str, width: int = 1280, height: int = 900, **options: Any) -> Page:
-        """Open a page in a context of its own: another person's browser."""
+        """Open a page in a context of its own: another person's browser.
+
+        That person asks for no animations, unless `options` say otherwise: drawing them takes more
+        processor time than all else that a page does.
+        """
+        options = {"reduced_motion": "reduce", **options}
         context = self.stack.enter_context(
             self.browser.new_context(viewport={"width": width, "height": height}, **options)
         )
@@ -175,7 +182,7 @@ class Site:
     deployment: Deployment
     port: int
     flags: list[str]
-    process: subprocess.Popen[bytes] | None = None
+    process: BaseProcess | subprocess.Popen[bytes] | None = None
     told: set[str] = dataclasses.field(default_factory=set)
 
     @property
@@ -185,15 +192,23 @@ class Site:
     def start(self) -> None:
         """Start `dither serve` and wait until it answers."""
         sets = [word for flag in self.flags for word in ("--set", flag)]
-        command = [sys.executable, "-m", "aggregator", "serve", f"--port={self.port}"]
-        self.process = subprocess.Popen([*command, *self.deployment.flags, *sets])
+        arguments = [f"--port={self.port}", *self.deployment.flags, *sets]
+        if os.environ.get("PYTHONPATH") == warm_commands.PYTHONPATH:
+            self.process = fleet.start("serve", arguments)
+        else:  # it has other modules
+            command = [sys.executable, "-m", "aggregator", "serve"]
+            self.process = subprocess.Popen([*command, *arguments])
         wait_until(self._answers, "the server answers")
 
     def stop(self) -> None:
         """Stop the server."""
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(30)
+            if isinstance(self.process, subprocess.Popen):
+                self.process.wait(30)
+            else:
+                self.process.join(30)
+                assert self.process.exitcode is not None
             self.process = None
 
     def _answers(self) -> bool:

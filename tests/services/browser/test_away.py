@@ -16,6 +16,10 @@ from tests.services.browser.conftest import METRICS, Site, Visitor
 
 NOWHERE = "127.0.0.1:9"
 """Where no broker is."""
+LONGEST = """Math.max(
+  ...document.getAnimations().map((each) => each.effect.getComputedTiming().endTime),
+)"""
+"""Milliseconds until the last of the animations ends that run now; -Infinity if none does."""
 
 
 @pytest.fixture
@@ -62,8 +66,9 @@ def test_live_is_not_said_when_nobody_counts(
         deployment = counted.deployment
     with site_of(deployment) as site:  # the worker has gone
         deployment.produce([(0, b"waits")] * 7)
-        page = visitor.open(site.url)
+        page = visitor.open(site.url, reduced_motion="no-preference")
         expect(page.locator("#connection")).to_have_text("Live")
+        assert page.evaluate(LONGEST) < 10_000, "an idle page is not drawn again and again"
         client: Any = deployment.store.client
         for number in deployment.store.partitions():
             mark = f"{tag(deployment.topic, number)}:committed"

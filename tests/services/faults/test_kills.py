@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from importlib import resources
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from aggregator.counting.measurements import Measurements
 from producers.populations.flights import MIX, flight_metrics, flights
 from producers.populations.produce import Produced, produce
+from tests.support.running import fleet
 from tests.support.running.deployment import Deployment, other_database, wait_until
 from tests.support.running.servers import Kafka, Redis
 
@@ -53,26 +54,28 @@ class Fleet:
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.processes = [deployment.start_worker() for _ in range(WORKERS)]
+        self.processes = [self._start() for _ in range(WORKERS)]
+
+    def _start(self) -> BaseProcess:
+        log = self.deployment.metrics_file.with_name("workers.log")
+        return fleet.start("aggregate", self.deployment.flags, log)
 
     def kill_owner_of(self, partition: int) -> None:
         """Kill whoever counts a partition (or a worker at random, between two owners)."""
         owner = int(self.deployment.store.owner(partition)["worker"].rpartition(":")[2])
         pids = [process.pid for process in self.processes]
         index = pids.index(owner) if owner in pids else partition % WORKERS
-        self.processes[index].send_signal(signal.SIGKILL)
-        self.processes[index].wait()
-        self.processes[index] = self.deployment.start_worker()
+        self.processes[index].kill()
+        self.processes[index].join()
+        self.processes[index] = self._start()
 
     def stop(self) -> None:
         for process in self.processes:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
         for process in self.processes:
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.join(60)
+            process.kill()
+            process.join()
 
 
 def report_flights(deployment: Deployment, seconds: float) -> Produced:
@@ -102,18 +105,18 @@ def test_the_state_after_many_kills_equals_that_of_an_undisturbed_run(
     produced: list[Produced] = []
     totals: list[int] = []
     devices = threading.Thread(target=lambda: produced.append(report_flights(deployment, 40)))
-    fleet = Fleet(deployment)
+    workers = Fleet(deployment)
     try:
         devices.start()
         wait_until(lambda: bool(deployment.counts()), "the first commit")
         for _ in range(KILLS):
             totals.append(measured(deployment))
             threading.Event().wait(rng.uniform(0.1, 3.0))
-            fleet.kill_owner_of(rng.randrange(deployment.partitions))
+            workers.kill_owner_of(rng.randrange(deployment.partitions))
         devices.join()
         deployment.wait_until_counted(180)
     finally:
-        fleet.stop()
+        workers.stop()
     with undisturbed.worker():
         undisturbed.wait_until_counted(180)
     assert deployment.state() == undisturbed.state()

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -30,17 +30,49 @@ STARTING = threading.Lock()
 LEAVE_SECONDS = 60.0
 
 
-def be(command: str, arguments: Sequence[str], log: str, ahead_seconds: float) -> None:
+def start(
+    command: str, arguments: Sequence[str], log: Path | None = None, ahead_seconds: float = 0.0
+) -> BaseProcess:
+    """Start a command of `dither` in a process group of its own.
+
+    It has the environment of this process; modules are those that this process began with.
+
+    Parameters
+    ----------
+    command : str
+    arguments : sequence of str
+    log : Path, optional
+        Where it writes; where this process does if it is left out.
+    ahead_seconds : float
+        By how much its clock is ahead.
+    """
+    given = (command, [*arguments], str(log or ""), ahead_seconds, dict(os.environ))
+    process = CONTEXT.Process(target=be, args=given)
+    with STARTING:
+        process.start()
+    return process
+
+
+def be(
+    command: str,
+    arguments: Sequence[str],
+    log: str,
+    ahead_seconds: float,
+    environ: Mapping[str, str],
+) -> None:
     """Be a command of `dither`, writing to a log file, on a machine whose clock is wrong."""
     from aggregator.cli.main import main
 
+    os.environ.clear()
+    os.environ.update(environ)
     _set_clocks(ahead_seconds)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started us stops us
     os.setpgrp()
-    with Path(log).open("ab") as output:
-        os.dup2(output.fileno(), 1)
-        os.dup2(output.fileno(), 2)
+    if log:
+        with Path(log).open("ab") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.argv = ["dither", command, *arguments]
     main()
@@ -81,10 +113,7 @@ class Fleet:
 
     def join(self, ahead_seconds: float = 0.0) -> None:
         """Start another worker, on a machine whose clock is ahead by so much."""
-        arguments = (self.command, self.arguments, str(self.log), ahead_seconds)
-        process = CONTEXT.Process(target=be, args=arguments)
-        with STARTING:
-            process.start()
+        process = start(self.command, self.arguments, self.log, ahead_seconds)
         with self._lock:
             self.processes.append(process)
 
