@@ -11,8 +11,6 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from aggregator.cli.lean_imports import leave_out_unused
-
 GROUPS = {
     "Run": {
         "demo": "Replay a year of flights as private telemetry; needs no server.",
@@ -133,7 +131,6 @@ def cli() -> None:
 def main(args: list[str] | None = None) -> Any:
     """Run the command line; a failure a person can act on is a message and exit code 1."""
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
-    leave_out_unused()
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
     except Exception as error:
