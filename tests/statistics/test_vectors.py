@@ -132,6 +132,22 @@ def test_bounds_cover_whatever_is_asked(
     assert enough(found, RUNS, beta), found
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("mechanism", EACH)
+@pytest.mark.parametrize("counts", [(300, 1), (1, 300)], ids=str)
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_bounds_cover_levels_that_hold_opposites(
+    dimension: int, counts: tuple[int, ...], mechanism: str, beta: float
+) -> None:
+    """The users' own values, with uniform weights, so that one report of a level counts as much."""
+    metric = vectors(dimension, (0.25, 8.0), mechanism=mechanism)
+    held = np.stack([corner(dimension), -corner(dimension)])
+    question: dict[str, Any] = {"target": "sample", "weights": "uniform"}
+    found, _ = misses(metric, held, counts, RUNS, beta=beta, **question)
+    assert enough(found, RUNS, beta), found
+
+
 UNEQUAL = np.zeros((3, 10))
 UNEQUAL[:, :3] = [[0.9, 0.4, 0.0], [0.9, -0.3, 0.2], [0.8, 0.1, -0.5]]
 UNEVEN = [(0, 0, 0, 0, 300), (400, 400, 20, 5, 60), (20_000, 3, 3, 3, 3)]

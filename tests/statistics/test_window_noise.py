@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from estimators.estimate import Floats
+from estimators import LocalMetric, compare, define
+from estimators.estimate import Counts, Floats
 from estimators.exact.windows import WindowShape
 from estimators.mechanisms import Windows
 from estimators.question import Question
@@ -78,3 +79,47 @@ def test_bounds_cover_the_users_own_values(
     assert hits >= RUNS * (1 - beta) - 3 * np.sqrt(RUNS * beta * (1 - beta))
     if epsilons[-1] < 8 and counts[0] >= 200:
         assert hits <= RUNS * (1 - beta / 2)  # the bounds are not wide, either
+
+
+def statistic_around_zero(metric: LocalMetric, counts: tuple[int, ...]) -> Counts:
+    """Return as many reports of the two middle symbols, so that no bound is cut."""
+    table = metric.zero().reshape(len(counts), -1)
+    assert isinstance(metric.randomizer, Windows)
+    for row, n, shape in zip(table, counts, metric.randomizer.shapes, strict=True):
+        row[0], upper = n, shape.symbols - shape.symbols // 2
+        row[shape.symbols // 2] += n - n // 2
+        row[1 + upper] += n // 2
+    return table.ravel()
+
+
+SPLITS = [((100, 100), (100, 1)), ((5000, 4), (4, 20))]
+
+
+@pytest.mark.parametrize(
+    ("weights", "beta"), [("uniform", 0.05), ("uniform", 0.2), ("optimal", 0.2)]
+)
+@pytest.mark.parametrize("arms", SPLITS, ids=str)
+def test_differences_cover_users_whose_values_go_with_the_level(
+    arms: tuple[tuple[int, ...], ...], weights: str, beta: float
+) -> None:
+    """One level holds -1 and the other 1, in the second arm the other way round.
+
+    Each side misses in at most beta / 2 of 20,000 runs and three standard errors.
+    """
+    runs, epsilons, rng = 20_000, (1.0, 8.0), np.random.default_rng(22)
+    metric = define(name="m", kind="mean", mechanism="windows", range=(-1, 1), levels=[*epsilons])
+    assert isinstance(metric.randomizer, Windows)
+    tables, errors = [], np.zeros(runs)
+    for counts, side in zip(arms, (1.0, -1.0), strict=True):
+        tables.append(statistic_around_zero(metric, counts))
+        shares = metric.estimate(tables[-1], weights=weights, target="sample").weights
+        for level, (shape, n) in enumerate(zip(metric.randomizer.shapes, counts, strict=True)):
+            x = -side if level == 0 else side
+            symbols = rng.multinomial(n, chances(shape, x), size=runs)
+            errors += side * shares[level] * (symbols @ shape.values / n - x)
+    answer = compare(metric, tables[0], tables[1], beta=beta, target="sample", weights=weights)
+    assert answer.law == "joint"
+    margin = float(answer.upper) - float(answer.value)
+    assert margin < 1.5  # and not cut at an end of the range
+    misses = np.count_nonzero(errors > margin), np.count_nonzero(errors < -margin)
+    assert max(misses) <= runs * beta / 2 + 3 * np.sqrt(runs * beta / 2)
