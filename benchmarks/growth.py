@@ -19,7 +19,7 @@ from benchmarks.measure import Figure
 from benchmarks.metrics import reports_of
 from benchmarks.places import Places
 from estimators import LocalMetric, define
-from producers.wire.batch import encode_batch
+from producers.wire.batch import encode_batch, encode_randomized
 
 BATCH_REPORTS = 100
 TOGETHER = GATHER_MESSAGES
@@ -68,7 +68,7 @@ def _payloads(
     """Return batches of these metrics in turn, spread over so many panes."""
     level, reports = reports_of(metrics[0], BATCH_REPORTS)
     return [
-        encode_batch(
+        encode_randomized(
             metrics[number % len(metrics)],
             level,
             reports,

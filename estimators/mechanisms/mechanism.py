@@ -363,6 +363,8 @@ class Mechanism(ABC):
 
 def _narrow(what: str, integers: NDArray[Any], dtype: np.dtype[Any], reason: str) -> NDArray[Any]:
     """Return integers in a narrower type; raise ReportError if one of them does not fit."""
+    if integers.dtype == dtype:
+        return integers.copy()
     low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
     is_whole = integers.dtype.kind in "biu"
     if integers.size and not (is_whole and integers.min() >= low and integers.max() <= high):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -102,6 +103,7 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
         return np.isin(point, geometry.members)
 
 
+@functools.lru_cache(maxsize=1024)
 def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
     """Return the geometry of the least variance at f = 1/k, among those with k <= K <= 4k.
 

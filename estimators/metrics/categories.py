@@ -257,13 +257,16 @@ class CodedVocabulary(Vocabulary):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return keys and bits, dtype uint64, shape (n, 3)."""
-        strings = [self._normal(text) for text in values.tolist()]
-        distinct = dict.fromkeys(strings)
+        given = values.tolist()
+        strange = [text for text in given if not isinstance(text, str)]
+        normal = {text: self._normal(text) for text in strange or dict.fromkeys(given)}
+        distinct = dict.fromkeys(normal.values())
         rows = np.empty((len(distinct), 3), dtype=np.uint64)
         rows[:, 0] = [string_key(text) for text in distinct]
         rows[:, 1:] = as_words([self.string_code.encode(text)[0] for text in distinct])
         place = {text: index for index, text in enumerate(distinct)}
-        return rows[[place[text] for text in strings]]
+        own = {text: place[form] for text, form in normal.items()}
+        return rows[np.fromiter(map(own.__getitem__, given), np.intp, len(given))]
 
     def _normal(self, text: Any) -> str:
         if not isinstance(text, str):

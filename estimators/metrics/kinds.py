@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import Any
 
 from estimators.errors import nearest
@@ -51,7 +52,7 @@ class Kind:
     ways: frozenset[Way] = frozenset({Way.LOCAL})
     mechanism: str = ""
 
-    @property
+    @functools.cached_property
     def keys(self) -> dict[str, dataclasses.Field[Any]]:
         """The kind's own keys in a definition: the fields of its domain."""
         fields = dataclasses.fields(self.domain)

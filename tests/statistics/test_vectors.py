@@ -16,10 +16,12 @@ from estimators.bounds.spheres import width
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Hemisphere
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
-from tests.statistics.vector_coverage import misses
+from tests.statistics.vector_coverage import misses, misses_of
 from tests.support.reports.directions import vector_reports, vector_statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from estimators.estimate import Counts, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -70,23 +72,20 @@ def test_the_sign_of_the_inner_product_is_randomized_response(length: int) -> No
     assert chisquare([positive, n - positive], [n * p, n * (1 - p)]).pvalue > 1e-5
 
 
-def hits(metric: LocalMetric, data: Floats, per_level: int, runs: int, **question: Any) -> Any:
-    """Count the runs whose coordinates, and whose radius, cover the mean of `data`."""
+def missed(metric: LocalMetric, data: Floats, per_level: int, runs: int) -> Counts:
+    """Count the runs of real reports whose coordinates, and whose radius, miss the mean."""
     count = len(metric.levels)
     level = np.repeat(np.arange(count), per_level).astype(np.uint8)
-    rng, found = np.random.default_rng(4), np.zeros(2, dtype=int)
-    for run in range(runs):
-        held = data[rng.integers(0, len(data), level.size)]
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
-        answer = metric.estimate(statistic, **question)
-        truth = data.mean(axis=0)
-        if question.get("target") == "sample":
-            truth = answer.weights @ held.reshape(count, per_level, -1).mean(axis=1)
-        assert answer.radius is not None
-        found[0] += bool(np.all((answer.lower <= truth) & (truth <= answer.upper)))
-        found[1] += bool(np.linalg.norm(answer.value - truth) <= answer.radius)
-    return found
+    rng = np.random.default_rng(4)
+
+    def drawn() -> Iterator[tuple[Counts, Floats]]:
+        for run in range(runs):
+            held = data[rng.integers(0, len(data), level.size)]
+            statistic = metric.zero()
+            metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(run)))
+            yield statistic, held.reshape(count, per_level, -1).mean(axis=1)
+
+    return misses_of(metric, drawn(), data.mean(axis=0))[0]
 
 
 def corner(dimension: int) -> Floats:
@@ -105,8 +104,7 @@ HARD = [corner(1), corner(2), corner(10), spread(1), spread(2), spread(10)]
 def test_bounds_cover_the_mean_vector(data: Floats, mechanism: str) -> None:
     """No more misses than a coverage of 95% shows in all but one of 10^4 seeds."""
     metric, runs = vectors(data.shape[1], mechanism=mechanism), 300 if mechanism != "caps" else 40
-    found = hits(metric, data, 100, runs)
-    assert np.all(runs - found <= binom.isf(1e-4, runs, 0.05))
+    assert np.all(missed(metric, data, 100, runs) <= binom.isf(1e-4, runs, 0.05))
 
 
 def enough(found: Counts, runs: int, beta: float) -> bool:

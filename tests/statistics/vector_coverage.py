@@ -19,6 +19,8 @@ from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from tests.support.reports.directions import vector_statistics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from estimators import LocalMetric
     from estimators.estimate import Counts, Floats
 
@@ -93,8 +95,15 @@ def misses(
     """
     drawn = vector_statistics(metric, data, counts, runs, seed)
     mean = data.reshape(-1, data.shape[-1]).mean(axis=0)
+    return misses_of(metric, drawn, mean, **question)
+
+
+def misses_of(
+    metric: LocalMetric, drawn: Iterable[tuple[Counts, Floats]], mean: Floats, **question: Any
+) -> tuple[Counts, int]:
+    """Count the same in runs that were drawn: their statistics, and the mean of each level."""
     each = [_run(metric, *of, mean, **question) for of in drawn]
-    relative = np.array([run.relative for run in each])
+    relative, runs = np.array([run.relative for run in each]), len(each)
     found, narrowest, left = np.zeros(2, dtype=np.int64), np.full(2, np.inf), np.full(runs, True)
     due = np.arange(runs) < ANYHOW
     while due.any():

@@ -79,7 +79,7 @@ class Database:
         return _from_lua(function(table(keys), table(arguments), self._table))
 
     def _call_from_lua(self, *words: Any) -> Any:
-        name, *rest = (w if type(w) is bytes else b"%d" % w for w in words)
+        name, *rest = [w if type(w) is bytes else b"%d" % w for w in words]
         if self.disturb is not None and name in WRITES:
             self.disturb(name)
         reply = COMMANDS[name](self, *rest)
@@ -250,9 +250,10 @@ WRITES |= {b"ZADD"}
 
 
 def _from_lua(value: Any) -> Any:
-    if isinstance(value, bytes | int) and not isinstance(value, bool):
+    kind = type(value)
+    if kind is bytes or kind is int:
         return value
-    if isinstance(value, float):
+    if kind is float:
         return int(value)
     if value is None or value is False:
         return None

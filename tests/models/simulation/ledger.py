@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from aggregator.counting.measurements import Measurements
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import decode_rows
+from estimators.estimate import Counts
 from tests.models.simulation.cluster import Cluster, Message
 from tests.models.simulation.database import Database, Keys
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH
@@ -271,9 +271,8 @@ def contents(state: Partition) -> dict[bytes, Any]:
     indexed: set[tuple[str, str]] = set()
     opened: dict[bytes, None] = {}
     for key, pane in state.panes.items():
-        rows = pane.statistic.tolist()
-        own = struct.pack(f"<{len(rows)}q", *rows) if key.chunk is None else _chunk(rows)
-        found[f":{key}"] = own
+        sums = pane.statistic
+        found[f":{key}"] = sums.astype("<i8").tobytes() if key.chunk is None else _chunk(sums)
         index = found.setdefault(f":index:{key.grain}:{key.metric}", {})
         index[b"%d:%d" % (key.start, pane.first_offset)] = key.start
         indexed.add((key.grain, key.metric))
@@ -305,16 +304,15 @@ def _chunks_of_ids(ids: bytes) -> list[bytes]:
     return [first, *(other.ljust(size, b"\0") for other in others)]
 
 
-def _chunk(rows: list[list[int]]) -> bytes:
+def _chunk(rows: Counts) -> bytes:
     """Return the first chunk of slices as docs/data-model.md describes it."""
-    used = {code: row for code, row in enumerate(rows) if any(row)}
-    numbers = [n for row in used.values() for n in row] or [0]
-    bits = max(max(numbers), -min(numbers) - 1).bit_length() + 1
-    width, letter = next(
-        (w, x) for w, x in ((1, "b"), (2, "h"), (4, "i"), (8, "q")) if bits <= 8 * w
-    )
-    stored = (struct.pack(f"<I{len(row)}{letter}", code, *row) for code, row in used.items())
-    return bytes([width]) + b"".join(stored)
+    codes = np.flatnonzero(rows.any(axis=1))
+    used = rows[codes]
+    largest = max(used.max(initial=0), -int(used.min(initial=0)) - 1)
+    bits = int(largest).bit_length() + 1
+    width = next(w for w in (1, 2, 4, 8) if bits <= 8 * w)
+    stored = zip(codes.astype("<u4"), used.astype(f"<i{width}"), strict=True)
+    return bytes([width]) + b"".join(code.tobytes() + row.tobytes() for code, row in stored)
 
 
 def tag_of(number: int) -> bytes:

@@ -332,7 +332,8 @@ class Schedule:
     def _turn(self) -> None:
         self.turns += 1
         self.world.turn()
-        self.alive()
+        if self._buried != self.world.ended:
+            self.alive()
 
     def _sync(self) -> None:
         self.redis.sync()

@@ -87,9 +87,9 @@ class World:
         """Let one process run up to its next call; where none can, let time pass."""
         while self._later and self._later[0][0] <= self.now:
             heapq.heappop(self._later)[2]()
-        awake = [p for p in self.processes if not p.frozen]
-        ready = [p for p in awake if p.wake <= self.now]
+        ready = [p for p in self.processes if p.wake <= self.now and not p.frozen]
         if not ready:
+            awake = [p for p in self.processes if not p.frozen]
             moments = [p.wake for p in awake]
             if self._later:
                 moments.append(self._later[0][0])
@@ -114,10 +114,7 @@ class Process:
     def resume(self) -> None:
         """Run it up to its next call."""
         try:
-            if self._greenlet.gr_frame is None:  # not begun
-                self._greenlet.switch(self)
-            else:
-                self._greenlet.switch()
+            self._greenlet.switch(self)  # what it begins with; later, nobody looks at it
         except Exception as error:  # what the process died of, for whoever started it
             self.failure = error
         if self._greenlet.dead:

@@ -253,31 +253,30 @@ def _tree(population: Population, held: Counts, rng: np.random.Generator) -> Cou
     table[:, 0] = held.sum(axis=1)
     layout = mechanism.layout
     for level, row in enumerate(held):
-        tree, sketch = layout.trees[level], layout.sketches[level]
+        tree, sketch = layout.trees[level], layout.sketches[level].space
         prefixes = layout.tree_points(layout.prefix_hashes(values[:, 1:])[:, 0], level)
         points = layout.row_points(values[:, 0], level)
-        for value in np.flatnonzero(row).tolist():
-            n = row[value]
-            each = rng.multinomial(n, [2 / 3, *[1 / 3 / layout.rows] * layout.rows])
-            for group, size in enumerate(each.tolist()):
-                space = (sketch if group else tree).space
-                own = points[value, group - 1] if group else prefixes[value]
-                start = tree.points + (group - 1) * space.points if group else 0
-                drawn = _points(space, int(own), size, LEVELS[level], rng)
-                np.add.at(table[level], 1 + start + drawn, 1)
+        value = np.repeat(np.arange(row.size), row)
+        is_whole = rng.random(value.size) < 1 / 3
+        of_tree = _responses(tree.space, prefixes[value[~is_whole]], LEVELS[level], rng)
+        value = value[is_whole]
+        group = rng.integers(layout.rows, size=value.size)
+        of_rows = _responses(sketch, points[value, group], LEVELS[level], rng)
+        symbols = np.concatenate([of_tree, tree.points + group * sketch.points + of_rows])
+        table[level, 1:] = np.bincount(symbols, minlength=mechanism.columns - 1)
     return table
 
 
-def _points(
-    space: DifferenceSet, own: int, size: int, epsilon: float, rng: np.random.Generator
+def _responses(
+    space: DifferenceSet, own: Counts, epsilon: float, rng: np.random.Generator
 ) -> Counts:
-    """Draw so many points by projective geometry response, for people with one own point."""
-    inside = space.members
-    odds = inside.size * float(np.exp(epsilon))
-    hits = rng.binomial(size, odds / (odds + space.points - inside.size))
-    rank = rng.integers(space.points - inside.size, size=size - hits)
-    drawn = np.concatenate([rng.choice(inside, hits), space.outside(rank)])
-    points: Counts = (drawn + own) % space.points
+    """Draw a point for each person by projective geometry response, given their own points."""
+    others = space.points - space.size
+    odds = space.size * float(np.exp(epsilon))
+    inside = space.inside(rng.integers(space.size, size=own.size))
+    outside = space.outside(rng.integers(others, size=own.size))
+    is_inside = rng.random(own.size) < odds / (odds + others)
+    points: Counts = (np.where(is_inside, inside, outside) + own) % space.points
     return points
 
 
@@ -291,11 +290,12 @@ def _hashed_rows(population: Population, held: Counts, rng: np.random.Generator)
     for level, row in enumerate(held):
         each = mechanism.hashed_rows[level]
         points, space = each.points(keys), each.geometry.space
-        for value, n in enumerate(row.tolist()):
-            sizes = rng.multinomial(n, np.full(each.rows, 1 / each.rows))
-            for index, size in enumerate(sizes.tolist()):
-                drawn = _points(space, int(points[value, index]), size, LEVELS[level], rng)
-                np.add.at(table[level], 1 + index * space.points + drawn, 1)
+        value = np.repeat(np.arange(row.size), row)
+        index = rng.integers(each.rows, size=value.size)
+        drawn = _responses(space, points[value, index], LEVELS[level], rng)
+        table[level, 1:] = np.bincount(
+            index * space.points + drawn, minlength=mechanism.columns - 1
+        )
     return table
 
 
