@@ -85,6 +85,7 @@ def _count(store: Store, metrics: Mapping[str, LocalMetric]) -> None:
             partition.panes[total] = partition.changed[total] = Pane(metric, 0, statistic)
             partition.watermarks[key] = Watermark(1, 1)
             partition.counts[f"accepted:{metric.name}"] = REPORTS
-        store.partition.commit(
+        written = store.partition.commit(
             number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1}
         )
+        assert written  # noqa: S101

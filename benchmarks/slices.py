@@ -133,4 +133,7 @@ def _fill(store: Store) -> None:
             reached, reached, reached
         )
         partition.next_offset = 1
-        store.partition.commit(number, epoch, UNSET, partition, {"partitions": PARTITIONS})
+        written = store.partition.commit(
+            number, epoch, UNSET, partition, {"partitions": PARTITIONS}
+        )
+        assert written  # noqa: S101

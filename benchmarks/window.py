@@ -90,4 +90,5 @@ def _fill(store: Store, metric: Metric, statistic: Counts, reached: int) -> None
             partition.panes[key] = partition.changed[key] = Pane(metric, 0, statistic, closed=True)
         partition.watermarks[name] = Watermark(reached, reached, reached)
         partition.next_offset = 1
-        store.partition.commit(number, epoch, UNSET, partition, {})
+        written = store.partition.commit(number, epoch, UNSET, partition, {})
+        assert written  # noqa: S101

@@ -72,6 +72,7 @@ def test_a_pane_that_was_taken_over_closes_when_its_watermark_says_so(changes: l
     facts = {"begin": "0", "next": str(len(messages))}
     snapshot = Snapshot("", facts, {}, {}, {})
     replay = LogReplay("reports", 0, history, snapshot, 0)
-    replay.run(LogConsumer(messages), lambda *_: None)
+    consumer: Any = LogConsumer(messages)
+    replay.run(consumer, lambda *_: None)
     replay.state.panes = replay.panes
     assert everything(replay.state) == everything(counted)
