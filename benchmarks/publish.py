@@ -99,7 +99,9 @@ def _fill(store: Store) -> Counts:
         partition = Partition({METRIC.name: METRIC}, 0)
         for pane in range(PANES):
             key = PaneKey("pane", name, pane * MINUTE_MS)
-            partition.panes[key] = Pane(METRIC, pane, statistic, closed=True)
+            partition.panes[key] = partition.changed[key] = Pane(
+                METRIC, pane, statistic, closed=True
+            )
         end = PANES * MINUTE_MS
         partition.watermarks[name] = Watermark(end, end, end)
         partition.next_offset = PANES

@@ -81,9 +81,11 @@ def _count(store: Store, metrics: Mapping[str, LocalMetric]) -> None:
             statistic = metric.zero()
             metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
             key = metric_key(metric.name, metric.revision)
-            partition.panes[PaneKey("total", key, 0)] = Pane(metric, 0, statistic)
+            total = PaneKey("total", key, 0)
+            partition.panes[total] = partition.changed[total] = Pane(metric, 0, statistic)
             partition.watermarks[key] = Watermark(1, 1)
             partition.counts[f"accepted:{metric.name}"] = REPORTS
-        store.partition.commit(
+        written = store.partition.commit(
             number, int(snapshot.owner["epoch"]), UNSET, partition, {"updated": 1}
         )
+        assert written  # noqa: S101

@@ -120,15 +120,20 @@ def _fill(store: Store) -> None:
             rows = np.sort(rng.integers(0, 100, (size, SLICED.zero().size)))
             rows[:, ::2], rows[:, 1::2] = rows[:, 1::2], rows[:, ::2].copy()
             whole = PaneKey("pane", metric_key(SLICED.name, SLICED.revision), hour * HOUR_MS)
-            partition.panes[whole] = Pane(SLICED, 0, rows.sum(axis=0), closed=True)
+            partition.panes[whole] = partition.changed[whole] = Pane(
+                SLICED, 0, rows.sum(axis=0), closed=True
+            )
             for chunk, places, those in by_chunk(SLICED, np.arange(size), rows):
                 key = PaneKey(SLICES, slices_key(SLICED, chunk), hour * HOUR_MS)
                 table = empty_chunk(SLICED)
                 table[places] = those
-                partition.panes[key] = Pane(SLICED, 0, table, closed=True)
+                partition.panes[key] = partition.changed[key] = Pane(SLICED, 0, table, closed=True)
         reached = HOURS * HOUR_MS
         partition.watermarks[metric_key(SLICED.name, SLICED.revision)] = Watermark(
             reached, reached, reached
         )
         partition.next_offset = 1
-        store.partition.commit(number, epoch, UNSET, partition, {"partitions": PARTITIONS})
+        written = store.partition.commit(
+            number, epoch, UNSET, partition, {"partitions": PARTITIONS}
+        )
+        assert written  # noqa: S101

@@ -87,7 +87,8 @@ def _fill(store: Store, metric: Metric, statistic: Counts, reached: int) -> None
         partition = Partition({metric.name: metric}, 0)
         for grain, start in starts:
             key = PaneKey(grain, name, start)
-            partition.panes[key] = Pane(metric, 0, statistic, closed=True)
+            partition.panes[key] = partition.changed[key] = Pane(metric, 0, statistic, closed=True)
         partition.watermarks[name] = Watermark(reached, reached, reached)
         partition.next_offset = 1
-        store.partition.commit(number, epoch, UNSET, partition, {})
+        written = store.partition.commit(number, epoch, UNSET, partition, {})
+        assert written  # noqa: S101

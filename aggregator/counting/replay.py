@@ -118,7 +118,8 @@ class LogReplay:
             for key in [*self._left]:
                 metric = counted_metric(definitions.metrics, key.metric)
                 if metric is not None:
-                    self.state.panes[key] = dataclasses.replace(self._left.pop(key), metric=metric)
+                    pane = dataclasses.replace(self._left.pop(key), metric=metric)
+                    self.state.restore(key, pane)
 
     def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:
         passed = spans(self.snapshot.owner)

@@ -75,8 +75,8 @@ class Partition:
         self._keys = {name: counted_keys(metric) for name, metric in metrics.items()}
 
     def restore(self, key: PaneKey, pane: Pane) -> None:
-        """Take over an open pane that was committed before."""
-        self.panes[key] = pane
+        """Take over an open pane that was committed before, maybe by another partition."""
+        self.panes[key], pane.committed_bytes = pane, 0
         self._note(key, pane)
         self._note_committed(pane)
 
