@@ -1,7 +1,10 @@
-"""Metrics and times that the state's tests share."""
+"""Metrics and times that the state's tests share, and all that a partition's state says."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from aggregator.state.partition import Partition
 from estimators import define
 
 MINUTE = 60_000
@@ -47,3 +50,16 @@ VOTE = define(
 
 METRICS = {metric.name: metric for metric in (DELAY, CARRIER, AGE, PAY, VOTE)}
 FUTURE_MS = 10 * MINUTE
+
+
+def everything(partition: Partition) -> dict[str, Any]:
+    """Return all that the store would hold, closed panes included."""
+    return {
+        "next": partition.next_offset,
+        "panes": {
+            k: (p.statistic.tobytes(), frozenset(p.seen), p.closed)
+            for k, p in partition.panes.items()
+        },
+        "counts": {k: v for k, v in partition.counts.items() if v},
+        "watermarks": {k: str(v) for k, v in partition.watermarks.items()},
+    }

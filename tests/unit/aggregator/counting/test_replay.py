@@ -14,8 +14,7 @@ from aggregator.state.definition_history import Definitions
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
 from tests.support.reports.messages import EPOCH, LogMessage, agreeing, batch, log
-from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
-from tests.unit.aggregator.state.test_partition import everything
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, everything
 
 RULES = {"future": "10m"}
 

@@ -18,8 +18,8 @@ from aggregator.state.partition import Partition
 from estimators import Metric
 from tests.support.reports.cases import CASES, metric_for, values_for
 from tests.support.reports.messages import EPOCH, LogMessage, agreeing, batch, log
-from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE
-from tests.unit.aggregator.state.test_partition import everything, key, of_a_fleet
+from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, everything
+from tests.unit.aggregator.state.test_partition import key, of_a_fleet
 
 LIMITED = dataclasses.replace(DELAY, max_key_reports=5)
 SMALL = dataclasses.replace(DELAY, max_batch_reports=3)

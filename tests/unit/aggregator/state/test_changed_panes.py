@@ -16,8 +16,7 @@ from aggregator.storage.commit_writes import writes
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
 from tests.support.reports.messages import EPOCH, LogMessage, batch
-from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, MINUTE, PAY, VOTE
-from tests.unit.aggregator.state.test_partition import everything
+from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, MINUTE, PAY, VOTE, everything
 
 PATIENT = dataclasses.replace(DELAY, name="patient", lateness="2h")
 BRIEF = define(

@@ -11,8 +11,8 @@ from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
-from tests.support.reports.partitions import DELAY, FUTURE_MS, MINUTE
-from tests.unit.aggregator.state.test_partition import everything, key
+from tests.support.reports.partitions import DELAY, FUTURE_MS, MINUTE, everything
+from tests.unit.aggregator.state.test_partition import key
 
 PATIENT = dataclasses.replace(DELAY, lateness="60m")
 METRICS = {PATIENT.name: PATIENT}

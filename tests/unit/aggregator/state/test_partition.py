@@ -30,6 +30,7 @@ from tests.support.reports.partitions import (
     MINUTE,
     PAY,
     VOTE,
+    everything,
 )
 
 
@@ -39,19 +40,6 @@ def new_partition() -> Partition:
 
 def key(metric: Metric, start: int, grain: str = "pane") -> PaneKey:
     return PaneKey(grain, metric_key(metric.name, metric.revision), start)
-
-
-def everything(partition: Partition) -> dict[str, Any]:
-    """Return all that the store would hold, closed panes included."""
-    return {
-        "next": partition.next_offset,
-        "panes": {
-            k: (p.statistic.tobytes(), frozenset(p.seen), p.closed)
-            for k, p in partition.panes.items()
-        },
-        "counts": {k: v for k, v in partition.counts.items() if v},
-        "watermarks": {k: str(v) for k, v in partition.watermarks.items()},
-    }
 
 
 def test_reports_are_summed_into_the_pane_of_their_event_time() -> None:
