@@ -6,8 +6,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.measure import CannotRunError
+
 WARM, OVER = 0.4, 0.95
 """Of a log: by then a virtual machine has compiled what runs often; from then on threads wait."""
+SMALLEST = 0.2
+"""The part of a log that says what a message costs, at least."""
 SCHEDULER_CLOCK = 2
 """The kernel's clock of a process' processor time, by its scheduler: CPUCLOCK_SCHED."""
 
@@ -71,6 +75,12 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
     messages : int
         In the whole log. Of one that is over within a sample or two, all samples count.
 
+    Raises
+    ------
+    CannotRunError
+        If hardly any were counted between samples: one of two workers counted all, for instance,
+        while the other started.
+
     Examples
     --------
     >>> samples = [Sample(0, 0, 0), Sample(2, 3, 50), Sample(4, 4, 90), Sample(9, 4.1, 100)]
@@ -82,5 +92,9 @@ def steady(samples: Sequence[Sample], messages: int) -> Steady:
         inside = list(samples)
     first, last = inside[0], inside[-1]
     counted = last.messages - first.messages
+    if counted < SMALLEST * messages:
+        raise CannotRunError(
+            f"all but {counted:,} of {messages:,} were counted before the first look"
+        )
     used = last.processor_seconds - first.processor_seconds
     return Steady(counted / (last.seconds - first.seconds), counted / max(used, 1e-9))

@@ -80,6 +80,13 @@ def test_a_log_that_is_over_at_once_is_measured_as_a_whole() -> None:
     assert steady([Sample(0, 0, 0), Sample(2, 1, 100)], 100).rate == 50
 
 
+@pytest.mark.parametrize("begin", [90, 100])
+def test_a_log_that_was_over_at_the_first_look_is_not_measured(begin: int) -> None:
+    samples = [Sample(0, 0, begin), Sample(2, 1, 100)] if begin < 100 else [Sample(0, 0, 100)]
+    with pytest.raises(CannotRunError, match="were counted before the first look"):
+        steady(samples, 100)
+
+
 def test_processor_time_is_that_of_the_process() -> None:
     before, clock = processor_seconds([os.getpid()]), time.process_time()
     while time.process_time() - clock < 0.1:
