@@ -140,21 +140,22 @@ class LogReplay:
             wanted = min(CONSUME_MESSAGES, end - reached)
             messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
             is_over = False
-            for message in messages:
+            found = worker_clients.sort_out(messages)
+            for message in found.errors:
                 error = message.error()
-                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                if error.code() == KafkaError._PARTITION_EOF:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise KafkaException(error)
                 is_over = True  # it comes behind all that can be read
-            good = [m for m in messages if m.error() is None and _offset(m) < end]
+            good = [m for m in found.messages.get(number, ()) if _offset(m) < end]
             if good:
                 heard = time.monotonic()
                 yield good
             position = consumer.position([here])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
             reached = end if is_over else reached
-            reached = max(reached, worker_clients.sort_out(messages).ends.get(number, 0))
+            reached = max(reached, found.ends.get(number, 0))
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(

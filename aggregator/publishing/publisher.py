@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -111,30 +111,16 @@ class Publisher(Leader):
         Where thousands of panes are due, no alarm waits for the events of all of them.
         """
         overview, partitions = yield from self._releases()
-        failed: list[Exception] = []
+        watches = [watch.turns for watch in self._watches]
+        failed: Exception | None = None
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
             yield from self._releases()
-            if not failed:
-                yield from self._watched(overview, partitions, failed)
-        if not failed:
-            yield from self._watched(overview, partitions, failed)
-        try:
-            yield from self._searched(overview, partitions)
-        except Exception as error:
-            failed.append(error)
-        if failed:
-            raise failed[0]
-
-    def _watched(
-        self, overview: TopicProgress, partitions: int, failed: list[Exception]
-    ) -> Iterator[list[Event]]:
-        """Yield the events of alarms and comparisons; note what failed: others have their turns."""
-        for watch in self._watches:
-            try:
-                yield from watch.turns(overview, partitions)
-            except Exception as error:
-                failed.append(error)
+            failed = failed or (yield from _in_turn(watches, overview, partitions))
+        rest = [self._searched] if failed else [*watches, self._searched]
+        last = yield from _in_turn(rest, overview, partitions)
+        if error := failed or last:
+            raise error
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events whose panes were searched for frequent strings."""
@@ -172,6 +158,21 @@ class Publisher(Leader):
             span.note("committed")
             self.published.note_committed(batch, positions)
         log.debug("published", events=len(batch))
+
+
+def _in_turn(
+    turns: Iterable[Callable[[TopicProgress, int], Iterator[list[Event]]]],
+    overview: TopicProgress,
+    partitions: int,
+) -> Generator[list[Event], None, Exception | None]:
+    """Yield what each finds, also after one has failed; return what the first failed with."""
+    failed: Exception | None = None
+    for one in turns:
+        try:
+            yield from one(overview, partitions)
+        except Exception as error:
+            failed = failed or error
+    return failed
 
 
 def _retentions(metrics: Mapping[str, Metric]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,6 +25,8 @@ CODES = ("preset", "examples", "code")
 """The keys that say how strings become bits, for discovery."""
 DISCOVERING, ANSWERING = "prefix_tree", "projective_sketch"
 """The mechanism that discovers strings, and that which only answers for them, by default."""
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a character: what has one alone is not Unicode text."""
 OPEN = "open"
 """In place of categories: any string may be reported, and asked for."""
 
@@ -193,15 +196,19 @@ class Vocabulary(Categories):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return keys, dtype uint64."""
-        strings = values.tolist()
-        if strange := [text for text in strings if not isinstance(text, str)]:
-            raise ValueError(f"value {strange[0]!r} of {self.metric!r}: expected a string")
-        try:
-            return np.array([string_key(text) for text in strings], dtype=np.uint64)
-        except UnicodeEncodeError as error:
+        keys = [string_key(text) for text in self._checked(values.tolist())]
+        return np.array(keys, dtype=np.uint64)
+
+    def _checked(self, values: Sequence[Any]) -> Sequence[str]:
+        """Return strings; raise ValueError if one of them is none, or is no Unicode text."""
+        strange, expected = [one for one in values if not isinstance(one, str)], "a string"
+        if not strange:
+            strange, expected = [*filter(SURROGATE.search, values)], "Unicode text"
+        if strange:
             raise ValueError(
-                f"value {shortened(error.object)} of {self.metric!r}: expected Unicode text"
-            ) from None
+                f"value {shortened(strange[0])} of {self.metric!r}: expected {expected}"
+            )
+        return values
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:
         """Return strings and their keys."""
@@ -257,9 +264,8 @@ class CodedVocabulary(Vocabulary):
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return keys and bits, dtype uint64, shape (n, 3)."""
-        given = values.tolist()
-        strange = [text for text in given if not isinstance(text, str)]
-        normal = {text: self._normal(text) for text in strange or dict.fromkeys(given)}
+        given = self._checked(values.tolist())
+        normal = {text: normal_form(text) for text in dict.fromkeys(given)}
         distinct = dict.fromkeys(normal.values())
         rows = np.empty((len(distinct), 3), dtype=np.uint64)
         rows[:, 0] = [string_key(text) for text in distinct]
@@ -268,18 +274,9 @@ class CodedVocabulary(Vocabulary):
         own = {text: place[form] for text, form in normal.items()}
         return rows[np.fromiter(map(own.__getitem__, given), np.intp, len(given))]
 
-    def _normal(self, text: Any) -> str:
-        if not isinstance(text, str):
-            raise ValueError(f"value {text!r} of {self.metric!r}: expected a string")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"value {text!r} of {self.metric!r}: expected Unicode text") from None
-        return normal_form(text)
-
     def keys_of(self, strings: Sequence[str]) -> Words:
         """Return the keys of strings, dtype uint64."""
-        keys = [string_key(self._normal(text)) for text in strings]
+        keys = [string_key(normal_form(text)) for text in self._checked(strings)]
         return np.array(keys, dtype=np.uint64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

@@ -302,7 +302,7 @@ def _vocabulary(
         f"{place} has {len(distinct):,} different strings. Everybody can read a definition, so the "
         "strings are written into it only if you say so: --list-categories lists all of them, "
         "--category NAME lists one (repeat it), --open accepts any string"
-        + (". Or write 1 for yes and 0 for no: the metric is a share" * (len(distinct) == 2))
+        + (". Or write 1 for yes and 0 for no: the metric is a share" if len(distinct) == 2 else "")
     )
 
 
