@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, Producer
 
+from aggregator.config.settings import Settings
 from aggregator.counting.replay import LogReplay
+from aggregator.kafka import clients
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.state.definition_history import Definitions
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
@@ -19,37 +23,22 @@ from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, 
 RULES = {"future": "10m"}
 
 
-class LoggedMessage(LogMessage):
-    def error(self) -> None:
-        return None
-
-    def partition(self) -> int:
-        return 0
-
-
-class LogConsumer:
-    """Hands out a log."""
-
-    def __init__(self, messages: Sequence[LogMessage]) -> None:
-        self._messages = [LoggedMessage(**vars(message)) for message in messages]
-        self._at = 0
-
-    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
-        return 0, len(self._messages)
-
-    def assign(self, positions: list[TopicPartition]) -> None:
-        self._at = positions[0].offset
-
-    def unassign(self) -> None:
-        pass
-
-    def consume(self, most: int, **_: Any) -> list[LoggedMessage]:
-        found = self._messages[self._at : self._at + most]
-        self._at += len(found)
-        return found
-
-    def position(self, positions: list[TopicPartition]) -> list[TopicPartition]:
-        return [TopicPartition("reports", 0, self._at)]
+@contextlib.contextmanager
+def consumer_of(messages: Sequence[LogMessage]) -> Iterator[Consumer]:
+    """Yield a consumer of a broker that has the messages."""
+    with EmbeddedBroker() as broker:
+        broker.create_topic("reports")
+        servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
+        producer = Producer(servers)
+        for one in messages:
+            producer.produce("reports", one.payload, partition=0, timestamp=one.arrived)
+        assert producer.flush(30) == 0
+        producer.close()
+        consumer = clients.consumer(Settings(kafka=servers), "test")
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
 
 def redefined(name: str) -> Definitions:
@@ -71,7 +60,8 @@ def test_a_pane_that_was_taken_over_closes_when_its_watermark_says_so(changes: l
     facts = {"begin": "0", "next": str(len(messages))}
     snapshot = Snapshot("", facts, {}, {}, {})
     replay = LogReplay("reports", 0, history, snapshot, 0)
-    consumer: Any = LogConsumer(messages)
-    replay.run(consumer, lambda *_: None)
+    with consumer_of(messages) as consumer:
+        replay.run(consumer, lambda *_: None)
+    assert replay.messages == len(messages)
     replay.state.panes = replay.panes
     assert everything(replay.state) == everything(counted)
