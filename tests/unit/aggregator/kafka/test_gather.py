@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,26 +16,30 @@ from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager
-def backlog(messages: int, size: int) -> Iterator[Consumer]:
-    """Yield a consumer at the beginning of a log whose messages it has fetched."""
+def backlog(messages: int, size: int) -> Iterator[tuple[Consumer, Callable[[int], None]]]:
+    """Yield a consumer at the beginning of a log of so many messages, and what adds some."""
     with EmbeddedBroker() as broker:
         broker.create_topic("reports")
         servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
-        producer = Producer(servers)
-        for number in range(messages):
-            producer.produce("reports", bytes(size), partition=number % EMBEDDED_PARTITIONS)
-        assert producer.flush(30) == 0
-        producer.close()
+
+        def add(more: int) -> None:
+            producer = Producer(servers)
+            for number in range(more):
+                producer.produce("reports", bytes(size), partition=number % EMBEDDED_PARTITIONS)
+            assert producer.flush(30) == 0
+            producer.close()
+
+        add(messages)
         consumer = clients.consumer(Settings(kafka=servers), "test")
         consumer.assign([TopicPartition("reports", n, 0) for n in range(EMBEDDED_PARTITIONS)])
         try:
-            yield consumer
+            yield consumer, add
         finally:
             consumer.close()
 
 
 def test_a_backlog_is_gathered_in_the_order_of_each_partition() -> None:
-    with backlog(5_500, 20) as consumer:
+    with backlog(5_500, 20) as (consumer, _):
         messages: list[Any] = []
         while len(messages) < 5_500:
             found = worker_clients.gather(consumer, 1.0)
@@ -52,8 +57,32 @@ def test_gathering_ends_at_either_limit(
     limit: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_clients, limit, value)
-    with backlog(5_500, 20) as consumer:
+    with backlog(5_500, 20) as (consumer, _):
         assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
+
+
+def test_what_follows_a_thousand_messages_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_clients, "GATHER_SECONDS", 60.0)
+    monkeypatch.setattr(worker_clients, "GATHER_MESSAGES", 3_000)
+    with backlog(1_000, 20) as (consumer, add):
+        later = threading.Timer(1.0, add, [2_000])
+        later.start()
+        found = worker_clients.gather(consumer, 60.0)
+        later.join()
+    assert len(found) == 3_000
+
+
+def test_nothing_is_waited_for_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_clients, "GATHER_SECONDS", 0.0)
+    with backlog(1_000, 20) as (consumer, add):
+        later = threading.Timer(60.0, add, [2_000])
+        later.start()
+        found = worker_clients.gather(consumer, 60.0)
+        is_waiting = later.is_alive()
+        later.cancel()
+        later.join()
+    assert is_waiting
+    assert len(found) == 1_000
 
 
 class Event:
