@@ -29,6 +29,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character: what has one alone is not Unicode text."""
 OPEN = "open"
 """In place of categories: any string may be reported, and asked for."""
+EXPECTED = f"the names of two or more categories, their number, or {OPEN!r}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,9 +43,7 @@ class Categories(Domain):
 
     names: ClassVar[str] = "categories"
 
-    categories: int | str | Sequence[str] = dataclasses.field(
-        metadata={"expected": "two or more categories: names, or their number"}
-    )
+    categories: int | str | Sequence[str] = dataclasses.field(metadata={"expected": EXPECTED})
     watch: Sequence[str] | None = None
     discover: bool | None = None
     preset: str | None = None
@@ -80,10 +79,10 @@ class Categories(Domain):
             self.refuse("deny", f"no deny unless categories = {OPEN!r}")
         self._need_no_code()
         if isinstance(given, str):
-            self.refuse("categories", f"names, their number, or {OPEN!r}")
+            self.refuse("categories", EXPECTED)
         names = numbered(given) if isinstance(given, int) else given
         if len(names) < 2:
-            self.refuse("categories", "two or more categories: names, or their number")
+            self.refuse("categories", EXPECTED)
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)

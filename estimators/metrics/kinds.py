@@ -63,9 +63,9 @@ LABELS = ("categories", "coordinates")
 """The possible labels of named numbers, as in answers."""
 _PRIVATE_OR_TRUSTED, _SEARCHED = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
-    Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED),
+    Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("vector_mean", Ball, Shape.NAMED_NUMBERS, mechanism="caps"),
-    Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED),
+    Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("distribution", Bins, Shape.DISTRIBUTION, mechanism="dyadic_hadamard"),
     Kind("minimum", Interval, Shape.SEARCH, _SEARCHED),
     Kind("maximum", Interval, Shape.SEARCH, _SEARCHED),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_a_mistake_is_named_with_file_key_value_and_remedy(
     [
         ('mechanism = "laplace"\nlevels = [1]', "m.kind is missing: expected one of "),
         ('kind = "mean"\nmechanism = "laplace"', "m.levels is missing: expected epsilons on offer"),
-        ('kind = "frequency"\nlevels = [1]', "m.mechanism is missing: expected one of "),
+        ('kind = "frequency"\nlevels = [1]', "m.categories is missing: expected the names of two"),
         (
             'kind = "mean"\nmechanism = "laplace"\nlevels = [1]',
             "m.range is missing: expected two numbers: the lowest",
@@ -90,6 +91,22 @@ def test_a_key_that_is_missing_is_told_to_be_missing(
         load_metrics(written(tmp_path, f"[metrics.m]\n{definition}"))
     assert told in str(refused.value)
     assert "None" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "mechanism"),
+    [
+        ({"kind": "mean", "range": (0, 1)}, "auto"),
+        ({"kind": "frequency", "categories": ["a", "b"]}, "auto"),
+        ({"kind": "frequency", "categories": "open"}, "projective_sketch"),
+        ({"kind": "vector_mean", "dimension": 2, "radius": 1}, "caps"),
+        ({"kind": "distribution", "range": (0, 1)}, "dyadic_hadamard"),
+    ],
+)
+def test_a_definition_need_not_name_a_mechanism(keys: dict[str, Any], mechanism: str) -> None:
+    metric = define(name="m", levels=[1], **keys)
+    assert metric == define(name="m", levels=[1], mechanism=mechanism, **keys)
+    assert metric.mechanism == mechanism
 
 
 @pytest.mark.parametrize("text", ["", "metrics = 3", "[metrics]"])

@@ -394,7 +394,7 @@ def test_a_mean_has_no_categories_to_ask_for() -> None:
 def test_an_open_vocabulary_needs_a_mechanism_for_it() -> None:
     with pytest.raises(DefinitionError, match="one for an open vocabulary"):
         define(name="m", kind="frequency", mechanism="grr", categories="open", levels=[1])
-    with pytest.raises(DefinitionError, match="names, their number, or 'open'"):
+    with pytest.raises(DefinitionError, match="their number, or 'open'"):
         define(name="m", kind="frequency", mechanism="grr", categories="opne", levels=[1])
     with pytest.raises(DefinitionError, match="no watch unless"):
         define(name="m", kind="frequency", mechanism="grr", categories=3, watch=["a"], levels=[1])

@@ -152,8 +152,7 @@ def test_a_mistaken_name_is_not_the_fault_of_a_broken_neighbour(
         raise DefinitionError("entry point 'broken'", "no:such", "what can be imported")
 
     monkeypatch.setitem(vars(MECHANISMS), "_outside", {"broken": broken})
-    with pytest.raises(DefinitionError, match=r"m\.mechanism is missing: expected one of random"):
-        define(name="m", kind="mean", range=(0, 1), levels=[1])
+    assert define(name="m", kind="mean", range=(0, 1), levels=[1]).mechanism == "auto"
     with pytest.raises(DefinitionError, match=r"expected a mechanism for kind 'mean': randomized"):
         define(name="m", kind="mean", mechanism="grr", range=(0, 1), levels=[1])
     with pytest.raises(DefinitionError, match="what can be imported"):
@@ -198,7 +197,8 @@ level = metric.level_of([4] * 1000)
 statistic = metric.zero()
 metric.accumulate(statistic, level, metric.randomize([2.0] * 1000, level, SeededBits(1)))
 assert abs(metric.estimate(statistic).value - 2) < 0.5
-for changes in (keys, keys | {"grain": "x"}, keys | {"grain": 1, "mechanism": "laplace"}):
+wrong = {"grain": "x"}, {"grain": 1, "mechanism": "laplace"}, {"grain": 1, "mechanism": None}
+for changes in (keys, *(keys | each for each in wrong)):
     try:
         define(name="m", **changes)
     except DefinitionError as error:
@@ -224,6 +224,7 @@ def test_a_kind_from_outside_has_keys_and_a_mechanism_of_its_own(tmp_path: Path)
         "m.grain is missing: expected how coarse it is",
         "m.grain = 'x': expected int, got str",
         "m.mechanism = 'laplace': expected a mechanism for kind 'trimmed_mean': coarse",
+        "m.mechanism is missing: expected one of coarse",
     ]
 
 
