@@ -70,22 +70,23 @@ class Arena:
     def _behind(self, broker: int, name: str) -> Callable[[], int]:
         return lambda: self.cluster.nodes[broker].doors[name][0]
 
-    def wait_for_replicas(self) -> None:
-        """Wait until every partition has all its replicas in sync: then any broker may die."""
-        from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers, "log_level": 0})
+def wait_for_replicas(cluster: KafkaCluster) -> None:
+    """Wait until every partition has all its replicas in sync: then any broker may die."""
+    from confluent_kafka.admin import AdminClient
 
-        def in_sync() -> bool:
-            with contextlib.suppress(Exception):
-                return all(
-                    len(partition.isrs) == BROKERS
-                    for topic in admin.list_topics(timeout=5).topics.values()
-                    for partition in topic.partitions.values()
-                )
-            return False
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
-        wait_until(in_sync, "all replicas are in sync", 60)
+    def in_sync() -> bool:
+        with contextlib.suppress(Exception):
+            return all(
+                len(partition.isrs) == cluster.brokers
+                for topic in admin.list_topics(timeout=5).topics.values()
+                for partition in topic.partitions.values()
+            )
+        return False
+
+    wait_until(in_sync, "all replicas are in sync", 60)
 
 
 class Lane:
@@ -208,7 +209,7 @@ class Faults:
             return
         cluster = arena.cluster
         try:
-            arena.wait_for_replicas()
+            wait_for_replicas(arena.cluster)
             if verb == "killed":
                 cluster.kill(number)
                 yield

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import os
-import re
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from aggregator.local.deployment import free_port
 from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
+from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
 from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
 
@@ -47,37 +42,6 @@ def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.Kaf
 def endangered(own_kafka: launcher.KafkaCluster, redis_url: str, metrics_file: Path) -> Deployment:
     kafka = servers.Kafka(own_kafka.bootstrap_servers, "apache", "a cluster of the test's own")
     return Deployment(kafka, redis_url, metrics_file)
-
-
-def log_of(deployment: Deployment) -> Path:
-    return deployment.metrics_file.with_name("serve.log")
-
-
-@contextlib.contextmanager
-def serving(deployment: Deployment, **settings: str) -> Iterator[str]:
-    """Run `dither serve`; return its address."""
-    port = free_port()
-    sets = [word for k, v in settings.items() for word in ("--set", f"{k.replace('__', '.')}={v}")]
-    command = [sys.executable, "-m", "aggregator", "serve", "--port", str(port)]
-    with log_of(deployment).open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *deployment.flags, *sets], env=dict(os.environ), stdout=log, stderr=log
-        )
-    url = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        assert process.poll() is None, log_of(deployment).read_text()
-        try:
-            return http_client.get(f"{url}/healthz").status_code == 200
-        except httpx.TransportError:
-            return False
-
-    try:
-        wait_until(answers, "the gateway listens")
-        yield url
-    finally:
-        process.terminate()
-        assert process.wait(60) in (0, -15)
 
 
 @pytest.fixture
@@ -131,25 +95,6 @@ class Crowd:
                 await asyncio.sleep(0.02)
 
 
-def keys_in(deployment: Deployment) -> Counter[bytes]:
-    """Return how often each batch id is in the log."""
-    config: Any = {"bootstrap.servers": deployment.kafka.bootstrap_servers, "group.id": "look"}
-    consumer = Consumer(config)
-    ends = deployment.log_ends()
-    consumer.assign([TopicPartition(deployment.topic, number, 0) for number in ends])
-    found: Counter[bytes] = Counter()
-
-    def everything() -> bool:
-        found.update(bytes(message.key() or b"") for message in consumer.consume(1000, timeout=0.2))
-        return found.total() >= sum(ends.values())
-
-    try:
-        wait_until(everything, "the whole log was read")
-    finally:
-        consumer.close()
-    return found
-
-
 def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
     own_kafka: launcher.KafkaCluster, endangered: Deployment, gateway: str
 ) -> None:
@@ -195,13 +140,6 @@ class Undaunted(Crowd):
             return 0
 
 
-def worker_pids(deployment: Deployment) -> list[int]:
-    """Return the processes that the supervisor has started, in their order."""
-    return [
-        int(p) for p in re.findall(r"worker started\W.*pid\W+(\d+)", log_of(deployment).read_text())
-    ]
-
-
 def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
     endangered: Deployment,
 ) -> None:
@@ -233,15 +171,6 @@ def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
     assert crowd.broken > 0, "connections of the killed processes broke"
     logged = keys_in(endangered)
     assert crowd.acknowledged.keys() <= logged.keys()
-
-
-def answers_at(port: int) -> bool:
-    """Return whether a process shows its own metrics at this port."""
-    try:
-        answer = http_client.get(f"http://127.0.0.1:{port}/metrics")
-    except httpx.TransportError:
-        return False
-    return answer.status_code == 200 and "dither_http_requests" in answer.text
 
 
 def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(

@@ -18,7 +18,7 @@ import pytest
 
 from aggregator.reading.reader import Reader
 from producers.http.report_queue import ReportQueue
-from tests.services.faults.test_gateway import keys_in, serving
+from tests.services.faults.gateways import keys_in, serving
 from tests.support.running.deployment import Deployment
 from tests.support.running.flaky_gateway import FlakyGateway, drawn
 
