@@ -127,8 +127,9 @@ class Kafka:
         while True:  # a broker may be killed while it is asked
             try:
                 admin.create_topics([topic], operation_timeout=10)[name].result(timeout=20)
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            except (KafkaException, TimeoutError) as error:
+                code = error.args[0].code() if isinstance(error, KafkaException) else None
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
                     return name
                 if time.monotonic() > deadline:
                     raise
