@@ -50,6 +50,59 @@ def test_the_rules_do_what_they_say(file: Path) -> None:
     promtool("test", "rules", file)
 
 
+def rules_of_page(page: str) -> list[dict[str, Any]]:
+    """Return the alerts that a page proposes."""
+    text = (ROOT / "docs" / page).read_text()
+    blocks = re.findall(r"```yaml\n(- alert:.*?)```", text, re.DOTALL)
+    return [rule for block in blocks for rule in yaml.safe_load(block)]
+
+
+FORWARDED = """
+evaluation_interval: 1h
+rule_files: [rules.yml]
+tests:
+  - name: an alarm that is raised after 30 hours, while one of the servers is replaced
+    interval: 5m
+    input_series:
+      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="moved"}', values: 3x359}
+      - {series: 'dither_alarms_total{job="dither", instance="b", alarm="moved"}', values: _x360 4x360}
+      - {series: 'dither_alarms_total{job="dither", instance="c", alarm="moved"}', values: 3x359 4x360}
+      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="quiet"}', values: 3x720}
+    alert_rule_test:
+      - {alertname: MetricMoved, eval_time: 29h, exp_alerts: []}
+      - &raised
+        alertname: MetricMoved
+        eval_time: 31h
+        exp_alerts:
+          - exp_labels: {job: dither, alarm: moved}
+            exp_annotations: {summary: "moved: its metric has moved"}
+      - {<<: *raised, eval_time: 53h}
+      - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
+  - name: a new alarm that was raised before its first scrape, beside one that was not
+    interval: 5m
+    input_series:
+      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="moved"}', values: _x360 1x360}
+      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="quiet"}', values: _x360 0x360}
+    alert_rule_test:
+      - {<<: *raised, eval_time: 31h}
+      - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
+"""
+
+
+def test_the_rule_that_forwards_alarms_fires_for_a_day(tmp_path: Path) -> None:
+    rules = {"groups": [{"name": "page", "rules": rules_of_page("alarms.md")}]}
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rules))
+    (tmp_path / "test.yml").write_text(FORWARDED)
+    promtool("test", "rules", tmp_path / "test.yml")
+
+
+@pytest.mark.parametrize("page", ["alarms.md", "monitoring.md"])
+def test_the_rules_of_a_page_name_metrics_that_exist(page: str) -> None:
+    named = set(re.findall(r"dither_\w+", " ".join(r["expr"] for r in rules_of_page(page))))
+    assert named
+    assert named <= NAMES
+
+
 def test_the_rules_are_well_formed() -> None:
     promtool("check", "rules", "--lint-fatal", FOLDER / "rules.yml", FOLDER / "alerts.yml")
 
