@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from importlib.metadata import version
 
+import redis
 import structlog
 from prometheus_client import Metric as Family
 from prometheus_client.registry import Collector
@@ -108,6 +109,9 @@ class Exporter(Collector):
         Without a commit, until a worker is taken to count no longer.
     slices : SliceExport, optional
         Which slices are exported; none, if left out.
+    redis_optional : bool
+        For a server that only takes reports: without Redis, or without the right to read it,
+        what the server itself knows is exported. Otherwise a scrape fails then.
     """
 
     def __init__(
@@ -118,7 +122,9 @@ class Exporter(Collector):
         ends: Ends = LogEnds,
         silent_ms: int = SILENT_MS,
         slices: SliceExport | None = None,
+        redis_optional: bool = False,
     ) -> None:
+        self._redis_optional = redis_optional
         self._slices = slices or SliceExport()
         self._comparisons = ComparisonExport(top_categories)
         self._ends, self._silent_ms = ends, silent_ms
@@ -135,8 +141,23 @@ class Exporter(Collector):
 
     def _collect(self) -> list[Family]:
         began = time.perf_counter()
-        families, overview = Families(), self.reader.store.overview()
-        partitions = overview.partitions
+        families, overview, ends = Families(), None, self._ends()
+        try:
+            overview = self.reader.store.overview()
+            self._stored(families, overview, ends)
+        except (redis.RedisError, StateUnreadable):
+            if not self._redis_optional:
+                raise
+            families, overview = Families(), None
+        families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
+        unusable = unusable_definitions(self.reader.metrics, overview)
+        families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
+        families.put(metric_definitions.BUILD, 1, VERSION)
+        families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
+        return families.filled()
+
+    def _stored(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
+        """Add what Redis has, which is the same for all servers."""
         for name, window in self._windows(overview).items():
             try:
                 if isinstance(window, StateUnreadable):
@@ -151,8 +172,8 @@ class Exporter(Collector):
             families.put(metric_definitions.UNREADABLE, int(not samples), name)
         for (name, outcome), count in sorted(overview.outcomes().items()):
             families.put(metric_definitions.REPORTS, count, name, outcome)
-        self._counting(families, overview)
-        _measurements(families, partitions.values())
+        self._counting(families, overview, ends)
+        _measurements(families, overview.partitions.values())
         registry = self.reader.store.registry
         families.put(metric_definitions.WORKER_DEATHS, registry.deaths())
         for worker, (step, seconds) in registry.stuck(time.time_ns() // 10**6).items():
@@ -171,13 +192,10 @@ class Exporter(Collector):
         for sample in itertools.chain(*watched):
             families.put(sample.what, sample.value, *sample.labels)
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
-        families.put(metric_definitions.BUILD, 1, VERSION)
-        families.put(metric_definitions.COLLECTION_DURATION, time.perf_counter() - began)
-        return families.filled()
 
-    def _counting(self, families: Families, overview: TopicProgress) -> None:
+    def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
         """Add how far each partition is counted, and whether somebody counts."""
-        ends, now_ms, workers = self._ends(), time.time_ns() // 10**6, set()
+        now_ms, workers = time.time_ns() // 10**6, set()
         for number, progress in overview.partitions.items():
             idle = progress.idle_ms(now_ms)
             if idle is not None:
@@ -194,10 +212,7 @@ class Exporter(Collector):
             done = 0 if counted is None else int(counted.owner.get("next", 0))
             lag = ends.lag(number, done)
             families.put(metric_definitions.CONSUMER_LAG, math.nan if lag is None else lag, number)
-        families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
         families.put(metric_definitions.WORKERS, len(workers))
-        unusable = unusable_definitions(self.reader.metrics, overview)
-        families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
 
     def _committed(self, number: int, at_ms: int) -> float:
         """Return when a partition was committed: as before, where only two clocks' ticks differ."""

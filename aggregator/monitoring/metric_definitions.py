@@ -474,6 +474,10 @@ export the same values: take the maximum over instances before you sum. Counters
 messages and commits survive restarts and changes of owner, because they are committed together with
 what they count. They decrease only if Redis lost writes.
 
+The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are those of
+one server: sum requests over instances. A gateway that does not publish exports these alone while
+it cannot read Redis, be it away or not within the rights of its role.
+
 Generated from `aggregator/monitoring/metric_definitions.py`:
 `python -m aggregator.monitoring.metric_definitions > docs/metrics.md`.
 """

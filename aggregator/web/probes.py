@@ -96,7 +96,6 @@ async def healthz(_: Service, __: Request) -> Response:
 )
 async def readyz(service: Service, _: Request) -> Response:
     """Say whether this server can do what it is for."""
-    takes, publishes = service.posts is not None, service.settings.publish.enabled
     partitions: int | UnsetType = UNSET
     overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
@@ -104,7 +103,7 @@ async def readyz(service: Service, _: Request) -> Response:
         failures.append(unavailable(f"{why}: posts are refused", "check the brokers and the log"))
     elif service.stalled is not None and (why := service.stalled()):
         warnings.append(why)
-    if publishes or not takes:
+    if service.needs_redis:
         try:
             overview = await run_in_threadpool(service.reader.store.overview)
             partitions = _counted(overview)
@@ -121,7 +120,7 @@ async def readyz(service: Service, _: Request) -> Response:
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await run_in_threadpool(service.reader.sums.missing)
-    if len(failures) == takes + (publishes or not takes):
+    if len(failures) == (service.posts is not None) + service.needs_redis:
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]
     warnings += unusable_definitions(service.reader.metrics, overview)

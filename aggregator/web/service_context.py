@@ -78,6 +78,11 @@ class Service:
         self.historian = SeriesReader(self.reader)
         self._meanings: dict[str, tuple[Metric, str]] = {}
 
+    @property
+    def needs_redis(self) -> bool:
+        """Whether this server is of no use without Redis: it publishes, or takes no reports."""
+        return self.settings.publish.enabled or self.posts is None
+
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
@@ -92,7 +97,8 @@ class Service:
         serve = self.settings.serve
         top, groupings = serve.top_categories, parse_groupings(serve.slices)
         slices = SliceExport(groupings, serve.top_slices, top)
-        registry.register(Exporter(self.reader, top, since_ms, self.ends, self.silent_ms, slices))
+        asked = self.reader, top, since_ms, self.ends, self.silent_ms, slices
+        registry.register(Exporter(*asked, redis_optional=not self.needs_redis))
         registry.register(self.traffic)
         return registry
 

@@ -65,7 +65,8 @@ class Cluster:
         certificate, key = secured.certificates.issue("dither", "dither.example.com")
         self.maps = {"dither-authorities": {"ca.crt": secured.certificates.ca.read_text()}}
         self.secrets = {name: self._secret(role) for name, role in ROLES.items()}
-        self.secrets["dither-serve"]["token-grafana"] = f"{hashed(self.token)} read"
+        for server in ("dither-serve", "dither-gateway"):
+            self.secrets[server]["token-grafana"] = f"{hashed(self.token)} read"
         self.secrets["dither-tls"] = {
             "tls.crt": certificate.read_text(),
             "tls.key": key.read_text(),

@@ -133,10 +133,10 @@ def test_dither_knows_the_settings_and_the_users_are_roles(name: str, tmp_path: 
             name == "gateway",
             name == "serve",
         )
+        assert set(settings.access.tokens) == {"grafana"}
         assert str(Path(settings.serve.tls_key).parent) in mounts
     if name == "serve":
         assert settings.access.anonymous == []
-        assert set(settings.access.tokens) == {"grafana"}
     if name == "gateway":
         assert settings.access.anonymous == ["report"]
 
@@ -233,10 +233,14 @@ def test_the_operators_rules_are_those_that_promtool_tests() -> None:
 
 def test_prometheus_finds_the_servers_through_their_service() -> None:
     monitor = parts("monitoring")["ServiceMonitor"]["spec"]
-    service = of_kind("Service")["dither-serve"]
-    assert monitor["selector"]["matchLabels"] == service["metadata"]["labels"]
     (endpoint,) = monitor["endpoints"]
-    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    (component,) = monitor["selector"]["matchExpressions"]
+    assert component["values"] == [*SERVERS]
+    for name in SERVERS:
+        service = of_kind("Service")[f"dither-{name}"]
+        common = {component["key"]: name} | monitor["selector"]["matchLabels"]
+        assert common == service["metadata"]["labels"]
+        assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
     own = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     assert endpoint["relabelings"] == [
         {"targetLabel": "job", "replacement": own["scrape_configs"][0]["job_name"]}

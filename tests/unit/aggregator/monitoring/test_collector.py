@@ -22,9 +22,10 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from aggregator.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
+from aggregator.cli.roles import roles
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.settings import Otlp, Serve, Settings
+from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
@@ -55,6 +56,7 @@ from estimators import Metric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.categories import Vocabulary
 from producers.device.rounds import Round, encode
+from producers.gateway import Gateway
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
 from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
@@ -816,6 +818,59 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
         redis_server.restart()
     assert samples(scrape(client), "dither_reports_total")["delay", "accepted"] == 600
     assert client.get("/readyz").status_code == 200
+
+
+def scrape_gateway(store: Store, publishes: bool = False) -> httpx.Response:
+    """Return what a gateway's scrape gives after a request for a path that it does not have."""
+    settings = Settings(publish=Publish(enabled=publishes))
+    gateway = Gateway(METRICS, {"bootstrap.servers": "127.0.0.1:1"}, TOPIC)
+    app = application(Reader(store, METRICS), settings, gateway=gateway, ends=LogEnds)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            await client.get("/nothing")
+            return await client.get("/metrics")
+
+    return asyncio.run(ask())
+
+
+OWN = {
+    "dither_kafka_up",
+    "dither_definitions_unusable",
+    "dither_http_requests",
+    "dither_http_request_duration_seconds",
+    "dither_collection_duration_seconds",
+    "dither_build_info",
+}
+
+
+def test_a_gateway_exports_what_is_its_own_with_the_rights_of_its_role(
+    redis_url: str, store: Store
+) -> None:
+    count_something(store)
+    rules = roles(Settings(topics=Topics(reports=TOPIC)))["gateway"].redis
+    store.client.execute_command("ACL", "SETUSER", "g", "reset", "on", ">secret", *rules)
+    with Store(connect(f"{redis_url}?username=g&password=secret"), TOPIC) as denied:
+        answer = scrape_gateway(denied)
+        assert answer.status_code == 200, answer.text
+        assert {family.name for family in prometheus(answer.text)} == OWN
+        requests = samples(answer.text, "dither_http_requests_total")
+        assert requests["", "GET", "4xx"] == 1
+        assert scrape_gateway(denied, publishes=True).status_code == 503, "it is of no use so"
+    assert "dither_estimate{" in scrape_gateway(store).text, "it may read everything"
+
+
+def test_a_gateway_exports_what_is_its_own_while_redis_is_away(
+    redis_server: Redis, store: Store
+) -> None:
+    redis_server.kill()
+    try:
+        answer = scrape_gateway(store)
+    finally:
+        redis_server.restart()
+    assert answer.status_code == 200, answer.text
+    assert {family.name for family in prometheus(answer.text)} == OWN
 
 
 @pytest.mark.parametrize("path", ["/metric", "/metrics/delay"])
