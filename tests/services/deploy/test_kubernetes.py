@@ -326,8 +326,32 @@ def test_a_cluster_gets_a_component_only_if_its_operator_asks_for_it(
     assert ("replicas" in worker["spec"]) is not is_scaled, "`kubectl apply` would set it back"
 
 
+def test_a_job_runs_one_command_under_the_rules_of_the_other_pods() -> None:
+    job = yaml.safe_load((FOLDER / "commands" / "job.yaml").read_text())
+    spec, template = pod("worker"), job["spec"]["template"]
+    assert job["metadata"]["namespace"] == "dither"
+    reached = of_kind("NetworkPolicy")["dither-to-kafka-and-redis"]["spec"]["podSelector"]
+    labels = template["metadata"]["labels"]
+    assert reached["matchLabels"].items() <= labels.items()
+    selectors = [
+        of_kind("Deployment")[f"dither-{name}"]["spec"]["selector"] for name in DEPLOYMENTS
+    ]
+    assert all(labels != selector["matchLabels"] for selector in selectors)
+    (command,), (worker,) = template["spec"]["containers"], spec["containers"]
+    for key in ("automountServiceAccountToken", "enableServiceLinks", "securityContext"):
+        assert template["spec"][key] == spec[key]
+    for key in ("securityContext", "volumeMounts"):
+        assert command[key] == worker[key]
+    assert [one["name"] for one in command["env"]] == [one["name"] for one in worker["env"]]
+    assert {volume["name"] for volume in template["spec"]["volumes"]} == {
+        volume["name"] for volume in spec["volumes"]
+    }
+
+
 def test_kustomize_builds_it() -> None:
     found = kustomized(FOLDER)
+    (settings,) = [each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap"]
+    assert settings == "dither-settings", "a new name would replace all pods with each change"
     images = [
         each["spec"]["template"]["spec"]["containers"][0]["image"]
         for each in found
