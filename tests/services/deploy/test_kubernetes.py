@@ -250,6 +250,19 @@ def test_prometheus_finds_the_servers_through_their_service() -> None:
     assert Path(str(settings.kafka["ssl.ca.location"])).name == authority["key"]
 
 
+def test_pages_of_other_origins_reach_all_that_the_docs_have_them_load() -> None:
+    text = (FOLDER / "components" / "ingress" / "ingress.yaml").read_text()
+    gateway = next(yaml.safe_load_all(text))["spec"]["rules"][0]["http"]["paths"]
+    prefixes = {path["path"] for path in gateway}
+    loaded = re.findall(r'"https://reports.example.org(/[^"]+)"', (ROOT / "README.md").read_text())
+    assert loaded
+    for path in [*loaded, "/static/definition.js", "/v1/reports"]:
+        assert any(path.startswith(f"{prefix}/") for prefix in prefixes)
+    settings = (FOLDER / "dither.toml").read_text()
+    uncommented = settings.replace("# cors_origins", "cors_origins")
+    assert tomllib.loads(uncommented)["serve"]["cors_origins"] == ["https://www.example.com"]
+
+
 def test_each_ingress_leads_to_a_service() -> None:
     file = FOLDER / "components" / "ingress" / "ingress.yaml"
     backends = [
@@ -258,7 +271,7 @@ def test_each_ingress_leads_to_a_service() -> None:
         for rule in ingress["spec"]["rules"]
         for path in rule["http"]["paths"]
     ]
-    assert [each["name"] for each in backends] == ["dither-gateway", "dither-serve"]
+    assert [each["name"] for each in backends] == ["dither-gateway"] * 2 + ["dither-serve"]
     for each in backends:
         ports = of_kind("Service")[each["name"]]["spec"]["ports"]
         assert each["port"]["name"] in {port["name"] for port in ports}
