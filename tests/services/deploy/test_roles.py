@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -81,6 +82,14 @@ def test_redis_takes_the_rules_and_lets_nobody_in_before_a_password_is_set(tmp_p
             with with_access, pytest.raises(redis.AuthenticationError):
                 with_access.ping()
     assert users >= {role.user for role in roles(Settings()).values() if role.redis}
+
+
+def test_the_security_page_counts_and_names_every_role() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    found = roles(Settings())
+    assert len(found) == 11
+    sentence = text.partition("Eleven roles,")[2].partition("`dither roles`")[0]
+    assert set(re.findall(r"[a-z]+", sentence)) >= set(found)
 
 
 def test_the_documentation_has_every_role_and_its_rights_in_kafka() -> None:
