@@ -64,25 +64,25 @@ tests:
   - name: an alarm that is raised after 30 hours, while one of the servers is replaced
     interval: 5m
     input_series:
-      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="moved"}', values: 3x359}
-      - {series: 'dither_alarms_total{job="dither", instance="b", alarm="moved"}', values: _x360 4x360}
-      - {series: 'dither_alarms_total{job="dither", instance="c", alarm="moved"}', values: 3x359 4x360}
-      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="quiet"}', values: 3x720}
+      - {series: 'dither_alarms_total{instance="a", alarm="moved"}', values: 3x359}
+      - {series: 'dither_alarms_total{instance="b", alarm="moved"}', values: _x360 4x360}
+      - {series: 'dither_alarms_total{instance="c", alarm="moved"}', values: 3x359 4x360}
+      - {series: 'dither_alarms_total{instance="a", alarm="quiet"}', values: 3x720}
     alert_rule_test:
       - {alertname: MetricMoved, eval_time: 29h, exp_alerts: []}
       - &raised
         alertname: MetricMoved
         eval_time: 31h
         exp_alerts:
-          - exp_labels: {job: dither, alarm: moved}
+          - exp_labels: {alarm: moved}
             exp_annotations: {summary: "moved: its metric has moved"}
       - {<<: *raised, eval_time: 53h}
       - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
   - name: a new alarm that was raised before its first scrape, beside one that was not
     interval: 5m
     input_series:
-      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="moved"}', values: _x360 1x360}
-      - {series: 'dither_alarms_total{job="dither", instance="a", alarm="quiet"}', values: _x360 0x360}
+      - {series: 'dither_alarms_total{instance="a", alarm="moved"}', values: _x360 1x360}
+      - {series: 'dither_alarms_total{instance="a", alarm="quiet"}', values: _x360 0x360}
     alert_rule_test:
       - {<<: *raised, eval_time: 31h}
       - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}

@@ -850,7 +850,7 @@ def test_a_gateway_exports_what_is_its_own_with_the_rights_of_its_role(
 ) -> None:
     count_something(store)
     rules = roles(Settings(topics=Topics(reports=TOPIC)))["gateway"].redis
-    store.client.execute_command("ACL", "SETUSER", "g", "reset", "on", ">secret", *rules)
+    store.client.execute_command("ACL", "SETUSER", "g", "reset", "on", ">secret", *rules)  # type: ignore[no-untyped-call]
     with Store(connect(f"{redis_url}?username=g&password=secret"), TOPIC) as denied:
         answer = scrape_gateway(denied)
         assert answer.status_code == 200, answer.text
