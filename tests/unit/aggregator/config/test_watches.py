@@ -300,3 +300,18 @@ def test_metrics_without_a_file_have_none(tmp_path: Path) -> None:
     plain = load_metrics(tmp_path / "metrics.toml")
     assert watches(plain) == plain
     assert not watches(plain).alarms
+
+
+def test_a_config_map_that_kubernetes_replaces_is_followed(tmp_path: Path) -> None:
+    """A kubelet writes a folder beside the old one, and renames the link to it."""
+    for name, text in (("..1", METRICS), ("..2", METRICS + ALARM)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.toml").write_text(text, encoding="utf-8")
+        os.utime(tmp_path / name / "metrics.toml", (1, 1))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "metrics.toml").symlink_to("..data/metrics.toml")
+    live = LiveMetrics(tmp_path / "metrics.toml")
+    (tmp_path / "..data_tmp").symlink_to("..2")
+    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+    assert live.refresh()
+    assert watches(live).alarms
