@@ -80,6 +80,11 @@ class Partition:
         self._note(key, pane)
         self._note_committed(pane)
 
+    def release(self) -> None:
+        """Let go of the panes: nothing more is counted here."""
+        self.panes, self.changed, self._waiting = {}, {}, {}
+        self._committed_bytes = 0
+
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
         """Count messages in log order; return those that could not be.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from structlog.testing import capture_logs
 
 from estimators import define
@@ -118,6 +120,13 @@ def test_open_panes_that_do_not_fit_halt_the_largest_partition(deployment: Deplo
     deployment.produce([(0, one) for one in payloads(deployment, "delay", 0, 2000)])
     deployment.settings.aggregate.memory = 100_000
     assert "the open panes of this worker take" in halted(deployment)
+    with deployment.worker() as worker:
+        for number in (2, 3):
+            deployment.produce([(number, one) for one in payloads(deployment, "delay", 0, 2000)])
+            held = functools.partial(deployment.store.owner, number)
+            wait_until(lambda: bool(held().get("halted")), "it does not fit, either")  # noqa: B023
+            taken = sum(owned.open_bytes for owned in worker.owned.values())
+            assert taken <= deployment.settings.aggregate.memory
     deployment.settings.aggregate.memory = 10**9
     with deployment.worker():
         deployment.wait_until_counted()
