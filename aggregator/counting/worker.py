@@ -22,6 +22,7 @@ from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
+from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.store import Store
 from aggregator.tracing.commit_trace import CommitTrace
 from aggregator.tracing.spans import Span, Tracer
@@ -326,12 +327,18 @@ def _next_beat(due: float, now: float, interval: float) -> float:
 def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
     """Return how many messages are counted between two looks at what they changed.
 
-    Each may open a pane of the metric that has the largest ones.
+    Each may open a pane, and a chunk of slices, of the metric that has the largest ones.
 
     Examples
     --------
     >>> slice_messages({}, 2**31)
     16000
     """
-    largest = max((metric.zero().nbytes for metric in metrics.values()), default=1)
+    largest = max(map(_opened_bytes, metrics.values()), default=1)
     return max(1, min(SLICE_MESSAGES, memory // CHANGED_SHARE // largest))
+
+
+def _opened_bytes(metric: Metric) -> int:
+    """Return the size of the statistics that one message opens at most."""
+    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
+    return metric.zero().nbytes + chunk
