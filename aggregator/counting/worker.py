@@ -22,6 +22,7 @@ from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
+from aggregator.state.partition import Partition
 from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.store import Store
 from aggregator.tracing.commit_trace import CommitTrace
@@ -37,10 +38,11 @@ OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log is not what it was: to be looked at again before anything more is counted."""
 
-SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
+SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
 """Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
 
-Three panes a message (its own, an hour and a day) of 15 words each then fit into a commit.
+Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
+then fit into a commit: seven changed keys are as many words as a pane.
 """
 CHANGED_SHARE = 8
 """What changed takes an eighth of `aggregate.memory` at most before a commit comes.
@@ -199,13 +201,8 @@ class Worker:
             sum(owned.state.unsaved for owned in partitions) >= settings.commit_reports
             or sum(owned.refused_bytes for owned in partitions) * worker_clients.QUEUE_SHARE
             >= settings.memory
-            or any(self._is_filled(owned) for owned in partitions)
+            or any(is_filled(owned.state, self._settings.memory) for owned in partitions)
         )
-
-    def _is_filled(self, owned: AssignedPartition) -> bool:
-        """Whether what changed in a partition is to be committed before more is counted."""
-        limit = self._settings.memory // CHANGED_SHARE
-        return len(owned.state.changed) > MANY_PANES or owned.state.changed_bytes > limit
 
     def _leave(self) -> None:
         """Commit for the last time; what cannot be committed in time will be read again."""
@@ -250,7 +247,7 @@ class Worker:
         What is left is fetched again, once the panes that changed so far are committed.
         """
         for first in range(0, len(batch), self._slice):
-            if self._is_filled(owned):
+            if is_filled(owned.state, self._settings.memory):
                 self._assignment.seek(owned)
                 return False
             part = batch[first : first + self._slice]
@@ -322,6 +319,12 @@ def _next_beat(due: float, now: float, interval: float) -> float:
     10.25
     """
     return max(min(due, now) + interval, now + interval / 2)
+
+
+def is_filled(state: Partition, memory: int) -> bool:
+    """Return whether what changed in a partition is to be committed before more is counted."""
+    panes = len(state.changed) + state.changed_keys // PANE_KEYS
+    return panes > MANY_PANES or state.changed_bytes > memory // CHANGED_SHARE
 
 
 def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
 
 from aggregator.config.settings import Aggregate
+from aggregator.counting import worker
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.counting.memory_limit import limit_memory
-from aggregator.counting.worker import CHANGED_SHARE, slice_messages
+from aggregator.counting.worker import CHANGED_SHARE, is_filled, slice_messages
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import define
 from producers.wire.reports_pb2 import Attribute
-from tests.support.reports.messages import EPOCH, batch, log
-from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, everything
+from tests.support.reports.messages import EPOCH, LogMessage, batch, log
+from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, VOTE, everything
 
 WIDE = define(
     name="wide",
@@ -113,3 +116,39 @@ def test_messages_that_each_open_a_table_of_slices_are_counted_few_at_a_time() -
     ]
     assert not partition.count(log(*batches))
     assert memory // 2 < partition.changed_bytes * CHANGED_SHARE <= memory
+
+
+def of_new_keys(first: int, messages: int, minutes: int = 0) -> list[LogMessage]:
+    """Return messages, each of a key of its own, and of so many minutes after the last."""
+    found = []
+    for at in range(first, first + messages):
+        one = batch(VOTE, [1], time_ms=EPOCH + at * minutes * MINUTE, seed=at)
+        found.append(LogMessage(at, one.SerializeToString(), about=str(at).encode()))
+    return found
+
+
+def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MANY_PANES", 100)
+    partition = Partition({VOTE.name: VOTE}, FUTURE_MS)
+    for first in range(0, 700, 100):
+        assert not is_filled(partition, 2**31)
+        assert not partition.count(of_new_keys(first, 100))
+    assert is_filled(partition, 2**31)
+    partition.mark_committed()
+    assert not is_filled(partition, 2**31)
+
+
+@pytest.mark.parametrize("minutes", [0, 1])
+def test_open_panes_take_about_the_memory_that_is_counted(minutes: int) -> None:
+    held = dataclasses.replace(VOTE, hold_open=True)
+    partition = Partition({held.name: held}, FUTURE_MS)
+    partition.count(of_new_keys(0, 500, minutes))
+    messages = of_new_keys(500, 4_000, minutes)
+    before = partition.open_bytes
+    tracemalloc.start()
+    try:
+        partition.count(messages)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.6 < (partition.open_bytes - before) / taken < 1.4
