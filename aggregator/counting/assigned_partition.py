@@ -13,6 +13,7 @@ from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
+from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
@@ -135,7 +136,7 @@ class AssignedPartition:
             self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
         self.rejections += rejections
         for rejection in rejections:
-            self.refused_bytes += len(rejection.message.value() or b"")
+            self.refused_bytes += message_bytes(rejection.message)
             self.measured = self.measured.refused(rejection.reason)
         return rejections
 
