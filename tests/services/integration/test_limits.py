@@ -130,6 +130,10 @@ def test_open_panes_that_do_not_fit_halt_the_largest_partition(deployment: Deplo
             wait_until(lambda: bool(held().get("halted")), "it does not fit, either")  # noqa: B023
             taken = sum(owned.open_bytes for owned in worker.owned.values())
             assert taken <= deployment.settings.aggregate.memory
+    with deployment.worker() as worker:  # it takes over more than fits
+        owned = worker.owned
+        wait_until(lambda: sum(bool(owned[n].halted) for n in [*owned]) >= 2, "halted again")
+        assert sum(owned[n].open_bytes for n in [*owned]) <= deployment.settings.aggregate.memory
     deployment.settings.aggregate.memory = 10**9
     with deployment.worker():
         deployment.wait_until_counted()
