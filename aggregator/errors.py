@@ -181,14 +181,14 @@ class PartialCommit(Fenced):
 
 
 class CommitTooLarge(DitherError):  # noqa: N818
-    """More panes of a partition have changed than Redis can take in one call."""
+    """More of a partition has changed than Redis can take in one call."""
 
-    def __init__(self, partition: str, panes: int) -> None:
+    def __init__(self, partition: str, panes: int, keys: int) -> None:
         self.partition, self.panes = partition, panes
         super().__init__(
-            f"{panes} panes of {partition} have changed at once, more than Redis accepts in one "
-            "call. Give metrics wider panes or a shorter lateness, so that fewer are open at a "
-            "time; then restart the workers"
+            f"{panes} panes and {keys} message keys of {partition} have changed at once, more than "
+            "Redis accepts in one call. Give metrics wider panes or a shorter lateness, so that "
+            "fewer are open at a time; then restart the workers"
         )
 
 

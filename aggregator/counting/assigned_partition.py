@@ -13,6 +13,7 @@ from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
+from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
@@ -135,7 +136,7 @@ class AssignedPartition:
             self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
         self.rejections += rejections
         for rejection in rejections:
-            self.refused_bytes += len(rejection.message.value() or b"")
+            self.refused_bytes += message_bytes(rejection.message)
             self.measured = self.measured.refused(rejection.reason)
         return rejections
 
@@ -165,8 +166,9 @@ class AssignedPartition:
         self.unconfirm()
 
     def fence(self, retry_at: float) -> None:
-        """Stop counting until `retry_at` (monotonic seconds)."""
+        """Stop counting until `retry_at` (monotonic seconds), when the state is read again."""
         self.is_fenced, self.retry_at = True, retry_at
+        self.state.release()
 
     def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
         """Write everything counted so far; return the bytes written.
@@ -220,6 +222,7 @@ def acquire_partition(
     topic_id: str,
     metrics: Mapping[str, Metric],
     settings: Aggregate,
+    excess: str = "",
 ) -> AssignedPartition:
     """Take a partition over and decide where to continue counting.
 
@@ -239,22 +242,25 @@ def acquire_partition(
         By name, as they are defined now.
     settings : Aggregate
         Which times are refused, what to do about a gap, and the consumer group.
+    excess : str
+        Why it must not be counted: a limit was reached.
 
     Returns
     -------
     AssignedPartition
-        Halted, with the reason, if the log no longer has what comes next and the settings say
-        ``on_gap = "stop"``; or if what is stored cannot be counted on from.
+        Halted, with the reason and without panes, if there is an excess; if the log no longer has
+        what comes next and the settings say ``on_gap = "stop"``; or if what is stored cannot be
+        counted on from.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     try:
         snapshot = store.partition.acquire(number, worker, settings.group)
-        state = snapshot.partition(metrics, future_ms, past_ms)
+        state = snapshot.partition({} if excess else metrics, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):
             store.partition.halt(number, str(error))
         return AssignedPartition(
-            number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error)
+            number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error), excess=excess
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
     facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
@@ -283,7 +289,10 @@ def acquire_partition(
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:
             facts["begin"] = begin = state.next_offset = low
-    if not halted:
+    halted = halted or excess
+    if halted:
+        state.release()
+    else:
         facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
     return AssignedPartition(
         number=number,
@@ -295,6 +304,7 @@ def acquire_partition(
         measured=Measurements.stored(snapshot.owner),
         refused=RejectionWindow.stored(snapshot.owner),
         halted=halted,
+        excess=excess,
     )
 
 

@@ -12,6 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.backoff import TRANSIENT, Backoff
 from aggregator.counting.log_inspector import LogInspector
+from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
@@ -176,13 +177,14 @@ class Assignment:
             self._topic_id(),
             self._definitions(),
             self._settings,
+            excess=known.excess if known else "",
         )
-        if known is not None and known.excess:
-            owned.excess, owned.halted = known.excess, owned.halted or known.excess
         if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
             owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
+        others = [one for one in self.owned.values() if one is not known]
+        limit_memory([*others, owned], self._settings.memory, self._clock.monotonic())
         return owned
 
     def _reacquire(self, owned: AssignedPartition) -> None:

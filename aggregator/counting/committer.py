@@ -14,6 +14,7 @@ from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.continuity import is_another
 from aggregator.counting.isolation import Isolator
+from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
@@ -69,7 +70,7 @@ class Committer:
     def commit_all(self, partitions: Collection[AssignedPartition]) -> None:
         """Check what a commit relies on, then commit everything that a worker owns."""
         with self._trace.step("check", any(owned.state.unsaved for owned in partitions)):
-            self._check_memory(partitions)
+            limit_memory(partitions, self._settings.memory, self._clock.monotonic())
             self._check_topic(partitions)
             self._check_eviction(partitions)
             if total := self._clients.partitions():  # readers must know whether all are there
@@ -91,22 +92,6 @@ class Committer:
         self._eviction.look_again()
 
     # -- Checks -------------------------------------------------------------------------------
-
-    def _check_memory(self, partitions: Collection[AssignedPartition]) -> None:
-        """Halt the partition with the largest open panes if all together are too large."""
-        sizes = {owned.number: (owned.open_bytes, owned) for owned in partitions}
-        share = worker_clients.QUEUE_SHARE
-        allowed = self._settings.memory * (share - 1) // share
-        if (total := sum(size for size, _ in sizes.values())) > allowed:
-            _, largest = max(sizes.values(), key=lambda one: one[0])
-            if largest.is_counting:
-                largest.excess = (
-                    f"the open panes of this worker take {total >> 20} MB, and aggregate.memory "
-                    f"leaves {allowed >> 20} MB for them. Start more workers, send larger batches, "
-                    "give the metric narrower panes or a shorter lateness, or allow more memory; "
-                    "then restart the workers"
-                )
-                largest.fence(self._clock.monotonic())
 
     def _check_topic(self, partitions: Collection[AssignedPartition]) -> None:
         """Fence what was counted if the topic was made anew, before it is committed.

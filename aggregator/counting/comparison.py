@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from aggregator.kafka.obstacles import SKIPPED, spans
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric, describe, kept_ms, width_ms
-from aggregator.state.slice_tables import describe_difference
+from aggregator.state.slice_tables import describe_difference, empty_chunk
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
@@ -27,6 +28,8 @@ from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
 """The largest difference between Redis's clock and the verifier's."""
+READ_BYTES = 2**24
+"""Of closed panes that are read together: Redis keeps its reply until all of it was sent."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,15 +275,20 @@ class Comparison:
                 self._note(self._outcome.unverifiable, key, detail)
         return certain
 
-    def _read(self, keys: list[PaneKey]) -> list[bytes | None]:
-        """Return what the store has: open panes as of the snapshot, closed ones as they are."""
-        closed = [key for key in keys if key not in self._snapshot.open]
-        found = self._store.panes.statistics([(self._number, key) for key in closed])
-        values = dict(zip(closed, found, strict=True))
-        return [
-            self._snapshot.open[key][1] if key in self._snapshot.open else values[key]
-            for key in keys
-        ]
+    def _read(self, keys: list[PaneKey]) -> Iterator[bytes | None]:
+        """Yield what the store has: open panes as of the snapshot, closed ones as they are."""
+        opened, ends = self._snapshot.open, itertools.accumulate(map(self._size, keys))
+        pieces = itertools.groupby(zip(ends, keys, strict=True), lambda one: one[0] // READ_BYTES)
+        for _, piece in pieces:
+            together = [key for _, key in piece]
+            closed = [(self._number, key) for key in together if key not in opened]
+            found = iter(self._store.panes.statistics(closed))
+            for key in together:
+                yield opened[key][1] if key in opened else next(found)
+
+    def _size(self, key: PaneKey) -> int:
+        metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
+        return metric.zero().nbytes if key.chunk is None else empty_chunk(metric).nbytes
 
     def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
         expected = bytes(pane.encode(key.chunk))

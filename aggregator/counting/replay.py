@@ -14,6 +14,7 @@ from aggregator.errors import DitherError
 from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.obstacles import between, is_of_data, spans
 from aggregator.state.admission import ANY_AGE
+from aggregator.state.batch_ids import BatchIds
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric
@@ -48,8 +49,8 @@ class LogReplay:
     state : Partition
         The sums of the open panes, and what is counted of the partition as a whole.
     closed : dict of PaneKey to (Pane, int)
-        Closed panes, and the Kafka time in ms from which their retention runs, or an earlier one:
-        when exactly a commit closed them the log does not say.
+        Closed panes, without ids and keys, and the Kafka time in ms from which their retention
+        runs, or an earlier one: when exactly a commit closed them the log does not say.
     begin : int
         The first offset that was replayed.
     messages : int
@@ -93,6 +94,7 @@ class LogReplay:
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
+                    pane.seen, pane.used = BatchIds(), {}  # only those of open panes are compared
                     self.closed[key] = (pane, max(first, before.get(key.question, first)))
         self._redefine(self.snapshot.next_offset)
 

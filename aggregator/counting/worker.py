@@ -22,6 +22,8 @@ from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
+from aggregator.state.partition import Partition
+from aggregator.state.slice_tables import empty_chunk
 from aggregator.storage.store import Store
 from aggregator.tracing.commit_trace import CommitTrace
 from aggregator.tracing.spans import Span, Tracer
@@ -36,10 +38,11 @@ OTHER_DEFINITIONS = frozenset({"unknown_metric", "wrong_revision"})
 OUT_OF_LOG = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
 """The log is not what it was: to be looked at again before anything more is counted."""
 
-SLICE_MESSAGES, MANY_PANES = 16_000, 10_000
+SLICE_MESSAGES, MANY_PANES, PANE_KEYS = 16_000, 10_000, 7
 """Messages are counted in slices; beyond so many changed panes a commit comes before the next one.
 
-Three panes a message (its own, an hour and a day) of 15 words each then fit into a commit.
+Three panes a message (its own, an hour and a day) of 15 words each, and a message key of 2 words,
+then fit into a commit: seven changed keys are as many words as a pane.
 """
 CHANGED_SHARE = 8
 """What changed takes an eighth of `aggregate.memory` at most before a commit comes.
@@ -198,13 +201,8 @@ class Worker:
             sum(owned.state.unsaved for owned in partitions) >= settings.commit_reports
             or sum(owned.refused_bytes for owned in partitions) * worker_clients.QUEUE_SHARE
             >= settings.memory
-            or any(self._is_filled(owned) for owned in partitions)
+            or any(is_filled(owned.state, self._settings.memory) for owned in partitions)
         )
-
-    def _is_filled(self, owned: AssignedPartition) -> bool:
-        """Whether what changed in a partition is to be committed before more is counted."""
-        limit = self._settings.memory // CHANGED_SHARE
-        return len(owned.state.changed) > MANY_PANES or owned.state.changed_bytes > limit
 
     def _leave(self) -> None:
         """Commit for the last time; what cannot be committed in time will be read again."""
@@ -249,7 +247,7 @@ class Worker:
         What is left is fetched again, once the panes that changed so far are committed.
         """
         for first in range(0, len(batch), self._slice):
-            if self._is_filled(owned):
+            if is_filled(owned.state, self._settings.memory):
                 self._assignment.seek(owned)
                 return False
             part = batch[first : first + self._slice]
@@ -323,15 +321,27 @@ def _next_beat(due: float, now: float, interval: float) -> float:
     return max(min(due, now) + interval, now + interval / 2)
 
 
+def is_filled(state: Partition, memory: int) -> bool:
+    """Return whether what changed in a partition is to be committed before more is counted."""
+    panes = len(state.changed) + state.changed_keys // PANE_KEYS
+    return panes > MANY_PANES or state.changed_bytes > memory // CHANGED_SHARE
+
+
 def slice_messages(metrics: Mapping[str, Metric], memory: int) -> int:
     """Return how many messages are counted between two looks at what they changed.
 
-    Each may open a pane of the metric that has the largest ones.
+    Each may open a pane, and a chunk of slices, of the metric that has the largest ones.
 
     Examples
     --------
     >>> slice_messages({}, 2**31)
     16000
     """
-    largest = max((metric.zero().nbytes for metric in metrics.values()), default=1)
+    largest = max(map(_opened_bytes, metrics.values()), default=1)
     return max(1, min(SLICE_MESSAGES, memory // CHANGED_SHARE // largest))
+
+
+def _opened_bytes(metric: Metric) -> int:
+    """Return the size of the statistics that one message opens at most."""
+    chunk = 0 if metric.slicing is None else empty_chunk(metric).nbytes
+    return metric.zero().nbytes + chunk

@@ -30,7 +30,7 @@ CONSUMER: dict[str, Any] = {
     "session.timeout.ms": 10_000,
     "fetch.queue.backoff.ms": 1,
     "fetch.wait.max.ms": 100,
-    "queued.min.messages": 100_000,
+    "queued.min.messages": 1_000,
     "fetch.max.bytes": 262_144,
 }
 """Defaults that [kafka] may override.
@@ -40,7 +40,8 @@ bound the memory, and are as fast.
 
 Measured: the backoff of 1 ms is five times faster. A broker that holds a request for partitions in
 which nothing is new holds up those that the next request will ask for: of one that is assigned
-beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 500.
+beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 500. More than a
+thousand messages in the queue are no faster; one alone takes half of the speed of large ones.
 """
 
 MANDATORY: dict[str, Any] = {

@@ -13,14 +13,26 @@ CPython checks here, but not in a call that it has specialized. Then the excepti
 whatever is called next, and the list would end the process."""
 
 
+_UNREADABLE: list[Header] = []
+
+
 def read(message: Any) -> list[Header] | None:
     """Return the headers of a message; None if the client cannot say what they are.
 
     Kafka takes any bytes as a header's name. confluent-kafka wants UTF-8: it raises
-    UnicodeDecodeError or SystemError, and a second call returns a list that ends the process when
-    it is looked at. Call this once for each message, and ask for headers nowhere else.
+    UnicodeDecodeError or SystemError, and a second call would return a list that ends the process
+    when it is looked at, were it not replaced here. Ask for headers nowhere else.
     """
     try:
-        return list(_ask(message) or [])
+        found = _ask(message)
     except (UnicodeError, SystemError):
-        return None
+        found = _UNREADABLE
+        message.set_headers(found)
+    return None if found is _UNREADABLE else list(found or [])
+
+
+def message_bytes(message: Any) -> int:
+    """Return the size of a message: its value, its key and its headers."""
+    parts = [message.value(), message.key()]
+    parts += [part for header in read(message) or [] for part in header]
+    return sum(len(part or b"") for part in parts)

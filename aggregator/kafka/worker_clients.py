@@ -55,14 +55,15 @@ GATHER_SECONDS = 0.1
 def gather(consumer: Consumer, patience: float) -> list[Any]:
     """Return the messages of `patience` seconds, or of less where a thousand come sooner.
 
-    Many together are counted faster. Too many would fill the memory, or be committed late.
+    Many together are counted faster. Too many would fill the memory, or be committed late. Headers
+    are not measured, which takes long: the client's queue bounds their number.
     """
     began = time.monotonic()
     found = consumer.consume(CONSUME_MESSAGES, timeout=patience)
     messages, size = list(found), 0
     until = began + min(patience, GATHER_SECONDS)
     while len(found) == CONSUME_MESSAGES and len(messages) < GATHER_MESSAGES:
-        size += sum(map(len, found))
+        size += sum(len(message) + len(message.key() or b"") for message in found)
         if size > GATHER_BYTES:
             break
         found = consumer.consume(CONSUME_MESSAGES, timeout=max(0.0, until - time.monotonic()))
@@ -126,13 +127,15 @@ def received(settings: Settings) -> dict[str, Any]:
     """Return the limits of what a worker receives, by its memory.
 
     What expands beyond `receive.message.max.bytes` is not read, but for gzip, lz4 and snappy, for
-    which the client has no limit. A response must fit, too.
+    which the client has no limit. A response must fit, too. Of what is queued the client measures
+    the values alone: keys and headers that fill a response each are limited by their number.
     """
     share = settings.aggregate.memory // QUEUE_SHARE
-    least = int(settings.kafka.get("fetch.max.bytes", CONSUMER["fetch.max.bytes"])) + 512
+    response = int(settings.kafka.get("fetch.max.bytes", CONSUMER["fetch.max.bytes"]))
     return {
+        "queued.min.messages": max(1, min(CONSUMER["queued.min.messages"], share // response)),
         "queued.max.messages.kbytes": min(MOST_QUEUED_KBYTES, share // 1024),
-        "receive.message.max.bytes": max(least, min(MOST_RECEIVED, share)),
+        "receive.message.max.bytes": max(response + 512, min(MOST_RECEIVED, share)),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +19,8 @@ from producers.wire.batch import BATCH_ID_BYTES
 
 Uses = dict[bytes, int]
 """How many reports of each key were counted, by :func:`aggregator.state.admission.digest`."""
+PANE_BYTES, KEY_BYTES = 800, 90
+"""Measured: the memory of a pane without its arrays and tables, and of a key beside the tables."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -105,8 +108,11 @@ class Pane:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the statistic and of the ids; of a closed pane none is needed any more."""
-        return 0 if self.closed else self.statistic.nbytes + self.seen.nbytes
+        """About how much memory it takes; a closed one is let go at the next commit."""
+        if self.closed:
+            return 0
+        keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))
+        return PANE_BYTES + self.statistic.nbytes + self.seen.nbytes + keys
 
     @property
     def saved_ids(self) -> int:

@@ -80,6 +80,11 @@ class Partition:
         self._note(key, pane)
         self._note_committed(pane)
 
+    def release(self) -> None:
+        """Let go of the panes: nothing more is counted here."""
+        self.panes, self.changed, self._waiting = {}, {}, {}
+        self._committed_bytes = 0
+
     def count(self, messages: Iterable[Message]) -> list[Rejection]:
         """Count messages in log order; return those that could not be.
 
@@ -115,8 +120,13 @@ class Partition:
         return sum(pane.statistic.nbytes for pane in self.changed.values())
 
     @property
+    def changed_keys(self) -> int:
+        """How many numbers of reports of message keys the next commit will write."""
+        return sum(len(pane.unsaved_keys) for pane in self.changed.values())
+
+    @property
     def open_bytes(self) -> int:
-        """The size of the statistics of all open panes, and of the ids counted in them."""
+        """About how much memory all open panes take."""
         changed = self.changed.values()
         return self._committed_bytes + sum(pane.nbytes - pane.committed_bytes for pane in changed)
 

@@ -25,8 +25,9 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def chunk_rows(metric: Metric) -> int:
-    """Return how many slices of a metric a chunk has."""
-    return max(1, CHUNK_BYTES // (CODE_BYTES + metric.zero().nbytes))
+    """Return how many slices of a metric a chunk has: all, if they are few."""
+    rows = max(1, CHUNK_BYTES // (CODE_BYTES + metric.zero().nbytes))
+    return rows if metric.slicing is None else min(rows, metric.slicing.size)
 
 
 def empty_chunk(metric: Metric) -> Counts:

@@ -174,7 +174,7 @@ class PartitionStore:
             words += [len(command), *command]
             keys.update(dict.fromkeys(keys_of(command)))
         if len(keys) + len(words) > MOST_ARGUMENTS:
-            raise CommitTooLarge(name, len(partition.changed))
+            raise CommitTooLarge(name, len(partition.changed), partition.changed_keys)
         self._enlist(number)  # a Redis Cluster may have lost that, and nothing else
         try:
             outcome, stored_epoch, rest = self._commit([*keys], words)

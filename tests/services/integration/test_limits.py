@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from structlog.testing import capture_logs
 
 from estimators import define
@@ -9,6 +11,9 @@ from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
 
 NOBODYS = define(name="nobodys", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+WIDE = define(
+    name="wide", kind="frequency", mechanism="rappor", categories=1_000, levels=[1], pane="1h"
+)
 GARBAGE = batch(NOBODYS, [1.0]).SerializeToString()
 """Of a metric that is not defined: only what a wrong metrics.toml can cause halts a partition."""
 
@@ -100,9 +105,9 @@ def test_many_large_panes_that_close_at_once_are_counted_within_the_memory(
     deployment: Deployment,
 ) -> None:
     deployment.settings.aggregate.past = "36500d"
-    age = deployment.metrics["age"]
-    size, hour = age.zero().nbytes, 3_600_000
-    batches = [batch(age, [1.0], 2, EPOCH + n * hour, n) for n in range(1000)]
+    deployment.metrics = {WIDE.name: WIDE}
+    size, hour = WIDE.zero().nbytes, 3_600_000
+    batches = [batch(WIDE, [1], 1, EPOCH + n * hour, n) for n in range(1000)]
     deployment.settings.aggregate.memory = 200 * size
     deployment.produce([(0, one.SerializeToString()) for one in batches])
     worker_memory = deployment.settings.aggregate.memory
@@ -110,14 +115,25 @@ def test_many_large_panes_that_close_at_once_are_counted_within_the_memory(
         deployment.wait_until_counted()
         assert worker.owned[0].state.changed_bytes <= worker_memory // 4
     assert deployment.store.owner(0).get("halted", "") == ""
-    assert deployment.counts() == {"accepted:age": 1000}
+    assert deployment.counts() == {"accepted:wide": 1000}
     assert deployment.verify().verified
 
 
 def test_open_panes_that_do_not_fit_halt_the_largest_partition(deployment: Deployment) -> None:
     deployment.produce([(0, one) for one in payloads(deployment, "delay", 0, 2000)])
-    deployment.settings.aggregate.memory = 100_000
+    deployment.settings.aggregate.memory = 40_000
     assert "the open panes of this worker take" in halted(deployment)
+    with deployment.worker() as worker:
+        for number in (2, 3):
+            deployment.produce([(number, one) for one in payloads(deployment, "delay", 0, 2000)])
+            held = functools.partial(deployment.store.owner, number)
+            wait_until(lambda: bool(held().get("halted")), "it does not fit, either")  # noqa: B023
+            taken = sum(owned.open_bytes for owned in worker.owned.values())
+            assert taken <= deployment.settings.aggregate.memory
+    with deployment.worker() as worker:  # it takes over more than fits
+        owned = worker.owned
+        wait_until(lambda: sum(bool(owned[n].halted) for n in [*owned]) >= 2, "halted again")
+        assert sum(owned[n].open_bytes for n in [*owned]) <= deployment.settings.aggregate.memory
     deployment.settings.aggregate.memory = 10**9
     with deployment.worker():
         deployment.wait_until_counted()

@@ -30,6 +30,7 @@ class LogMessage:
     arrived: int = ARRIVAL
     about: bytes | None = None
     epoch: int = 0
+    more: list[tuple[str, bytes]] | None = None
 
     def offset(self) -> int:
         return self.at
@@ -39,6 +40,9 @@ class LogMessage:
 
     def value(self) -> bytes | None:
         return self.payload
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self.more
 
     def timestamp(self) -> tuple[int, int]:
         return 1, self.arrived

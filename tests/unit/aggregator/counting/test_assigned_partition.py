@@ -259,6 +259,14 @@ def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: 
     assert owned.jumped(30, 40)
 
 
+def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: Store) -> None:
+    owned = taken(store, 0, 5)
+    more = [("trace", bytes(500))]
+    assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
+    assert owned.refused_bytes == 4 + 1_000 + 5 + 500
+    assert owned.open_bytes == owned.refused_bytes
+
+
 def test_what_was_measured_goes_on_under_the_next_owner_and_a_fenced_one_adds_nothing(
     store: Store,
 ) -> None:

@@ -16,7 +16,9 @@ from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 
 
 @contextlib.contextmanager
-def backlog(messages: int, size: int) -> Iterator[tuple[Consumer, Callable[[int], None]]]:
+def backlog(
+    messages: int, size: int, key: bytes | None = None
+) -> Iterator[tuple[Consumer, Callable[[int], None]]]:
     """Yield a consumer at the beginning of a log of so many messages, and what adds some."""
     with EmbeddedBroker() as broker:
         broker.create_topic("reports")
@@ -25,7 +27,8 @@ def backlog(messages: int, size: int) -> Iterator[tuple[Consumer, Callable[[int]
         def add(more: int) -> None:
             producer = Producer(servers)
             for number in range(more):
-                producer.produce("reports", bytes(size), partition=number % EMBEDDED_PARTITIONS)
+                place = number % EMBEDDED_PARTITIONS
+                producer.produce("reports", bytes(size), key=key, partition=place)
             assert producer.flush(30) == 0
             producer.close()
 
@@ -59,6 +62,21 @@ def test_gathering_ends_at_either_limit(
     monkeypatch.setattr(worker_clients, limit, value)
     with backlog(5_500, 20) as (consumer, _):
         assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
+
+
+def test_keys_fill_what_is_gathered_as_values_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_clients, "GATHER_BYTES", 30_000)
+    with backlog(5_500, 0, bytes(20)) as (consumer, _):
+        assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
+
+
+@pytest.mark.parametrize("memory", [2**25, 2**29, 2**31, 2**35])
+def test_queued_messages_of_large_keys_fit_into_their_share(memory: int) -> None:
+    settings = Settings()
+    settings.aggregate.memory = memory
+    queued = worker_clients.received(settings)["queued.min.messages"]
+    assert 16 <= queued <= 1_000
+    assert queued * clients.CONSUMER["fetch.max.bytes"] <= memory // worker_clients.QUEUE_SHARE
 
 
 def test_what_follows_a_thousand_messages_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,7 +83,7 @@ def heir(partition: Partition) -> Partition:
 
 def check_sizes(partition: Partition) -> None:
     still = [pane for pane in partition.panes.values() if not pane.closed]
-    assert partition.open_bytes == sum(p.statistic.nbytes + p.seen.nbytes for p in still)
+    assert partition.open_bytes == sum(pane.nbytes for pane in still)
     assert partition.changed_bytes == sum(p.statistic.nbytes for p in partition.changed.values())
 
 

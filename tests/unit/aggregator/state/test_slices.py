@@ -237,6 +237,14 @@ def test_a_large_definition_is_cut_into_chunks() -> None:
     assert sorted(counted) == list(range(300))
 
 
+def test_the_table_of_a_few_slices_has_no_more_rows_than_slices() -> None:
+    assert LATE.slicing is not None
+    partition = new_partition()
+    assert partition.count(log(sent(LATE, 0, EPOCH, "DE", "1"))) == []
+    (table,) = [pane for key, pane in partition.panes.items() if key.chunk is not None]
+    assert table.statistic.shape == (LATE.slicing.size, LATE.zero().size)
+
+
 @pytest.mark.parametrize(("largest", "width"), [(127, 1), (128, 2), (40_000, 4), (2**40, 8)])
 def test_integers_are_as_wide_as_they_need(largest: int, width: int) -> None:
     rows = np.zeros((4, 3), dtype=np.int64)

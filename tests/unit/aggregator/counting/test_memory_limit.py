@@ -1,0 +1,154 @@
+"""The open panes of all of a worker's partitions fit in its memory, whatever their logs have."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from aggregator.config.settings import Aggregate
+from aggregator.counting import worker
+from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.continuity import Log
+from aggregator.counting.memory_limit import limit_memory
+from aggregator.counting.worker import CHANGED_SHARE, is_filled, slice_messages
+from aggregator.state.partition import Partition
+from aggregator.storage.connection import connect
+from aggregator.storage.store import Store
+from estimators import define
+from producers.wire.reports_pb2 import Attribute
+from tests.support.reports.messages import EPOCH, LogMessage, batch, log
+from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, VOTE, everything
+
+WIDE = define(
+    name="wide",
+    kind="frequency",
+    mechanism="rappor",
+    categories=2_000,
+    levels=[1],
+    pane="1h",
+    hold_open=True,
+)
+PANES, PARTITIONS = 10, 4
+MEMORY = 2 * PANES * WIDE.zero().nbytes
+"""Seven eighths of it are those of one partition, and of most of another."""
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), "reports") as store:
+        yield store
+
+
+def taken(store: Store, number: int, excess: str = "") -> AssignedPartition:
+    here = Log(lambda: (0, PANES))
+    metrics = {WIDE.name: WIDE}
+    return acquire_partition(store, number, "one", here, "", metrics, Aggregate(), excess)
+
+
+def limit(store: Store, owned: dict[int, AssignedPartition]) -> None:
+    """Do as a worker does before it commits, and acquire again what it has fenced."""
+    limit_memory(owned.values(), MEMORY, 0.0)
+    for number, one in owned.items():
+        if one.is_fenced:
+            assert one.open_bytes == 0, "it is in memory once, while it is read again"
+            owned[number] = taken(store, number, one.excess)
+        owned[number].commit(store, PANES)
+    assert sum(one.open_bytes for one in owned.values()) <= MEMORY
+
+
+def test_partitions_that_are_filled_one_after_the_other_stay_within_the_memory(
+    store: Store,
+) -> None:
+    owned = {number: taken(store, number) for number in range(PARTITIONS)}
+    batches = [batch(WIDE, [1], time_ms=EPOCH + at * HOUR, seed=at) for at in range(PANES)]
+    for number in owned:
+        for at, one in enumerate(batches):
+            if owned[number].is_counting:
+                assert not owned[number].state.count(log(one, first=at))
+            limit(store, owned)
+    halted = [one for one in owned.values() if one.halted]
+    assert len(halted) == PARTITIONS - 1
+    assert all("the open panes of this worker take" in one.halted for one in halted)
+    assert all(store.owner(one.number)["halted"] == one.halted for one in halted)
+
+
+def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: Store) -> None:
+    first = taken(store, 0)
+    batches = [batch(WIDE, [1], time_ms=EPOCH + at * HOUR, seed=at) for at in range(PANES)]
+    first.state.count(log(*batches[:-1]))
+    first.commit(store, PANES)
+    expected = everything(first.state)
+    held = taken(store, 0, "the open panes do not fit")
+    assert (held.halted, held.open_bytes) == ("the open panes do not fit", 0)
+    for _ in range(2):
+        held.commit(store, PANES)
+    again = taken(store, 0)
+    assert again.is_counting
+    assert everything(again.state) == expected
+    again.state.count(log(batches[-1], first=PANES - 1))
+    again.commit(store, PANES)
+    assert len(store.partition.snapshot(0).open) == PANES
+
+
+def test_messages_that_each_open_a_table_of_slices_are_counted_few_at_a_time() -> None:
+    by_city = define(
+        name="by_city",
+        kind="mean",
+        mechanism="randomized_response",
+        range=(0, 1),
+        levels=[0.5, 1, 2],
+        pane="1m",
+        hold_open=True,
+        by=["city"],
+        by_pane="1m",
+        attributes={"city": [str(city) for city in range(900)]},
+    )
+    memory = 2**25
+    metrics = {by_city.name: by_city}
+    partition = Partition(metrics, FUTURE_MS)
+    attributes = [Attribute(name="city", value="7")]
+    batches = [
+        batch(by_city, [1], time_ms=EPOCH + at * MINUTE, seed=at, attributes=attributes)
+        for at in range(slice_messages(metrics, memory))
+    ]
+    assert not partition.count(log(*batches))
+    assert memory // 2 < partition.changed_bytes * CHANGED_SHARE <= memory
+
+
+def of_new_keys(first: int, messages: int, minutes: int = 0) -> list[LogMessage]:
+    """Return messages, each of a key of its own, and of so many minutes after the last."""
+    found = []
+    for at in range(first, first + messages):
+        one = batch(VOTE, [1], time_ms=EPOCH + at * minutes * MINUTE, seed=at)
+        found.append(LogMessage(at, one.SerializeToString(), about=str(at).encode()))
+    return found
+
+
+def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MANY_PANES", 100)
+    partition = Partition({VOTE.name: VOTE}, FUTURE_MS)
+    for first in range(0, 700, 100):
+        assert not is_filled(partition, 2**31)
+        assert not partition.count(of_new_keys(first, 100))
+    assert is_filled(partition, 2**31)
+    partition.mark_committed()
+    assert not is_filled(partition, 2**31)
+
+
+@pytest.mark.parametrize("minutes", [0, 1])
+def test_open_panes_take_about_the_memory_that_is_counted(minutes: int) -> None:
+    held = dataclasses.replace(VOTE, hold_open=True)
+    partition = Partition({held.name: held}, FUTURE_MS)
+    partition.count(of_new_keys(0, 500, minutes))
+    messages = of_new_keys(500, 4_000, minutes)
+    before = partition.open_bytes
+    tracemalloc.start()
+    try:
+        partition.count(messages)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.6 < (partition.open_bytes - before) / taken < 1.4
