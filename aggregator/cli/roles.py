@@ -195,8 +195,10 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"%W~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
-        *_commands("getrange strlen hlen scard zcard"),
-        *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
+        *_commands("getrange strlen hlen hscan scard zcard"),
+        *_commands(
+            "sadd srem set setrange zadd hset hincrby hdel del unlink pexpire pexpireat incrby"
+        ),
     )
 
 

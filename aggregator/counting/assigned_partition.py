@@ -248,7 +248,7 @@ def acquire_partition(
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     try:
-        snapshot = store.partition.acquire(number, worker, settings.group)
+        snapshot = store.partition.acquire(number, worker, settings.group, metrics)
         state = snapshot.partition(metrics, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):

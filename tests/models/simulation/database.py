@@ -162,6 +162,9 @@ class Database:
     def _hgetall(self, key: Word) -> list[bytes]:
         return [word for pair in self._of(key, Hash).items() for word in pair]
 
+    def _hscan(self, key: Word, *_: Word) -> list[Any]:
+        return [b"0", self._hgetall(key)]
+
     def _hincrby(self, key: Word, name: Word, more: Word) -> int:
         fields = self._of(key, Hash, create=True)
         value = int(fields.get(name, b"0")) + int(more)
@@ -238,6 +241,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "hlen",
             "hmget",
             "hgetall",
+            "hscan",
             "hincrby",
         ),
         *("sadd", "srem", "scard", "smembers", "zadd", "zcard"),
