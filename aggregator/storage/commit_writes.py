@@ -51,7 +51,7 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
             continue
         closed.append(f"{key}:{pane.first_offset}")
         gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
-        yield from _parts(["DEL"], gone + chunk_keys(prefix, key, pane.saved_ids))
+        yield from _parts(["UNLINK"], gone + chunk_keys(prefix, key, pane.saved_ids))
         if pane.saved_ids:
             deleted.append(str(key))
         if (kept := kept_ms(key.grain, pane.metric)) is not None:
@@ -77,10 +77,10 @@ def keys_of(command: Command) -> Command:
 
     Examples
     --------
-    >>> keys_of(["DEL", "one", "two"]), keys_of(["SADD", "one", "member"])
+    >>> keys_of(["UNLINK", "one", "two"]), keys_of(["SADD", "one", "member"])
     (['one', 'two'], ['one'])
     """
-    return command[1:] if command[0] == "DEL" else command[1:2]
+    return command[1:] if command[0] == "UNLINK" else command[1:2]
 
 
 def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:

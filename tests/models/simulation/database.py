@@ -130,6 +130,8 @@ class Database:
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
+    _unlink = _del
+
     def _exists(self, *keys: Word) -> int:
         return sum(key in self.keys for key in keys)
 
@@ -231,6 +233,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "set",
             "setrange",
             "del",
+            "unlink",
             "exists",
             "pexpireat",
             "pttl",
@@ -249,8 +252,8 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
 }
 
 
-WRITES = {b"SET", b"SETRANGE", b"DEL", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
-WRITES |= {b"ZADD"}
+WRITES = {b"SET", b"SETRANGE", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
+WRITES |= {b"ZADD", b"DEL", b"UNLINK"}
 
 
 def _from_lua(value: Any) -> Any:
