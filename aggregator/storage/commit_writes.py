@@ -9,6 +9,7 @@ from typing import Any
 from aggregator.state.pane_keys import kept_ms
 from aggregator.state.partition import Partition
 from aggregator.storage.id_chunks import chunk_keys, id_writes
+from aggregator.timestamps import LAST_MS
 
 MOST_WORDS = 4_000
 """Of a command that a script runs: Lua unpacks about 8,000 values at most."""
@@ -56,7 +57,7 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
             deleted.append(str(key))
         if (kept := kept_ms(key.grain, pane.metric)) is not None:
             arrived = partition.watermarks[key.question].arrived
-            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + kept]
+            yield ["PEXPIREAT", f"{prefix}:{key}", min(arrived + kept, LAST_MS)]
             expiring[key.metric] = None
     for index, ranks in indexes.items():
         yield from _parts(["ZADD", index], ranks)
