@@ -9,11 +9,14 @@ import shlex
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assignment import Assignment
+from aggregator.counting.committer import Committer
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
@@ -246,6 +249,24 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
     assert "Run `dither recount 0`" in torn.halted
     torn.commit(store, high=3)
     assert taken(store, 0, 3).halted == torn.halted
+
+
+def test_only_other_owners_make_the_pause_longer_and_it_has_an_end(store: Store) -> None:
+    owned = taken(store, 0, 9)
+    committer: Any = Mock(_clock=Mock(monotonic=lambda: 0.0))
+    other, own = (Fenced("reports:0", 1, epoch, 0, 0) for epoch in (2, 1))
+    pauses = []
+    for _ in range(1_100):
+        Committer._fence(committer, owned, own)
+        assert owned.retry_at == 0
+        Committer._fence(committer, owned, other)
+        pauses.append(owned.retry_at)
+        assignment: Any = Mock(owned={}, _topic=TOPIC, _acquire=lambda _: taken(store, 0, 9))
+        if len(pauses) < 9:
+            Assignment._reacquire(assignment, owned)
+            owned = assignment.owned[0]
+    assert all(2**n <= pause <= 2 ** (n + 1) for n, pause in enumerate(pauses[:6]))
+    assert max(pauses) <= 64
 
 
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
