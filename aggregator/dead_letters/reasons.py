@@ -85,6 +85,12 @@ REMEDIES = {
         "timestamp",
         "It would be counted in a wrong pane, or twice. Let the devices send event times.",
     ),
+    "time_unsafe": Remedy(
+        "its event time is its arrival in Kafka, and nobody told whether the topic gives replayed "
+        "messages a new timestamp",
+        "Grant DescribeConfigs on the reports topic and set topics.managed = true, then replay "
+        "again. Or let the devices send event times.",
+    ),
     "truncated": Remedy(
         "the dead letter has only the message's beginning, because the broker did not accept the "
         "whole",
