@@ -12,7 +12,7 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_another
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
+from aggregator.errors import OtherGroup, StateUnreadable, recount_command
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
@@ -184,9 +184,7 @@ class AssignedPartition:
         Fenced
             If the store is not where this state came from.
         """
-        if self.is_unreadable:
-            self._check_unreadable(store)
-            return 0
+        assert not self.is_unreadable  # it is fenced, and never committed  # noqa: S101
         now = clock.now_ms()
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
@@ -200,16 +198,6 @@ class AssignedPartition:
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
-
-    def _check_unreadable(self, store: Store) -> None:
-        """Raise Fenced once the keys were deleted, or Redis went back to before the commit."""
-        try:
-            owner = store.owner(self.number)
-        except StateUnreadable:
-            return
-        epoch, stored = int(owner.get("epoch", 0)), int(owner.get("next", UNSET))
-        if (epoch, stored) != (self.epoch, TORN):
-            raise Fenced(f"{store.topic}:{self.number}", self.epoch, epoch, TORN, stored)
 
 
 def acquire_partition(
