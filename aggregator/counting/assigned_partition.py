@@ -9,7 +9,14 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_another
+from aggregator.counting.continuity import (
+    VANISHED,
+    KnownProgress,
+    Log,
+    Mark,
+    broken,
+    is_another,
+)
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.errors import OtherGroup, StateUnreadable, recount_command
@@ -109,7 +116,8 @@ class AssignedPartition:
         """How far it was counted, should Redis forget: nothing if nothing was committed."""
         if self.committed < 0:
             return ()
-        return (KnownProgress(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
+        topic_id, vanished = str(self.facts.get("topic_id", "")), int(self.facts.get(VANISHED, 0))
+        return (KnownProgress(self.begin, self.committed, topic_id, vanished),)
 
     @property
     def open_bytes(self) -> int:
@@ -184,7 +192,8 @@ class AssignedPartition:
         Fenced
             If the store is not where this state came from.
         """
-        assert not self.is_unreadable  # it is fenced, and never committed  # noqa: S101
+        if self.is_unreadable:
+            return 0
         now = clock.now_ms()
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
@@ -246,7 +255,9 @@ def acquire_partition(
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
     facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
-    facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
+    facts |= {
+        key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
+    }
     begin = int(snapshot.owner.get("begin", 0))
     halted = ""
     if snapshot.next_offset == TORN:
@@ -264,9 +275,12 @@ def acquire_partition(
             halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
         elif problem is not None:
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
+            if problem.vanished:
+                facts[VANISHED] = int(snapshot.owner.get(VANISHED, 0)) + problem.vanished
             facts["last"] = ""  # the next message that is counted will be the last
             if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED] = ""
+                facts[SKIPPED], facts["begin"] = "", low
+                begin = low
                 facts |= definition_history.forgotten(snapshot.owner)
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from aggregator.config.settings import Aggregate
+from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.assignment import Assignment
 from aggregator.counting.committer import Committer
@@ -165,6 +166,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     skipping.commit(store, high)
     assert store.owner(0)["gap"] == str(missing)
     assert sum(store.counts(0).values()) == before + high - fork
+    assert recount.loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
     assert not taken(store, low, high, messages=now).halted
 
 
@@ -174,6 +176,32 @@ def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> No
     first.count(old, Aggregate())
     first.commit(store, high=10)
     assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
+
+
+def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
+    store: Store,
+) -> None:
+    first = taken(store, 40, 50, "A")
+    count(first, 40, 10)
+    first.commit(store, high=50)
+    second = taken(store, 0, 5, "B", on_gap="skip")
+    count(second, 0, 5)
+    second.commit(store, high=5)
+    owner = store.owner(0)
+    assert (owner["begin"], owner["next"], owner["gap"]) == ("0", "5", "0")
+    assert recount.loss(owner, 0, 5, "B").startswith("10 offsets that were counted")
+    third = taken(store, 0, 3, "C", on_gap="skip")
+    third.commit(store, high=3)
+    assert store.owner(0)["vanished"] == "15"
+    third = taken(store, 0, 3, "C")
+    (known,) = third.progress
+    assert KnownProgress.of_group(known.next, known.metadata) == known
+    store.client.flushdb()
+    forgotten = taken(store, 0, 3, "C", remembered=(known,))
+    assert "15 of its offsets are gone" in forgotten.halted
+    skipping = taken(store, 0, 3, "C", on_gap="skip", remembered=(known,))
+    skipping.commit(store, high=3)
+    assert (store.owner(0)["gap"], skipping.progress) == ("15", (KnownProgress(0, 0, "C"),))
 
 
 @pytest.mark.parametrize(
