@@ -192,7 +192,7 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
-        f"%W~{definitions_key(topic)}",
+        f"~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
         *_commands("getrange strlen hlen hscan scard zcard"),

@@ -19,6 +19,7 @@ from aggregator.counting.continuity import (
 )
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
+from aggregator.counting.retirement import retire
 from aggregator.errors import OtherGroup, StateUnreadable, recount_command
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
@@ -246,6 +247,8 @@ def acquire_partition(
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     try:
         snapshot = store.partition.acquire(number, worker, settings.group, metrics)
+        if retire(store, number, worker, settings.group, snapshot, metrics):
+            snapshot = store.partition.acquire(number, worker, settings.group, metrics)
         state = snapshot.partition(metrics, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
-from aggregator.config.settings import Settings
 from aggregator.counting.replay import LogReplay
-from aggregator.kafka import clients
-from aggregator.local.embedded import EmbeddedBroker
 from aggregator.state.definition_history import Definitions
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
-from tests.support.reports.messages import EPOCH, LogMessage, agreeing, batch, log
+from tests.support.reports.log_consumers import consumer_of
+from tests.support.reports.messages import EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, everything
 
 RULES = {"future": "10m"}
-
-
-@contextlib.contextmanager
-def consumer_of(messages: Sequence[LogMessage]) -> Iterator[Consumer]:
-    """Yield a consumer of a broker that has the messages."""
-    with EmbeddedBroker() as broker:
-        broker.create_topic("reports")
-        servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
-        producer = Producer(servers)
-        for one in messages:
-            producer.produce("reports", one.payload, partition=0, timestamp=one.arrived)
-        assert producer.flush(30) == 0
-        producer.close()
-        consumer = clients.consumer(Settings(kafka=servers), "test")
-        try:
-            yield consumer
-        finally:
-            consumer.close()
 
 
 def redefined(name: str) -> Definitions:
