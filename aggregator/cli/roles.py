@@ -192,11 +192,13 @@ def _worker(topic: str) -> tuple[str, ...]:
         f"~{_partitions(topic)}",
         f"%W~{partitions_key(topic)}",
         f"~{deaths_key(topic)}",
-        f"%W~{definitions_key(topic)}",
+        f"~{definitions_key(topic)}",
         f"%W~{stuck_key(topic)}",
         *_commands("ping info evalsha script|load hgetall hmget smembers get exists type"),
-        *_commands("getrange strlen hlen scard zcard"),
-        *_commands("sadd srem set setrange zadd hset hincrby hdel del pexpire pexpireat incrby"),
+        *_commands("getrange strlen hlen hscan scard zcard"),
+        *_commands(
+            "sadd srem set setrange zadd hset hincrby hdel del unlink pexpire pexpireat incrby"
+        ),
     )
 
 

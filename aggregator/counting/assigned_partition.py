@@ -9,10 +9,18 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import KnownProgress, Log, Mark, broken, is_another
+from aggregator.counting.continuity import (
+    VANISHED,
+    KnownProgress,
+    Log,
+    Mark,
+    broken,
+    is_another,
+)
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
-from aggregator.errors import Fenced, OtherGroup, StateUnreadable, recount_command
+from aggregator.counting.retirement import retire
+from aggregator.errors import OtherGroup, StateUnreadable, recount_command
 from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
@@ -110,7 +118,8 @@ class AssignedPartition:
         """How far it was counted, should Redis forget: nothing if nothing was committed."""
         if self.committed < 0:
             return ()
-        return (KnownProgress(self.begin, self.committed, str(self.facts.get("topic_id", ""))),)
+        topic_id, vanished = str(self.facts.get("topic_id", "")), int(self.facts.get(VANISHED, 0))
+        return (KnownProgress(self.begin, self.committed, topic_id, vanished),)
 
     @property
     def open_bytes(self) -> int:
@@ -187,7 +196,6 @@ class AssignedPartition:
             If the store is not where this state came from.
         """
         if self.is_unreadable:
-            self._check_unreadable(store)
             return 0
         now = clock.now_ms()
         if self._last is not None:
@@ -202,16 +210,6 @@ class AssignedPartition:
         self.measured = measured
         self.committed, self.fences = self.state.next_offset, 0
         return written or 0
-
-    def _check_unreadable(self, store: Store) -> None:
-        """Raise Fenced once the keys were deleted, or Redis went back to before the commit."""
-        try:
-            owner = store.owner(self.number)
-        except StateUnreadable:
-            return
-        epoch, stored = int(owner.get("epoch", 0)), int(owner.get("next", UNSET))
-        if (epoch, stored) != (self.epoch, TORN):
-            raise Fenced(f"{store.topic}:{self.number}", self.epoch, epoch, TORN, stored)
 
 
 def acquire_partition(
@@ -253,9 +251,12 @@ def acquire_partition(
         counted on from.
     """
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
+    counted: Mapping[str, Metric] = {} if excess else metrics
     try:
-        snapshot = store.partition.acquire(number, worker, settings.group)
-        state = snapshot.partition({} if excess else metrics, future_ms, past_ms)
+        snapshot = store.partition.acquire(number, worker, settings.group, counted)
+        if not excess and retire(store, number, worker, settings.group, snapshot, metrics):
+            snapshot = store.partition.acquire(number, worker, settings.group, counted)
+        state = snapshot.partition(counted, future_ms, past_ms)
     except (OtherGroup, StateUnreadable) as error:
         if isinstance(error, StateUnreadable):
             store.partition.halt(number, str(error))
@@ -264,7 +265,9 @@ def acquire_partition(
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
     facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
-    facts |= {key: snapshot.owner[key] for key in ("gap", SKIPPED) if key in snapshot.owner}
+    facts |= {
+        key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
+    }
     begin = int(snapshot.owner.get("begin", 0))
     halted = ""
     if snapshot.next_offset == TORN:
@@ -282,9 +285,12 @@ def acquire_partition(
             halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
         elif problem is not None:
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
+            if problem.vanished:
+                facts[VANISHED] = int(snapshot.owner.get(VANISHED, 0)) + problem.vanished
             facts["last"] = ""  # the next message that is counted will be the last
             if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED] = ""
+                facts[SKIPPED], facts["begin"] = "", low
+                begin = low
                 facts |= definition_history.forgotten(snapshot.owner)
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:

@@ -189,7 +189,7 @@ class Assignment:
 
     def _reacquire(self, owned: AssignedPartition) -> None:
         fresh = self._acquire(owned.number)
-        fresh.fences, fresh.trouble = owned.fences + 1, owned.trouble
+        fresh.fences, fresh.trouble = owned.fences, owned.trouble
         self.owned[owned.number] = fresh
         position = [TopicPartition(self._topic, owned.number)]
         if fresh.halted:

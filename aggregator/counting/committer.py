@@ -29,6 +29,8 @@ from estimators import Metric
 DEAD_LETTER_SECONDS = 10.0
 KEEP_SECONDS = 30.0
 """The definitions in force are written again so often: somebody may have deleted them."""
+MOST_DOUBLINGS = 5
+"""After so many fences in a row by other owners the pause, then up to 64 s, grows no longer."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -218,7 +220,10 @@ class Committer:
             detail=str(fence),
             other_owner=fence.has_other_owner,
         )
-        pause = random.uniform(1, 2) * 2**owned.fences if fence.has_other_owner else 0  # noqa: S311
+        pause = 0.0
+        if fence.has_other_owner:
+            pause = random.uniform(1, 2) * 2 ** min(owned.fences, MOST_DOUBLINGS)  # noqa: S311
+            owned.fences += 1
         owned.fence(self._clock.monotonic() + pause)
 
     def _keep_definitions(self) -> None:

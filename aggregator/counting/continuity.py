@@ -18,7 +18,9 @@ from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
 MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
-GROUP_METADATA = re.compile(r"dither begin=(\d{1,19}) topic=(\S*)")
+GROUP_METADATA = re.compile(r"dither begin=(\d{1,19}) topic=(\S*)(?: vanished=(\d{1,19}))?")
+VANISHED = "vanished"
+"""The owner's field with the number of counted offsets whose loss from the log was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +79,20 @@ class KnownProgress:
         The offsets in [begin, next) were counted.
     topic_id : str
         Of the topic; empty where nobody told.
+    vanished : int
+        How many offsets were counted besides, and had left the log by then.
     """
 
     begin: int
     next: int
     topic_id: str = ""
+    vanished: int = 0
 
     @property
     def metadata(self) -> str:
         """The metadata that is stored with Kafka's committed offset."""
-        return f"dither begin={self.begin} topic={self.topic_id}"
+        vanished = f" vanished={self.vanished}" if self.vanished else ""
+        return f"dither begin={self.begin} topic={self.topic_id}{vanished}"
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
@@ -94,15 +100,17 @@ class KnownProgress:
 
         Examples
         --------
-        >>> KnownProgress.of_group(9, "dither begin=4 topic=abc")
-        KnownProgress(begin=4, next=9, topic_id='abc')
+        >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
+        KnownProgress(begin=4, next=9, topic_id='abc', vanished=3)
         >>> KnownProgress.of_group(9, None), KnownProgress.of_group(-1001, None)
-        (KnownProgress(begin=0, next=9, topic_id=''), None)
+        (KnownProgress(begin=0, next=9, topic_id='', vanished=0), None)
         """
         found = GROUP_METADATA.fullmatch(metadata or "")
         if offset < 0:
             return None
-        return cls(int(found[1]), offset, found[2]) if found else cls(0, offset)
+        if not found:
+            return cls(0, offset)
+        return cls(int(found[1]), offset, found[2], int(found[3] or 0))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,11 +143,15 @@ class Break:
         Where counting would go on, if the loss is accepted.
     missing : int
         How many offsets would then be counted and gone, or neither counted nor there.
+    vanished : int
+        How many of the counted offsets have left the log, so that their reports are only in the
+        sums; without those that left its beginning, as the log's first offset tells of them.
     """
 
     reason: str
     resume: int
     missing: int
+    vanished: int = 0
 
 
 def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
@@ -163,7 +175,7 @@ def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> 
         # as far as the old log was known to reach
         missing = max(0, int(snapshot.owner.get("high", 0)) - following)
         reason = f"the topic was deleted and created again (id {known}, now {topic_id})"
-        return Break(reason, low, missing)
+        return Break(reason, low, missing, following - int(snapshot.owner.get("begin", 0)))
     if following < low:
         lost = low - following
         reason = f"{lost} offsets are gone: counted up to {following}, log begins at {low}"
@@ -180,9 +192,11 @@ def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: st
     """Return what of a partition that Redis has nothing of was counted and cannot be again."""
     lost = 0
     for known in known_progress:
+        gone = known.vanished
         if known.next > known.begin:
             end = known.next if is_another(known.topic_id, topic_id) else low
-            lost = max(lost, end - known.begin)
+            gone += max(0, end - known.begin)
+        lost = max(lost, gone)
     if not lost:
         return None
     reason = (
@@ -201,12 +215,13 @@ def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | Non
     fork = _fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
     if following > high:
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"
-        return Break(reason, fork, following - fork)
+        return Break(reason, fork, following - fork, following - fork)
     assert last is not None  # noqa: S101
     reason = f"the log was truncated and written again: another message is at offset {last.offset}"
     if fork <= last.offset:
-        return Break(f"{reason} since offset {fork}", fork, following - fork)
-    return Break(reason, following, following - low)
+        lost = following - fork
+        return Break(f"{reason} since offset {fork}", fork, lost, lost)
+    return Break(reason, following, following - low, following - low)
 
 
 def _fork(log: Log, epoch: int, low: int, end: int) -> int:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aggregator.counting.continuity import is_another
+from aggregator.counting.continuity import VANISHED, is_another
 from aggregator.errors import DitherError, StateUnreadable, recount_command
 from aggregator.storage.commands import script
 from aggregator.storage.partition_store import TOKEN_BYTES
@@ -57,6 +57,8 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     'the offsets 0 to 9 are gone from the log, which begins at 10'
     >>> loss({"begin": "10", "next": "90"}, 10, 80, "")
     'the log ends at 80, before the counted 90'
+    >>> loss({"begin": "0", "next": "90", "vanished": "7"}, 0, 100, "")
+    '7 offsets that were counted had left the log before (aggregate.on_gap=skip accepted it)'
     """
     begin, following = int(owner.get("begin", 0)), int(owner.get("next", UNSET))
     known = owner.get("topic_id", "")
@@ -66,6 +68,11 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
         return f"the offsets {begin} to {low - 1} are gone from the log, which begins at {low}"
     if following > high:
         return f"the log ends at {high}, before the counted {following}"
+    if vanished := int(owner.get(VANISHED, 0)):
+        return (
+            f"{vanished} offsets that were counted had left the log before (aggregate.on_gap=skip "
+            "accepted it)"
+        )
     return ""
 
 

@@ -15,7 +15,7 @@ from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.obstacles import between, is_of_data, spans
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.definition_history import Definitions
+from aggregator.state.definition_history import Definitions, retired
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
@@ -66,7 +66,7 @@ class LogReplay:
     ) -> None:
         self._position, self.snapshot = TopicPartition(topic, number), snapshot
         self.judged_from = self.begin = judged_from
-        self._history = deque(history)
+        self._history, self._retired = deque(history), deque(retired(snapshot.owner))
         self.state = _start(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
@@ -96,17 +96,47 @@ class LogReplay:
                 for key, pane in self.state.mark_committed().items():
                     pane.seen, pane.used = BatchIds(), {}  # only those of open panes are compared
                     self.closed[key] = (pane, max(first, before.get(key.question, first)))
-        self._redefine(self.snapshot.next_offset)
+        self._change(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
         """Yield messages in parts, the state being that of the definitions of each part's time."""
-        while self._history and _offset(messages[-1]) >= self._history[0][0]:
-            before = [m for m in messages if _offset(m) < self._history[0][0]]
+        while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
+            before = [m for m in messages if _offset(m) < at]
             if before:
                 yield before
             messages = messages[len(before) :]
-            self._redefine(self._history[0][0])
+            self._change(at)
         yield messages
+
+    @property
+    def _next_change(self) -> int | None:
+        """The next offset from which on other definitions are in force, or panes are retired."""
+        return min(
+            (events[0][0] for events in (self._history, self._retired) if events), default=None
+        )
+
+    def _change(self, offset: int) -> None:
+        """Do what workers did at an offset, before they counted on."""
+        self._redefine(offset)
+        while self._retired and self._retired[0][0] <= offset:
+            for question, end in self._retired.popleft()[1].items():
+                self._retire(question, end)
+
+    def _retire(self, question: str, end: int) -> None:
+        """Close the panes of a question that end by then, as :mod:`retirement` has done."""
+        left = {key: pane for key, pane in self._left.items() if key.question == question}
+        state = self.state
+        if left:  # of a definition that is out of force
+            state = Partition({}, 0)
+            state.watermarks[question] = self.state.watermarks[question]
+            for key, pane in left.items():
+                del self._left[key]
+                state.restore(key, pane)
+        state.close_until(question, end)
+        arrived = self.state.watermarks[question].arrived
+        self.closed |= {key: (pane, arrived) for key, pane in state.mark_committed().items()}
+        if left:
+            self._left |= state.panes
 
     def _redefine(self, offset: int) -> None:
         """Go on by the definitions in force at an offset, as a worker does that reloads them."""

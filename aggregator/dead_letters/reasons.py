@@ -45,7 +45,9 @@ REMEDIES = {
     "bad_level": Remedy("a report claims a privacy level that the metric does not have", _DEVICE),
     "bad_value": Remedy("a report has a value that the mechanism cannot produce", _DEVICE),
     "bad_round": Remedy("it answers a round, and the metric has none", _DEVICE),
-    "bad_time": Remedy("its event time is before 1970", _DEVICE),
+    "bad_time": Remedy(
+        "its event time is before 1970, or Kafka's timestamp is beyond the year 9999", _DEVICE
+    ),
     "late": Remedy(
         "its pane was closed before it arrived",
         "It cannot be counted any more, because closed panes never change. A longer lateness of "
@@ -82,6 +84,12 @@ REMEDIES = {
         "its event time is its arrival in Kafka, and the topic gives replayed messages a new "
         "timestamp",
         "It would be counted in a wrong pane, or twice. Let the devices send event times.",
+    ),
+    "time_unsafe": Remedy(
+        "its event time is its arrival in Kafka, and nobody told whether the topic gives replayed "
+        "messages a new timestamp",
+        "Grant DescribeConfigs on the reports topic and set topics.managed = true, then replay "
+        "again. Or let the devices send event times.",
     ),
     "truncated": Remedy(
         "the dead letter has only the message's beginning, because the broker did not accept the "

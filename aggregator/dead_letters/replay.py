@@ -69,8 +69,8 @@ class Forecast:
     store : Store
     partitions : int
         That the reports topic has.
-    stamps : bool
-        Whether the reports topic gives messages timestamps of its own.
+    stamps : bool or None
+        Whether the reports topic gives messages timestamps of its own; None: nobody knows.
     rounds : int
         Letters that were sent again so often stay where they are.
     """
@@ -82,7 +82,7 @@ class Forecast:
         store: Store,
         partitions: int,
         *,
-        stamps: bool = False,
+        stamps: bool | None = False,
         rounds: int,
     ) -> None:
         self._metrics, self._store = metrics, store
@@ -114,8 +114,9 @@ class Forecast:
             return "truncated", f"{kept} of {letter.whole_bytes} bytes are left"
         if letter.origin.partition >= self._partitions:
             return "no_partition", f"partition {letter.origin.partition} of {self._partitions}"
-        if self._stamps and letter.batch is not None and letter.batch.time_ms == 0:
-            return "time_lost", "a batch without an event time of its own"
+        if self._stamps is not False and letter.batch is not None and letter.batch.time_ms == 0:
+            reason = "time_lost" if self._stamps else "time_unsafe"
+            return reason, "a batch without an event time of its own"
         if letter.replays >= self._rounds:
             return "replayed", f"sent again {letter.replays} times"
         return None

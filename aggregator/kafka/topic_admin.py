@@ -148,18 +148,18 @@ def ask_partition_count(consumer: Consumer, topic: str) -> int:
     return len(about.topics[topic].partitions)
 
 
-def stamps_messages(settings: Settings, topic: str) -> bool:
+def stamps_messages(settings: Settings, topic: str) -> bool | None:
     """Whether a topic overrides the timestamps of messages by the time at which they are appended.
 
-    False where the cluster does not tell, or must not be asked (``topics.managed = false``).
+    None where the cluster does not tell, or must not be asked (``topics.managed = false``).
     """
     if not settings.topics.managed:
-        return False
+        return None
     client = admin(settings)  # to be kept: no answer comes to one that is gone
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         future = client.describe_configs([resource])[resource]
         entry = future.result(timeout=ANSWER_SECONDS)["message.timestamp.type"]
     except (KafkaException, TimeoutError):
-        return False
+        return None
     return bool(entry.value == "LogAppendTime")

@@ -1,6 +1,6 @@
 """Admission: the rules that a decoded batch must pass to be counted, in order.
 
-1. ``bad_time``: its event time is not before the epoch;
+1. ``bad_time``: its event time is not before the epoch, nor Kafka's timestamp beyond the year 9999;
 2. ``future``: nor ahead of Kafka's timestamp by more than `aggregate.future`;
 3. ``too_old``: nor behind it by more than `aggregate.past`;
 4. ``late``: the watermark has not closed its pane;
@@ -29,7 +29,7 @@ from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.rows import Integers, Rows, by_start, distinct
 from aggregator.state.watermark import NEVER, Watermark
-from aggregator.timestamps import format_time
+from aggregator.timestamps import LAST_MS, format_time
 from estimators import Metric, ReportError
 
 ANY_AGE = 2**62
@@ -161,7 +161,7 @@ class Admission:
         """Apply the rules that look at a batch alone."""
         self.rule[~self.beats & (self.time < self.kafka_ms - self.limits.past_ms)] = TOO_OLD
         self.rule[self.time > self.kafka_ms + self.limits.future_ms] = FUTURE
-        self.rule[self.time < 0] = BAD_TIME
+        self.rule[(self.time < 0) | (self.kafka_ms > LAST_MS)] = BAD_TIME
 
     def apply_all_at_once(self) -> None:
         """Apply the rules that look at the batches before, for a metric without a limit."""
@@ -265,6 +265,12 @@ class Admission:
         metric, rule, limits = self.metric, self.rule[row], self.limits
         time, kafka_ms = int(self.time[row]), int(self.kafka_ms[row])
         at, begin = format_time(time), format_time(int(self.start[row]))
+        if rule == BAD_TIME and kafka_ms > LAST_MS:
+            return ReportError(
+                "bad_time",
+                f"Kafka's timestamp {kafka_ms} ms is beyond the year 9999: the producer's clock "
+                "is wrong, or its unit",
+            )
         if rule == BAD_TIME:
             return ReportError("bad_time", f"event time {at} is before the epoch")
         if rule == FUTURE:

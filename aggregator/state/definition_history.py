@@ -18,6 +18,8 @@ from estimators.metrics.loading import definition_of, read_definition
 
 FIELD = "definitions:"
 """Before the offset, in the owner's hash."""
+RETIRED = "retired:"
+"""The same, of the field that says of which questions open panes were closed, and until when."""
 DIGEST_BYTES = 8
 
 
@@ -82,7 +84,46 @@ def in_force(owner: Mapping[str, str]) -> list[tuple[int, str]]:
 
 def forgotten(owner: Mapping[str, str]) -> dict[str, str]:
     """Return what to add to an owner's facts where offsets begin anew: none was in force."""
-    return {name: "" for name in owner if name.startswith(FIELD)}
+    return {name: "" for name in owner if name.startswith((FIELD, RETIRED))}
+
+
+def retired(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
+    """Return at which offsets open panes of old definitions were closed, ascending.
+
+    Examples
+    --------
+    >>> retired({"retired:7": "delay@0000001f=60000,age@0000002e=0", "retired:9": ""})
+    [(7, {'delay@0000001f': 60000, 'age@0000002e': 0})]
+    """
+    found = []
+    for name, text in owner.items():
+        offset = name.removeprefix(RETIRED)
+        if name.startswith(RETIRED) and offset.isdecimal() and text:
+            pairs = (pair.rpartition("=") for pair in text.split(","))
+            ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
+            found.append((int(offset), ends))
+    return sorted(found, key=lambda one: one[0])
+
+
+def add_retired(owner: Mapping[str, str], offset: int, until: Mapping[str, int]) -> dict[str, str]:
+    """Return what to add to an owner's facts if open panes are closed.
+
+    Parameters
+    ----------
+    owner : mapping of str to str
+        The partition's facts as they are stored.
+    offset : int
+        The next offset.
+    until : mapping of str to int
+        By question (a metric's key, or its round's): panes that end by then are closed, in ms.
+
+    Examples
+    --------
+    >>> add_retired({"retired:7": "delay@0000001f=0"}, 7, {"delay@0000001f": 60_000})
+    {'retired:7': 'delay@0000001f=60000'}
+    """
+    known = dict(retired(owner)).get(offset, {}) | dict(until)
+    return {f"{RETIRED}{offset}": ",".join(f"{name}={end}" for name, end in known.items())}
 
 
 def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 
 GRAINS_MS = {"hour": 3_600_000, "day": 86_400_000}
@@ -155,9 +155,10 @@ def describe(key: PaneKey) -> str:
     --------
     >>> describe(PaneKey("pane", "delay@0000001f", 1357000200000))
     'pane of delay from 2013-01-01T00:30:00Z (pane:delay@0000001f:1357000200000)'
+    >>> describe(PaneKey("day", "delay@0000001f", 2**62))  # no calendar has it
+    'day of delay from 4611686018427387904 ms (day:delay@0000001f:4611686018427387904)'
     """
     metric = key.metric.split("@")[0]
     if key.grain.endswith("total"):
         return f"{key.grain.replace('-', ' ')} of {metric} ({key})"
-    begin = datetime.datetime.fromtimestamp(key.start / 1000, datetime.UTC)
-    return f"{key.grain.replace('-', ' ')} of {metric} from {begin:%Y-%m-%dT%H:%M:%SZ} ({key})"
+    return f"{key.grain.replace('-', ' ')} of {metric} from {format_time(key.start)} ({key})"

@@ -137,6 +137,12 @@ class Partition:
         """
         self.next_offset = max(self.next_offset, offset)
 
+    def close_until(self, question: str, end: int) -> None:
+        """Close the panes of a metric's key, or its round's, that end by then, as reports would."""
+        mark = self.watermarks[question]
+        mark.closed = max(mark.closed, end)
+        self._close([question])
+
     def _question(self, metric: str, number: int) -> str:
         """Return the key under which a metric, or a round of it, is counted."""
         return self._keys[metric][number - 1 if number else 0]

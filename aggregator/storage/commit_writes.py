@@ -9,6 +9,7 @@ from typing import Any
 from aggregator.state.pane_keys import kept_ms
 from aggregator.state.partition import Partition
 from aggregator.storage.id_chunks import chunk_keys, id_writes
+from aggregator.timestamps import LAST_MS
 
 MOST_WORDS = 4_000
 """Of a command that a script runs: Lua unpacks about 8,000 values at most."""
@@ -51,12 +52,12 @@ def writes(prefix: str, partition: Partition, facts: Mapping[str, str | int]) ->
             continue
         closed.append(f"{key}:{pane.first_offset}")
         gone = [f"{prefix}:seen:{key}", f"{prefix}:keys:{key}"]
-        yield from _parts(["DEL"], gone + chunk_keys(prefix, key, pane.saved_ids))
+        yield from _parts(["UNLINK"], gone + chunk_keys(prefix, key, pane.saved_ids))
         if pane.saved_ids:
             deleted.append(str(key))
         if (kept := kept_ms(key.grain, pane.metric)) is not None:
             arrived = partition.watermarks[key.question].arrived
-            yield ["PEXPIREAT", f"{prefix}:{key}", arrived + kept]
+            yield ["PEXPIREAT", f"{prefix}:{key}", min(arrived + kept, LAST_MS)]
             expiring[key.metric] = None
     for index, ranks in indexes.items():
         yield from _parts(["ZADD", index], ranks)
@@ -77,10 +78,10 @@ def keys_of(command: Command) -> Command:
 
     Examples
     --------
-    >>> keys_of(["DEL", "one", "two"]), keys_of(["SADD", "one", "member"])
+    >>> keys_of(["UNLINK", "one", "two"]), keys_of(["SADD", "one", "member"])
     (['one', 'two'], ['one'])
     """
-    return command[1:] if command[0] == "DEL" else command[1:2]
+    return command[1:] if command[0] == "UNLINK" else command[1:2]
 
 
 def _parts(head: Command, words: Sequence[Any]) -> Iterator[Command]:

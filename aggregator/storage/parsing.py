@@ -30,6 +30,7 @@ LOWEST = {
     "epoch": 0,
     "begin": 0,
     "gap": 0,
+    "vanished": 0,
     "high": 0,
     "updated": 0,
     "partitions": 0,

@@ -10,6 +10,7 @@ from typing import Any
 import redis
 
 from aggregator.errors import CommitTooLarge, Fenced, OtherGroup, PartialCommit, StateUnreadable
+from aggregator.state.pane_keys import counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, script
@@ -17,7 +18,8 @@ from aggregator.storage.commit_writes import MOST_ARGUMENTS, keys_of, writes
 from aggregator.storage.id_chunks import read_ids
 from aggregator.storage.progress import TORN
 from aggregator.storage.redis_keys import partitions_key, tag
-from aggregator.storage.snapshot import Snapshot, open_panes, pairs
+from aggregator.storage.snapshot import Snapshot, open_panes, pairs, read_panes
+from estimators import Metric
 
 LOOKS = 3
 """How often a partition is read again whose panes came while it was read."""
@@ -49,7 +51,13 @@ class PartitionStore:
         self._snapshot = commands.client.register_script(script("snapshot"))
         self._commit = commands.client.register_script(script("commit"))
 
-    def acquire(self, partition: int, worker: str, group: str = "") -> Snapshot:
+    def acquire(
+        self,
+        partition: int,
+        worker: str,
+        group: str = "",
+        metrics: Mapping[str, Metric] | None = None,
+    ) -> Snapshot:
         """Become a partition's owner: whoever owned it is fenced from now on.
 
         Parameters
@@ -60,6 +68,9 @@ class PartitionStore:
             Name of the new owner, for people.
         group : str
             The worker's consumer group; empty: whichever it is.
+        metrics : mapping of str to Metric, optional
+            By name, as they are defined now: of open panes that are of other definitions nothing is
+            read. If it is left out, all open panes are read.
 
         Raises
         ------
@@ -70,7 +81,7 @@ class PartitionStore:
         """
         self._enlist(partition)
         token = os.urandom(TOKEN_BYTES).hex()
-        snapshot = self._take_over(partition, worker, token, group)
+        snapshot = self._take_over(partition, worker, token, group, metrics)
         self._tokens[partition] = int(snapshot.owner["epoch"]), token
         return snapshot
 
@@ -206,7 +217,14 @@ class PartitionStore:
         key = partitions_key(self._topic)
         self._commands.ask([("SADD", key, partition)])
 
-    def _take_over(self, partition: int, worker: str, token: str, group: str) -> Snapshot:
+    def _take_over(
+        self,
+        partition: int,
+        worker: str,
+        token: str,
+        group: str,
+        metrics: Mapping[str, Metric] | None,
+    ) -> Snapshot:
         prefix = tag(self._topic, partition)
         keys = [f"{prefix}:{name.decode()}" for name in TYPES]
         for _ in range(LOOKS):
@@ -214,17 +232,19 @@ class PartitionStore:
                 found = self._snapshot(keys, [worker, token, group])
             except redis.ResponseError as error:
                 raise self._diagnose(prefix, error) from None
-            *hashes, panes, short = found
+            *hashes, ids, opened, short = found
             owner = pairs(hashes[0])
             if group and (other := owner.get(b"group", b"").decode(errors="replace")) != group:
                 named = owner.get(b"worker", b"").decode(errors="replace")
                 raise OtherGroup(prefix, group, other, named)
-            panes = open_panes(prefix, panes)
+            left = _uncounted(prefix, opened, metrics)
+            counted = [member for member in opened if member not in left]
+            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids))
             stored = read_ids(self._commands.ask, prefix, panes)
             mine = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
             if mine != [[owner[b"epoch"], token.encode()]]:
                 continue  # somebody has taken it over meanwhile, and may have closed panes
-            snapshot = Snapshot.of(prefix, hashes, panes, stored)
+            snapshot = Snapshot.of(prefix, hashes, panes, stored, left)
             if short and (
                 short[1] or not self._has_appeared(prefix, short[0].decode(errors="replace"))
             ):
@@ -262,6 +282,17 @@ class PartitionStore:
             if found not in (kind, b"none"):
                 return StateUnreadable(key, f"a {found.decode()}", f"a {kind.decode()}")
         return error
+
+
+def _uncounted(
+    prefix: str, opened: Collection[bytes], metrics: Mapping[str, Metric] | None
+) -> frozenset[bytes]:
+    """Return which open panes are of other definitions."""
+    if metrics is None:
+        return frozenset()
+    keys = {member: parsing.opened(f"{prefix}:open", member)[0].metric for member in opened}
+    left = {key for key in {*keys.values()} if counted_metric(metrics, key) is None}
+    return frozenset(member for member, key in keys.items() if key in left)
 
 
 def _missing(snapshot: Snapshot) -> StateUnreadable:

@@ -6,7 +6,7 @@ Ids of batches are read afterwards, by :mod:`aggregator.storage.id_chunks`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aggregator.errors import StateUnreadable
@@ -17,9 +17,15 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
+from aggregator.storage.commands import Command
 from aggregator.storage.id_chunks import MOST_IDS, OpenPane, StoredIds
 from aggregator.storage.progress import TORN, UNSET
 from estimators import Metric
+
+PANES_TOGETHER = 300
+"""Open panes that are asked for in one round trip."""
+USES_TOGETHER = 5_000
+"""Message keys of a pane that one command reads: Redis does nothing else for some 5 ms."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Snapshot:
         How many of the ids are in one value, as earlier versions wrote them.
     gone : str
         The key of an open pane's statistic, or of its batch ids, that is not there.
+    uncounted : collection of bytes
+        Members of the set of open panes that are of other definitions: nothing of them was read.
     """
 
     prefix: str
@@ -55,6 +63,7 @@ class Snapshot:
     used: dict[PaneKey, Uses] = dataclasses.field(default_factory=dict)
     unchunked: dict[PaneKey, int] = dataclasses.field(default_factory=dict)
     gone: str = ""
+    uncounted: Collection[bytes] = ()
 
     @classmethod
     def of(
@@ -63,8 +72,9 @@ class Snapshot:
         hashes: Sequence[Any],
         panes: Sequence[OpenPane],
         stored: Sequence[StoredIds],
+        uncounted: Collection[bytes] = (),
     ) -> Snapshot:
-        """Return what ``snapshot.lua`` has read.
+        """Return what was read.
 
         Parameters
         ----------
@@ -75,6 +85,8 @@ class Snapshot:
         panes : sequence of OpenPane
         stored : sequence of StoredIds
             Of each pane, by :func:`aggregator.storage.id_chunks.read_ids`.
+        uncounted : collection of bytes
+            Open panes of which nothing was read.
 
         Raises
         ------
@@ -108,6 +120,7 @@ class Snapshot:
             used,
             unchunked,
             gone,
+            uncounted,
         )
         if snapshot.next_offset != TORN:
             snapshot._check()
@@ -148,10 +161,11 @@ class Snapshot:
 
     def _check(self) -> None:
         """See whether a key is gone: what the others say of it would be counted twice, or lost."""
-        if self.next_offset == UNSET and (self.open or self.watermarks or self.counts):
+        has_open = self.open or self.uncounted
+        if self.next_offset == UNSET and (has_open or self.watermarks or self.counts):
             raise StateUnreadable(f"{self.prefix}:owner", "no field next", "the next offset")
         accepted = {n for n, v in self.counts.items() if n.startswith("accepted:") and v}
-        if accepted and not self.open:
+        if accepted and not has_open:
             expected = "the panes that are open, of which there always are some"
             raise StateUnreadable(f"{self.prefix}:open", "nothing", expected)
         for key in self.open:
@@ -169,6 +183,62 @@ def open_panes(prefix: str, panes: Iterable[Sequence[Any]]) -> list[OpenPane]:
         ids = parsing.integer(f"{prefix}:ids", chunked or b"0", 0, MOST_IDS)
         found.append(OpenPane(member, statistic, unchunked, ids, uses))
     return found
+
+
+def read_panes(
+    ask: Callable[[Sequence[Command]], list[Any]],
+    prefix: str,
+    members: Sequence[bytes],
+    chunked: Mapping[bytes, bytes],
+) -> list[OpenPane]:
+    """Return open panes as their owner reads them, in pieces: nobody else changes them.
+
+    Parameters
+    ----------
+    ask : callable
+        Runs commands in one round trip.
+    prefix : str
+        Of the partition's keys.
+    members : sequence of bytes
+        Of the set of open panes.
+    chunked : mapping of bytes to bytes
+        By pane, the number of its batch ids in chunks.
+
+    Raises
+    ------
+    StateUnreadable
+        If something is not as it was written.
+    """
+    found = []
+    for first in range(0, len(members), PANES_TOGETHER):
+        some = members[first : first + PANES_TOGETHER]
+        names = [member.rpartition(b":")[0] for member in some]
+        keys = [parsing.opened(f"{prefix}:open", member)[0] for member in some]
+        uses = [f"{prefix}:keys:{key}" for key in keys]
+        replies = iter(
+            ask(
+                [
+                    command
+                    for key, place in zip(keys, uses, strict=True)
+                    for command in (
+                        ("GET", f"{prefix}:{key}"),
+                        ("STRLEN", f"{prefix}:seen:{key}"),
+                        _scan(place, 0),
+                    )
+                ]
+            )
+        )
+        for member, name, place in zip(some, names, uses, strict=True):
+            statistic, unchunked, (cursor, used) = next(replies), next(replies), next(replies)
+            while cursor:
+                ((cursor, more),) = ask([_scan(place, cursor)])
+                used.update(more)
+            found.append((member, statistic, unchunked, chunked.get(name), used))
+    return open_panes(prefix, found)
+
+
+def _scan(place: str, cursor: int) -> Command:
+    return ("HSCAN", place, cursor, "COUNT", USES_TOGETHER)
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:

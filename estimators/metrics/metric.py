@@ -25,6 +25,7 @@ from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
     LEVEL_DIGITS,
     check_duration,
+    check_lateness,
     check_levels,
     check_name,
     check_number,
@@ -141,7 +142,7 @@ class Metric(ABC):
             self.refuse("kind", f"a kind that can be a {own}")
         self.require_key(check_levels, "levels")
         self.require_key(check_duration, "pane", "retention")
-        self.require_key(milliseconds, "lateness")
+        self.require_key(check_lateness, "lateness")
         self.require_key(check_number, "minimum_reports", "max_batch_reports", "max_key_reports")
 
     def require_key(self, check: Callable[[Any], object], *keys: str) -> None:

@@ -17,6 +17,8 @@ from estimators.mechanisms import Mechanism
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 MAX_LEVELS, LEVEL_DIGITS = 255, 4
+LONGEST = "2922000d"
+"""A time of today plus such a duration is not beyond what Redis and int64 hold."""
 _GIVEN = ("self", "epsilons")
 """Parameters of mechanisms that no definition can set."""
 
@@ -42,8 +44,17 @@ def check_levels(levels: Sequence[float]) -> None:
 
 def check_duration(text: str | None) -> None:
     """Raise ValueError, with what was expected, unless this is a duration above zero, or None."""
-    if text is not None and not milliseconds(text):
+    if text is None:
+        return
+    check_lateness(text)
+    if not milliseconds(text):
         raise ValueError("a duration above zero")
+
+
+def check_lateness(text: str) -> None:
+    """Raise ValueError, with what was expected, unless this is a duration, which may be zero."""
+    if milliseconds(text) > milliseconds(LONGEST):
+        raise ValueError(f"a duration of at most {LONGEST}, 8,000 years")
 
 
 def check_number(reports: int | None) -> None:

@@ -70,7 +70,7 @@ while i <= #ARGV do
   if type(reply) == 'table' and reply.err then
     return {'torn', epoch, ARGV[i + 1] .. ' ' .. ARGV[i + 2] .. ': ' .. reply.err}
   end
-  if ARGV[i + 1] == 'DEL' and words > 2 then -- the second key is a hash of message keys, or a chunk
+  if ARGV[i + 1] == 'UNLINK' and words > 2 then -- the second key has message keys, or is a chunk
     redis.call('HDEL', sizes, name_of(ARGV[i + 3]))
   end
   i = i + words + 1

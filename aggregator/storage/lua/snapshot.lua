@@ -3,10 +3,9 @@
 -- KEYS: the partition's owner, watermarks, counts, open panes, sizes and numbers of batch ids;
 -- ARGV[1] the worker's name, ARGV[2] a token of its own, ARGV[3] its consumer group, or the empty
 -- string. What another group counts is not taken over.
--- Of a pane's batch ids it returns how many bytes are in one value, as earlier versions wrote them,
--- and how many ids are in chunks: whoever has taken over reads them afterwards, in pieces, because
--- nobody else adds to them any more. A statistic is false where it is gone. Last comes a set that has
--- not as many members as the last commit has left there: {key, found, expected}.
+-- It names the open panes, and how many batch ids each has in chunks. Whoever has taken over reads the
+-- panes afterwards, in pieces, because nobody else adds to them any more. Last comes a set that has not
+-- as many members as the last commit has left there: {key, found, expected}.
 local tag = string.match(KEYS[1], '^(.*):owner$')
 local group = redis.call('HMGET', KEYS[1], 'group')[1] or ''
 if group == '' or ARGV[3] == '' or group == ARGV[3] then
@@ -15,17 +14,6 @@ if group == '' or ARGV[3] == '' or group == ARGV[3] then
   if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'group', ARGV[3]) end
   local commits = redis.call('HMGET', KEYS[1], 'begun', 'done')
   if commits[1] ~= commits[2] then redis.call('HSET', KEYS[1], 'next', -2) end
-end
-local panes = {}
-for _, member in ipairs(redis.call('SMEMBERS', KEYS[4])) do
-  local name = string.match(member, '^(.*):%d+$') or ''
-  panes[#panes + 1] = {
-    member,
-    redis.call('GET', tag .. ':' .. name),
-    redis.call('STRLEN', tag .. ':seen:' .. name),
-    redis.call('HMGET', KEYS[6], name)[1] or '0',
-    redis.call('HGETALL', tag .. ':keys:' .. name),
-  }
 end
 local short = {}
 local ASKS = {['index:'] = 'ZCARD', ['keys:p'] = 'HLEN', ids = 'HLEN'}
@@ -43,6 +31,7 @@ return {
   redis.call('HGETALL', KEYS[1]),
   redis.call('HGETALL', KEYS[2]),
   redis.call('HGETALL', KEYS[3]),
-  panes,
+  redis.call('HGETALL', KEYS[6]),
+  redis.call('SMEMBERS', KEYS[4]),
   short,
 }

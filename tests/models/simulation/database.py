@@ -130,6 +130,8 @@ class Database:
     def _del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
+    _unlink = _del
+
     def _exists(self, *keys: Word) -> int:
         return sum(key in self.keys for key in keys)
 
@@ -161,6 +163,9 @@ class Database:
 
     def _hgetall(self, key: Word) -> list[bytes]:
         return [word for pair in self._of(key, Hash).items() for word in pair]
+
+    def _hscan(self, key: Word, *_: Word) -> list[Any]:
+        return [b"0", self._hgetall(key)]
 
     def _hincrby(self, key: Word, name: Word, more: Word) -> int:
         fields = self._of(key, Hash, create=True)
@@ -228,6 +233,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "set",
             "setrange",
             "del",
+            "unlink",
             "exists",
             "pexpireat",
             "pttl",
@@ -238,6 +244,7 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
             "hlen",
             "hmget",
             "hgetall",
+            "hscan",
             "hincrby",
         ),
         *("sadd", "srem", "scard", "smembers", "zadd", "zcard"),
@@ -245,8 +252,8 @@ COMMANDS: dict[bytes, Callable[..., Any]] = {
 }
 
 
-WRITES = {b"SET", b"SETRANGE", b"DEL", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
-WRITES |= {b"ZADD"}
+WRITES = {b"SET", b"SETRANGE", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
+WRITES |= {b"ZADD", b"DEL", b"UNLINK"}
 
 
 def _from_lua(value: Any) -> Any:

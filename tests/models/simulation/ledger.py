@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from confluent_kafka import TopicPartition
 
+from aggregator.counting.continuity import KnownProgress
 from aggregator.counting.measurements import Measurements
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
@@ -155,18 +156,24 @@ class Ledger:
         if stored == -1:
             _equal("where counting began", int(owner[b"begin"]), low)
             known = self.memories[worker, number, epoch]
-            begin = int(str(known.metadata).split()[1].partition("=")[2]) if known else low
-            if known and known.offset > begin and gap < low - begin:
-                raise Violation(
-                    f"partition {number}, of which the group remembers that [{begin}, "
-                    f"{known.offset}) were counted, begins anew at {low}, with gap {gap}"
-                )
+            if known and (said := KnownProgress.of_group(known.offset, str(known.metadata))):
+                gone = low - said.begin if said.next > said.begin else 0
+                if gap < gone + said.vanished:
+                    raise Violation(
+                        f"partition {number}, of which the group remembers that {said} was "
+                        f"counted, begins anew at {low}, with gap {gap}"
+                    )
             return (Stretch(incarnation, low, following),)
         counted: Counted = self.database.keys[_counted_key(number)]
         last = counted[-1]
-        _equal("where counting began", owner[b"begin"], before[b"begin"])
         _equal("the offset counted to", last.stop, stored)
-        if owner[b"topic_id"] != before[b"topic_id"]:
+        is_another = owner[b"topic_id"] != before[b"topic_id"]
+        vanished = stored - int(before[b"begin"]) if is_another else 0
+        vanished += int(before.get(b"vanished", b"0"))
+        _equal("the offsets that vanished", int(owner.get(b"vanished", b"0")), vanished)
+        began = b"%d" % low if is_another else before[b"begin"]
+        _equal("where counting began", owner[b"begin"], began)
+        if is_another:
             known_end = int(before.get(b"high", b"0"))  # of the log that is gone
             _equal("the gap", gap, max(0, known_end - stored))
             return (*counted, Stretch(incarnation, low, following))

@@ -163,6 +163,8 @@ class RedisClient(redis.Redis):
         reply = self._server.ask(self._process, words)
         if words[0] == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
+        if words[0] == b"HSCAN":
+            return int(reply[0]), dict(zip(reply[1][::2], reply[1][1::2], strict=True))
         return reply.decode() if words[0] == b"SCRIPT LOAD" else reply
 
     def pipeline(self, *_: Any, **__: Any) -> Any:

@@ -255,6 +255,7 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
     assert f"{len(whole)} bytes, of which this letter has the beginning" in told
 
 
+@pytest.mark.usefixtures("apache_kafka")  # it tells whether it stamps messages
 def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matters(
     deployment: Deployment, ask: Ask, send: Send
 ) -> None:

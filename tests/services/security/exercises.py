@@ -196,6 +196,7 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         partition.count(log(*later, first=1))
         store.partition.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
         store.registry.keep_definitions("digest", b"{}")
+        store.registry.definitions()
         store.owner(number)
         store.registry.count_death()
         store.registry.note_stuck("worker", "counting", 1.0, 0)

@@ -9,11 +9,15 @@ import shlex
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from aggregator.config.settings import Aggregate
+from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assignment import Assignment
+from aggregator.counting.committer import Committer
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
@@ -162,6 +166,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     skipping.commit(store, high)
     assert store.owner(0)["gap"] == str(missing)
     assert sum(store.counts(0).values()) == before + high - fork
+    assert recount.loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
     assert not taken(store, low, high, messages=now).halted
 
 
@@ -171,6 +176,32 @@ def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> No
     first.count(old, Aggregate())
     first.commit(store, high=10)
     assert not taken(store, 10, 15, messages=written(10, 15, seed=50)).halted
+
+
+def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
+    store: Store,
+) -> None:
+    first = taken(store, 40, 50, "A")
+    count(first, 40, 10)
+    first.commit(store, high=50)
+    second = taken(store, 0, 5, "B", on_gap="skip")
+    count(second, 0, 5)
+    second.commit(store, high=5)
+    owner = store.owner(0)
+    assert (owner["begin"], owner["next"], owner["gap"]) == ("0", "5", "0")
+    assert recount.loss(owner, 0, 5, "B").startswith("10 offsets that were counted")
+    third = taken(store, 0, 3, "C", on_gap="skip")
+    third.commit(store, high=3)
+    assert store.owner(0)["vanished"] == "15"
+    third = taken(store, 0, 3, "C")
+    (known,) = third.progress
+    assert KnownProgress.of_group(known.next, known.metadata) == known
+    store.client.flushdb()
+    forgotten = taken(store, 0, 3, "C", remembered=(known,))
+    assert "15 of its offsets are gone" in forgotten.halted
+    skipping = taken(store, 0, 3, "C", on_gap="skip", remembered=(known,))
+    skipping.commit(store, high=3)
+    assert (store.owner(0)["gap"], skipping.progress) == ("15", (KnownProgress(0, 0, "C"),))
 
 
 @pytest.mark.parametrize(
@@ -244,8 +275,25 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
     client.delete(f"{{dither:{TOPIC}:0}}:open")
     torn = taken(store, 0, 3)
     assert "Run `dither recount 0`" in torn.halted
-    torn.commit(store, high=3)
     assert taken(store, 0, 3).halted == torn.halted
+
+
+def test_only_other_owners_make_the_pause_longer_and_it_has_an_end(store: Store) -> None:
+    owned = taken(store, 0, 9)
+    committer: Any = Mock(_clock=Mock(monotonic=lambda: 0.0))
+    other, own = (Fenced("reports:0", 1, epoch, 0, 0) for epoch in (2, 1))
+    pauses = []
+    for _ in range(1_100):
+        Committer._fence(committer, owned, own)
+        assert owned.retry_at == 0
+        Committer._fence(committer, owned, other)
+        pauses.append(owned.retry_at)
+        assignment: Any = Mock(owned={}, _topic=TOPIC, _acquire=lambda _: taken(store, 0, 9))
+        if len(pauses) < 9:
+            Assignment._reacquire(assignment, owned)
+            owned = assignment.owned[0]
+    assert all(2**n <= pause <= 2 ** (n + 1) for n, pause in enumerate(pauses[:6]))
+    assert max(pauses) <= 64
 
 
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:

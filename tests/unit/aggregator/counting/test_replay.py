@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
-from aggregator.config.settings import Aggregate, Settings
+from aggregator.config.settings import Aggregate
 from aggregator.counting import comparison
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.comparison import Comparison, Verification, stored_panes
 from aggregator.counting.continuity import Log
 from aggregator.counting.replay import LogReplay
-from aggregator.kafka import clients
-from aggregator.local.embedded import EmbeddedBroker
 from aggregator.state.batch_ids import BatchIds
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane_keys import PaneKey
@@ -26,28 +21,11 @@ from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from tests.support.reports.messages import EPOCH, LogMessage, agreeing, batch, log
+from tests.support.reports.log_consumers import consumer_of
+from tests.support.reports.messages import EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, everything
 
 RULES = {"future": "10m"}
-
-
-@contextlib.contextmanager
-def consumer_of(messages: Sequence[LogMessage]) -> Iterator[Consumer]:
-    """Yield a consumer of a broker that has the messages."""
-    with EmbeddedBroker() as broker:
-        broker.create_topic("reports")
-        servers: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers}
-        producer = Producer(servers)
-        for one in messages:
-            producer.produce("reports", one.payload, partition=0, timestamp=one.arrived)
-        assert producer.flush(30) == 0
-        producer.close()
-        consumer = clients.consumer(Settings(kafka=servers), "test")
-        try:
-            yield consumer
-        finally:
-            consumer.close()
 
 
 def redefined(name: str) -> Definitions:

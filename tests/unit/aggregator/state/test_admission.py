@@ -56,6 +56,21 @@ def test_a_batch_with_too_many_reports_is_refused(
     assert partition.counts == {"accepted:delay": 60, "too_many_reports:delay": 80}
 
 
+@pytest.mark.parametrize("metric", [DELAY, LIMITED], ids=["delay", "limited"])
+def test_a_message_from_beyond_the_calendar_moves_nothing(metric: Metric) -> None:
+    partition = counting(metric)
+    found = [*agreeing(metric, 0, 1), batch(metric, [], seed=90), batch(metric, [1.0], seed=91)]
+    messages = log(*found)
+    for message in messages:
+        message.arrived = 2**63 - 600_001
+    refused = partition.count(messages)
+    assert [one.reason for one in refused] == ["bad_time"] * len(messages)
+    assert "beyond the year 9999" in refused[0].detail
+    assert not partition.panes
+    assert partition.watermarks[key(metric, 0).metric].arrived == -1
+    assert not partition.count(log(batch(metric, [1.0], seed=92), first=len(messages)))
+
+
 def test_limits_are_no_part_of_the_revision() -> None:
     assert LIMITED.revision == SMALL.revision == DELAY.revision
 

@@ -12,6 +12,7 @@ import pytest
 from aggregator.errors import Fenced, PartialCommit, StoreUnreachable
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
+from aggregator.storage import snapshot
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
@@ -29,12 +30,8 @@ def store(redis_url: str) -> Iterator[Store]:
 
 
 def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
-    snapshot = store.partition.acquire(0, worker)
-    return (
-        int(snapshot.owner["epoch"]),
-        snapshot.next_offset,
-        snapshot.partition(METRICS, FUTURE_MS),
-    )
+    taken = store.partition.acquire(0, worker)
+    return int(taken.owner["epoch"]), taken.next_offset, taken.partition(METRICS, FUTURE_MS)
 
 
 def contents(store: Store) -> dict[bytes, Any]:
@@ -152,16 +149,29 @@ def test_expired_panes_leave_by_themselves(store: Store) -> None:
         pane="1m",
         retention="1h",
     )
-    snapshot = store.partition.acquire(0, "one")
-    partition = snapshot.partition({"kept": kept}, FUTURE_MS)
+    taken = store.partition.acquire(0, "one")
+    partition = taken.partition({"kept": kept}, FUTURE_MS)
     hours = [one for i in range(3) for one in agreeing(kept, EPOCH + i * HOUR, 10 * i)]
     partition.count(log(*hours))
-    store.partition.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    store.partition.commit(0, int(taken.owner["epoch"]), UNSET, partition, {})
     key = f"{{dither:{TOPIC}:0}}:pane:{metric_key(kept.name, kept.revision)}:"
     client: Any = store.client
     assert client.exists(f"{key}{EPOCH}") == 0, "closed, and its hour has long passed"
     assert client.exists(f"{key}{EPOCH + 2 * HOUR}") == 1, "still open"
     assert 1000 * client.time()[0] > ARRIVAL + HOUR
+
+
+def test_an_expiry_beyond_what_redis_takes_is_the_last_that_it_takes(store: Store) -> None:
+    """Earlier versions counted messages whose Kafka timestamp is the end of time."""
+    kept = dataclasses.replace(DELAY, retention="1h")
+    taken = store.partition.acquire(0, "one")
+    partition = taken.partition({"delay": kept}, FUTURE_MS)
+    partition.watermarks[metric_key("delay", kept.revision)].arrived = 2**63 - 600_001
+    partition.count(log(*agreeing(kept, EPOCH, 1), *agreeing(kept, EPOCH + HOUR, 20)))
+    store.partition.commit(0, int(taken.owner["epoch"]), UNSET, partition, {})
+    key = f"{{dither:{TOPIC}:0}}:pane:{metric_key('delay', kept.revision)}:{EPOCH}"
+    assert store.ask([("EXISTS", key)]) == [1]
+    assert store.partition.acquire(0, "two").next_offset == partition.next_offset
 
 
 def test_an_unreachable_redis_is_named_without_its_password() -> None:
@@ -181,16 +191,21 @@ def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
         store.partition.commit(0, epoch, expected, partition, {})
 
 
-def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store) -> None:
+def calls(store: Store, *commands: str) -> list[int]:
+    """Return how often Redis has run commands."""
+    found: Any = store.client.info("commandstats")
+    return [found.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in commands]
+
+
+def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "USES_TOGETHER", 500)
     limited = {"delay": dataclasses.replace(DELAY, max_key_reports=10_000)}
 
     def owner() -> tuple[int, int, Partition]:
-        snapshot = store.partition.acquire(0, "one")
-        return (
-            int(snapshot.owner["epoch"]),
-            snapshot.next_offset,
-            snapshot.partition(limited, FUTURE_MS),
-        )
+        taken = store.partition.acquire(0, "one")
+        return int(taken.owner["epoch"]), taken.next_offset, taken.partition(limited, FUTURE_MS)
 
     epoch, expected, partition = owner()
     messages = log(*(batch(DELAY, [1.0, 2.0], seed=seed) for seed in range(2_600)))
@@ -200,14 +215,18 @@ def test_what_keys_have_used_of_a_pane_comes_back_and_goes_with_it(store: Store)
     store.partition.commit(0, epoch, expected, partition, {})
     ((key, pane),) = partition.panes.items()
     assert sorted(pane.used.values()) == [2] * 2_100 + [4] * 200
+    (before,) = calls(store, "hscan")
     epoch, expected, restored = owner()
     assert restored.panes[key].used == pane.used
+    assert calls(store, "hscan")[0] >= before + 4, "in pieces, so that Redis answers others"
     restored.count(messages[2_500:])
     store.partition.commit(0, epoch, expected, restored, {})
     assert store.partition.snapshot(0).used[key] == restored.panes[key].used
     assert sum(restored.panes[key].used.values()) == 5_200
     restored.count(log(*agreeing(DELAY, EPOCH + HOUR, 9_000), first=2_600))
+    (deleted,) = calls(store, "del")
     store.partition.commit(0, epoch, 2_600, restored, {})
+    assert calls(store, "del") == [deleted], "it frees what it deletes afterwards"
     client: Any = store.client
     assert len(list(client.scan_iter(match="*:keys:*"))) == 1, "that of the open pane"
 
@@ -235,15 +254,15 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
     hour_later = agreeing(punctual, EPOCH + HOUR, 100)
     stragglers = [batch(punctual, [1.0], 1, EPOCH + at, at) for at in (1, HOUR + 1)]
     messages = log(batch(punctual, [1.0]), *hour_later, *stragglers)
-    snapshot = store.partition.acquire(0, "one")
-    partition = snapshot.partition({"delay": punctual}, FUTURE_MS)
+    taken = store.partition.acquire(0, "one")
+    partition = taken.partition({"delay": punctual}, FUTURE_MS)
     assert partition.count(messages[:9]) == []
-    store.partition.commit(0, int(snapshot.owner["epoch"]), UNSET, partition, {})
+    store.partition.commit(0, int(taken.owner["epoch"]), UNSET, partition, {})
     before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
-    snapshot = store.partition.acquire(0, "two")
-    partition = snapshot.partition({"delay": patient}, FUTURE_MS)
+    taken = store.partition.acquire(0, "two")
+    partition = taken.partition({"delay": patient}, FUTURE_MS)
     assert [refusal.reason for refusal in partition.count(messages[9:])] == ["late"]
-    store.partition.commit(0, int(snapshot.owner["epoch"]), 9, partition, {})
+    store.partition.commit(0, int(taken.owner["epoch"]), 9, partition, {})
     after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
     assert before == after is not None
 

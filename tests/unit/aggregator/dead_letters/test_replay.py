@@ -1,0 +1,49 @@
+"""Which dead letters are safe to send again."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from aggregator.config.settings import Settings
+from aggregator.dead_letters.reasons import remedy
+from aggregator.dead_letters.replay import Forecast
+from aggregator.kafka.topic_admin import stamps_messages
+from aggregator.state.watermark import Watermark
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.reports.messages import ARRIVAL, batch
+from tests.support.reports.partitions import DELAY, METRICS
+
+
+def letter(sent: ReportBatch) -> Any:
+    return Mock(
+        place="0:0",
+        batch=sent,
+        value=sent.SerializeToString(),
+        key=None,
+        timestamp=ARRIVAL,
+        replays=0,
+        whole_bytes=None,
+        origin=Mock(partition=0),
+    )
+
+
+@pytest.mark.parametrize(
+    ("stamps", "reason"), [(True, "time_lost"), (None, "time_unsafe"), (False, None)]
+)
+def test_a_batch_whose_time_is_kafkas_is_sent_only_where_kafka_surely_keeps_it(
+    stamps: bool | None, reason: str | None
+) -> None:
+    store: Any = Mock(watermarks=lambda _: dict[str, Watermark]())
+    forecast = Forecast(Settings(), METRICS, store, 1, stamps=stamps, rounds=3)
+    refused = forecast.rejections([letter(batch(DELAY, [1.0], time_ms=0))])
+    assert [found for found, _ in refused.values()] == [reason] * bool(reason)
+
+
+def test_where_nobody_may_ask_it_is_not_known_whether_a_topic_stamps_messages() -> None:
+    settings = Settings()
+    settings.topics.managed = False
+    assert stamps_messages(settings, "reports") is None
+    assert "DescribeConfigs" in remedy("time_unsafe").do
