@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
@@ -20,7 +19,6 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.discovery.searches import Searches
 from aggregator.reading.reader import Reader
-from aggregator.reading.serialization import definition
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
@@ -28,7 +26,6 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.web.event_hub import Hub
 from aggregator.web.http.problem_responses import unavailable
 from aggregator.web.http.traffic import Traffic
-from estimators import Metric
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -76,7 +73,6 @@ class Service:
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self.historian = SeriesReader(self.reader)
-        self._meanings: dict[str, tuple[Metric, str]] = {}
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
@@ -110,14 +106,6 @@ class Service:
     def hub(self) -> Hub:
         """Live events."""
         return Hub(self.reader, self.status)
-
-    def meaning(self, metric: Metric) -> str:
-        """Return a hash of a definition: what an answer depends on besides the sums."""
-        known = self._meanings.get(metric.name)
-        if known is None or known[0] is not metric:
-            digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
-            known = self._meanings[metric.name] = metric, digest
-        return known[1]
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:
