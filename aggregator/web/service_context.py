@@ -77,8 +77,7 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing = "; ".join(self.reader.sums.missing())
-        return msgspec.structs.replace(found, redis=missing) if missing else found
+        return msgspec.structs.replace(found, missing=self.reader.sums.missing())
 
     @functools.cached_property
     def exported(self) -> CollectorRegistry:

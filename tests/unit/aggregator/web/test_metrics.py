@@ -251,8 +251,8 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
         assert status["redis"].startswith("Redis does not answer")
     finally:
         redis_server.restart()
-    assert client.json("/v1/metrics/delay/estimate")["reports"] == 406
     assert client.json("/v1/status")["redis"] == "ok"
+    assert client.json("/v1/status")["missing"] == []
 
 
 PATHS = [
@@ -394,10 +394,14 @@ def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
     key = lost(store)
     window = {"from": FIRST, "to": FIRST + 120}
     assert key in client.problem(503, "/v1/metrics/delay/estimate", params=window)["detail"]
-    assert key in client.json("/v1/status")["redis"]
+    status = client.json("/v1/status")
+    assert status["redis"] == "ok", "it answers"
+    (told,) = status["missing"]
+    assert key in told
+    assert "dither recount" in told
     assert any(key in warning for warning in client.json("/readyz")["warnings"])
     store.client.delete(*store.client.keys("{dither:*"))
-    assert client.json("/v1/status")["redis"] == "ok"
+    assert client.json("/v1/status")["missing"] == []
 
 
 def test_a_redis_that_may_evict_is_warned_of(
