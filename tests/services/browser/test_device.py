@@ -543,6 +543,22 @@ def test_a_batch_size_that_is_none_loses_no_report(page: Page, site: Site) -> No
     assert [len(batch.levels) for batch in site.posted] == [3]
 
 
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        ({"categories": 10**9}, "1000000000: expected a list"),
+        ({"description": "a" * 2**24}, "/v1/metrics/late: expected at most 16 MiB"),
+    ],
+    ids=["a number of categories", "a long text"],
+)
+def test_a_definition_that_would_fill_the_memory_is_refused(
+    page: Page, site: Site, served: dict[str, Any], said: str
+) -> None:
+    site.changed["late"] = definition(ALL["late"]) | served
+    opened(page, site)
+    assert said in call(page, 'device.report("late", 1, 1)')
+
+
 def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
     opened(page, site)
     call(page, 'device.report("late", 1, 1)')
