@@ -675,6 +675,7 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
         ('device.report("clicks", 1, 1, { permanent: 2 })', "expected a metric that is memoized"),
         ('device.report("late", 1, 1, { time: "2026-01-01" })', "time = 2026-01-01: expected"),
         ('device.report("late", 1, 1, { time: null })', "time = null: expected"),
+        ('device.report("late", 1, 1, { time: 253402300800000 })', "before the year 10000"),
         ('device.report("nothing", 1, 1)', "the gateway answers 500"),
         ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
         ('dither.Device.open("", { period: "soon" })', "period = soon: expected a duration"),
@@ -684,6 +685,16 @@ def test_what_cannot_be_used_is_an_error_that_says_so(
     device_page: Page, script: str, said: str
 ) -> None:
     assert said in call(device_page, script)
+
+
+def test_a_report_of_an_impossible_time_is_not_charged(page: Page, site: Site) -> None:
+    opened(page, site, budget=4)
+    microseconds = 'device.report("late", 1, 1, { time: Date.now() * 1000 })'
+    assert call(page, microseconds).startswith("RangeError: time = ")
+    assert call(page, "device.ledger.left()") == 4
+    latest = 'device.report("late", 1, 1, { time: 253402300799999 })'
+    assert call(page, latest)["reports"] == 1
+    assert call(page, "device.ledger.left()") == 3
 
 
 WORDS = """
