@@ -75,7 +75,8 @@ class ServiceStatus(msgspec.Struct, frozen=True):
 
     `missing` says which panes were counted and are not in Redis, and what to do.
 
-    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why.
+    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why;
+    `definitions_hash` is another one after they were changed, and empty while Redis cannot be read.
     `counting` is whether a worker has committed any partition lately that is not halted, null where
     that is not known;
     `silent_since` when the last one did, where none has lately.
@@ -91,6 +92,7 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     counting: bool | None
     silent_since: Moment | None
     version: str
+    definitions_hash: str = ""
 
 
 class Rates:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Awaitable, Callable
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import anyio
@@ -12,6 +13,7 @@ import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
@@ -26,6 +28,7 @@ from aggregator.storage.progress import TopicProgress
 from aggregator.web.event_hub import Hub
 from aggregator.web.http.problem_responses import unavailable
 from aggregator.web.http.traffic import Traffic
+from estimators import Metric
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,11 +76,20 @@ class Service:
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self.historian = SeriesReader(self.reader)
+        self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        return msgspec.structs.replace(found, missing=self.reader.sums.missing())
+        missing, known = self.reader.sums.missing(), self._definitions_hash()
+        return msgspec.structs.replace(found, missing=missing, definitions_hash=known)
+
+    def _definitions_hash(self) -> str:
+        metrics = current(self.reader.metrics)
+        if metrics is not self._hashed[0]:
+            meanings = "".join(map(self.reader.meaning, metrics.values()))
+            self._hashed = metrics, hashlib.sha256(meanings.encode()).hexdigest()
+        return self._hashed[1]
 
     @functools.cached_property
     def exported(self) -> CollectorRegistry:

@@ -72,6 +72,19 @@ def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
         visitor.expect("503")
 
 
+def test_a_metric_that_is_defined_later_is_shown_without_a_reload(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]], visitor: Visitor
+) -> None:
+    with site_of_metrics(METRICS) as site:
+        page = visitor.open(site.url)
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.get_by_role("article", name="later", exact=True)).to_have_count(0)
+        file = site.deployment.metrics_file
+        later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
+        file.write_text(f"{METRICS}\n{later}")
+        expect(page.get_by_role("article", name="later", exact=True)).to_be_visible(timeout=20_000)
+
+
 def test_live_is_not_said_when_nobody_counts(
     site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
     site_of: Callable[..., contextlib.AbstractContextManager[Site]],

@@ -501,6 +501,20 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     assert "warnings" not in client.json("/readyz")
 
 
+def test_the_status_says_that_definitions_have_changed(counting: Counting, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    metrics = LiveMetrics(file)
+    client = Client(counting.store, metrics, Settings(access=Access(anonymous=["read"])))
+    told = [client.json("/v1/status")["definitions_hash"] for _ in range(2)]
+    for text in (DEFINITIONS.replace("minimum_reports = 10", "minimum_reports = 11"), DEFINITIONS):
+        file.write_text(text)
+        metrics.ask()
+        metrics.refresh()
+        told.append(client.json("/v1/status")["definitions_hash"])
+    assert told[0] == told[1] == told[3] != told[2]
+
+
 def test_a_file_of_definitions_that_cannot_be_used_is_told_everywhere(
     counting: Counting, tmp_path: Path
 ) -> None:
