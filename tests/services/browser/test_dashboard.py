@@ -421,6 +421,26 @@ def test_the_steps_of_a_history_are_whole_panes_in_milliseconds(
     assert page.evaluate(STEPS, [0.7, 4.1, 60]) == ["60.2s", "61.5s", "60s"]
 
 
+PLACE = """
+async (hash) => {
+  const {place} = await import("/static/place.js");
+  location.hash = hash;
+  const {from, to} = place();
+  return [from, to, document.getElementById("from").value];
+}
+"""
+
+
+def test_times_of_a_link_are_in_utc_as_the_server_reads_them(
+    filled: Site, visitor: Visitor
+) -> None:
+    hash_ = "from=2026-01-01T12:00&to=2026-01-02T00:00%2B05:45"
+    page = visitor.open(f"{filled.url}/#{hash_}", timezone_id="Asia/Kathmandu")
+    expected = ["2026-01-01T12:00Z", "2026-01-02T00:00+05:45", "2026-01-01T12:00"]
+    assert page.evaluate(PLACE, hash_) == expected
+    assert page.evaluate(PLACE, "from=2026-01-01&to=2026")[:2] == ["2026-01-01", None]
+
+
 def test_the_colours_follow_the_system_until_somebody_chooses(
     filled: Site, visitor: Visitor
 ) -> None:

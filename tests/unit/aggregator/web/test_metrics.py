@@ -173,6 +173,8 @@ def test_any_string_of_an_open_vocabulary_may_be_asked_for(
         ("top=0", "top = '0': expected int >= 1"),
         ("top=x", "top = 'x': expected int"),
         ("pointwise=maybe", "pointwise = 'maybe': expected bool"),
+        ("from=2013", "4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0"),
+        ("to=20130101", "to = '20130101': expected a time such as"),
         ("from=soon", "from = 'soon': expected a time such as"),
         ("to=nan", "to = 'nan': expected a time such as"),
         ("from=1e300", "from = '1e300': expected a time such as"),
