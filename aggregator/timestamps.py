@@ -5,10 +5,15 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
+import re
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: what ISO 8601 can write."""
+YEAR_OR_DATE = re.compile(r"\d{4}(\d{4})?")
+DIGITS = (
+    "4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0 if they are seconds"
+)
 
 
 def utc(ms: int) -> datetime.datetime:
@@ -56,11 +61,18 @@ def from_iso(text: str) -> float:
 def parse_time(text: str) -> float:
     """Return the same of a time that may be written as seconds since the epoch, too.
 
+    Raises
+    ------
+    ValueError
+        If it is none, or four or eight digits alone, which could be a year or a date.
+
     Examples
     --------
     >>> parse_time("1.5"), parse_time("1970-01-01T00:00:01.500Z")
     (1.5, 1.5)
     """
+    if YEAR_OR_DATE.fullmatch(text.strip()):
+        raise ValueError(f"{text}: {DIGITS}")
     try:
         return float(text)
     except ValueError:
@@ -103,6 +115,6 @@ def to_seconds(moment: object) -> float:
     if not math.isfinite(found):
         raise ValueError(
             f"time {moment if isinstance(moment, float) else repr(moment)}: expected seconds since "
-            "the epoch, or a datetime with a time zone, or a string such as 2013-01-31"
+            f"the epoch, or a datetime with a time zone, or a string such as 2013-01-31; {DIGITS}"
         )
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 UNITS_MS = {
     "ms": 1,
@@ -38,14 +39,14 @@ def milliseconds(duration: str) -> int:
 
     Examples
     --------
-    >>> milliseconds("5m"), milliseconds("0s")
-    (300000, 0)
+    >>> milliseconds("5m"), milliseconds("0s"), milliseconds("131.069s")
+    (300000, 0, 131069)
     """
     match = _DURATION.fullmatch(duration.strip())
     if match is None:
         raise ValueError(f"{EXPECTED}, not {duration!r}")
-    number = float(match[1]) * UNITS_MS[match[2]]
-    if not number.is_integer():  # infinity neither
+    number = Fraction(match[1]) * UNITS_MS[match[2]]
+    if number.denominator != 1 or number >= 2**63:
         raise ValueError(f"a duration of whole milliseconds, not {duration!r}")
     return int(number)
 

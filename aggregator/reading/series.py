@@ -22,6 +22,7 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.frames.columns import ESTIMATE, NUMBER
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import History, Interval, Line, Picture, Pictured
+from aggregator.reading.plans.local import expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
@@ -215,8 +216,10 @@ class SeriesReader:
         found: dict[int, Estimate] = {}
         missing: list[int] = []
         finals: list[int] = []
+        history = self._history_key(plan)
+        keys = [(*history, step.start_ms, step.end_ms) for step in plan.steps]
         for index, step in enumerate(plan.steps):
-            known = self.known.get(_key(plan, step)) if step.status == "final" else None
+            known = self.known.get(keys[index]) if step.status == "final" else None
             if known is None:
                 missing.append(index)
             else:
@@ -232,7 +235,7 @@ class SeriesReader:
         is_known = bool(finals) and self.reader.store.is_same_history(plan.window.overview)
         for index in finals:
             if is_known:
-                self.known.put(_key(plan, plan.steps[index]), found[index])
+                self.known.put(keys[index], found[index])
             elif found[index].status == "final":
                 found[index] = dataclasses.replace(found[index], status="provisional")
         return [found[index] for index in range(len(plan.steps))]
@@ -242,7 +245,7 @@ class SeriesReader:
         digest = hashlib.blake2b(statistic.tobytes(), digest_size=16).digest()
         changed = plan.window.changed_ms
         is_older = changed is not None and step.start_ms < changed
-        key = (*_question_key(plan), step.status, is_older, digest)
+        key = (*self._question_key(plan), step.status, is_older, digest)
         known = self.known.get(key)
         if known is not None:
             return known
@@ -251,6 +254,20 @@ class SeriesReader:
         estimate = self.reader.answer(window, plan.point_query)
         self.known.put(key, estimate)
         return estimate
+
+    def _question_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
+        """Return what the estimate of a sum depends on besides its step's status."""
+        meaning = self.reader.meaning(plan.window.metric)
+        return (plan.point_query, meaning, plan.policy, plan.window.changed_ms, plan.step_ms)
+
+    def _history_key(self, plan: SeriesPlan) -> tuple[Hashable, ...]:
+        """Return the same and what the sums of final steps depend on.
+
+        They change if a partition is counted again, which gives it another owner, and may expire.
+        """
+        overview = plan.window.overview
+        owners = tuple(overview.partitions[n].owner.get("token") for n in plan.window.watermarks)
+        return (*self._question_key(plan), owners, expiry_period(plan.window.metric))
 
     def _statistics(
         self, plan: SeriesPlan, missing: Sequence[int]
@@ -288,15 +305,6 @@ class SeriesReader:
                 known = sums[index]
                 sums[index] = None if known is None or statistic is None else known + statistic
         return sums
-
-
-def _question_key(plan: SeriesPlan) -> tuple[Hashable, ...]:
-    metric = plan.window.metric
-    return (plan.point_query, metric.name, metric.revision, plan.policy, plan.window.changed_ms)
-
-
-def _key(plan: SeriesPlan, step: Step) -> Hashable:
-    return (*_question_key(plan), step.start_ms, step.end_ms)
 
 
 def _bins(metric: Metric, count: int) -> Bins:

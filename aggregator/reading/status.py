@@ -71,11 +71,12 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
-    """The whole deployment; `redis` and `kafka` are "ok", or why they do not answer.
+    """The whole deployment; `redis` and `kafka` are "ok", or why they cannot be read.
 
-    `redis` also names what was counted and is missing there.
+    `missing` says which panes were counted and are not in Redis, and what to do.
 
-    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why.
+    `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why;
+    `definitions_hash` is another one after they were changed, and empty while Redis cannot be read.
     `counting` is whether a worker has committed any partition lately that is not halted, null where
     that is not known;
     `silent_since` when the last one did, where none has lately.
@@ -85,11 +86,13 @@ class ServiceStatus(msgspec.Struct, frozen=True):
     partitions: list[PartitionStatus]
     deadletters: dict[str, int]
     redis: str
+    missing: list[str]
     kafka: str
     definitions: str
     counting: bool | None
     silent_since: Moment | None
     version: str
+    definitions_hash: str = ""
 
 
 class Rates:
@@ -185,6 +188,7 @@ def status(
         ],
         deadletters=dict(deadletters),
         redis="ok",
+        missing=[],
         kafka=ends.unknown or "ok",
         definitions="; ".join(unusable_definitions(metrics, overview)) or "ok",
         counting=idle is not None and idle < silent_ms,
@@ -194,12 +198,12 @@ def status(
 
 
 def unreachable(reason: str, metrics: Mapping[str, Metric]) -> ServiceStatus:
-    """Return the status while Redis does not answer."""
+    """Return the status while Redis cannot be read."""
     kafka, definitions = (
-        "not queried while Redis does not answer",
+        "not queried while Redis cannot be read",
         "; ".join(unusable_definitions(metrics)) or "ok",
     )
-    return ServiceStatus({}, [], {}, reason, kafka, definitions, None, None, version("dither"))
+    return ServiceStatus({}, [], {}, reason, [], kafka, definitions, None, None, version("dither"))
 
 
 def unusable_definitions(

@@ -20,6 +20,7 @@ import anyio.to_thread
 import redis
 import structlog
 
+from aggregator.config.live_metrics import current
 from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
@@ -90,7 +91,7 @@ class Hub:
     @contextlib.contextmanager
     def follow(
         self,
-        metrics: frozenset[str],
+        metrics: frozenset[str] | None,
         top: int,
         last_id: str,
         cut: Callable[[], None],
@@ -100,8 +101,8 @@ class Hub:
 
         Parameters
         ----------
-        metrics : frozenset of str
-            Their names.
+        metrics : frozenset of str or None
+            Their names; None: all, also those that are defined later.
         top : int
             Categories or coordinates to tell at most.
         last_id : str
@@ -173,14 +174,17 @@ class Hub:
         """Read how far everything is counted; estimate what has changed and is followed."""
         overview = await self._in_thread(self.reader.store.overview)
         found = await self._in_thread(self.show, overview)
-        for name in self.reader.metrics:
-            policy = overview.policies.get(name, self.reader.metrics[name].policies[0])
+        metrics = current(self.reader.metrics)
+        for key in [key for key in self._latest if key[1] and key[1] not in metrics]:
+            del self._latest[key]  # its definition was removed
+            self._versions.pop(key[1], None)
+        for name in metrics:
+            policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
         if self._is_due("status", ""):
             self._publish("status", "", found)
-        followed = frozenset[str]().union(*(f.metrics for f in (*self.followers, *self._joining)))
-        for name in self.reader.metrics:
-            if name not in followed:
+        for name in metrics:
+            if not any(one.follows(name) for one in (*self.followers, *self._joining)):
                 continue
             try:
                 live = await self._in_thread(self._estimate, overview, name)

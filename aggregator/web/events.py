@@ -83,7 +83,7 @@ async def events(service: Service, request: Request) -> Response:
         )
     return Stream(
         service,
-        metrics or frozenset(service.reader.metrics),
+        metrics or None,
         query.top or service.settings.serve.top_categories,
         request.headers.get("last-event-id") or query.last_event_id or "",
     )
@@ -95,13 +95,16 @@ class Stream(Response):
     Parameters
     ----------
     service : Service
-    metrics : frozenset of str
+    metrics : frozenset of str or None
+        None: all.
     top : int
     last_id : str
         Of the last event that the client has seen.
     """
 
-    def __init__(self, service: Service, metrics: frozenset[str], top: int, last_id: str) -> None:
+    def __init__(
+        self, service: Service, metrics: frozenset[str] | None, top: int, last_id: str
+    ) -> None:
         super().__init__()
         self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
 

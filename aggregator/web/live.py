@@ -87,7 +87,8 @@ class Follower:
 
     Parameters
     ----------
-    metrics : frozenset of str
+    metrics : frozenset of str, optional
+        None: all, also those that are defined later.
     top : int
         Categories or coordinates of an answer.
     after : int
@@ -100,7 +101,7 @@ class Follower:
         Who it is.
     """
 
-    metrics: frozenset[str]
+    metrics: frozenset[str] | None
     top: int
     after: int
     room: int
@@ -111,9 +112,13 @@ class Follower:
     def __post_init__(self) -> None:
         self.queue: asyncio.Queue[Event | None] = asyncio.Queue(self.room)
 
+    def follows(self, metric: str) -> bool:
+        """Return whether it follows a metric."""
+        return self.metrics is None or metric in self.metrics
+
     def offer(self, event: Event) -> None:
         """Queue an event that is followed; cut the client off if it is too far behind."""
-        if self.is_cut or (event.metric and event.metric not in self.metrics):
+        if self.is_cut or (event.metric and not self.follows(event.metric)):
             return
         try:
             self.queue.put_nowait(event)

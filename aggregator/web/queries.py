@@ -12,21 +12,21 @@ from starlette.requests import Request
 
 from aggregator.config.comparison_definitions import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
-from aggregator.timestamps import FIRST_MS, LAST_MS, parse_time
+from aggregator.timestamps import DIGITS, FIRST_MS, LAST_MS, parse_time
 from estimators import durations
 from estimators.errors import meant, readable, shortened
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 DURATION = r"^\d{1,9}(\.\d{1,3})?(ms|s|m|h|d|w)$"
-SECONDS = {"type": "string", "pattern": r"^\d{1,10}(\.\d{1,3})?$"}
+SECONDS = {"type": "string", "pattern": r"^(?!\d{4}(\d{4})?$)\d{1,10}(\.\d{1,3})?$"}
 DATE_TIME = {"type": "string", "format": "date-time"}
 DATE = {"type": "string", "format": "date"}
 Time = Annotated[
     str,
     Meta(
         description="An event time: ISO 8601 (UTC unless it has a time zone), or seconds since "
-        "the epoch.",
+        "the epoch, not as 4 or 8 digits alone, which could be a year or a date.",
         examples=["2013-01-31T17:00:00Z", "1359651600"],
         extra_json_schema={"anyOf": [DATE_TIME, DATE, SECONDS]},
     ),
@@ -348,6 +348,6 @@ def moment(name: str, text: str | None) -> float | None:
     if not FIRST_MS <= 1000 * seconds <= LAST_MS:
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
-            "the epoch"
+            f"the epoch; {DIGITS}"
         )
     return seconds

@@ -153,7 +153,7 @@ async def estimate(service: Service, request: Request) -> Response:
 
     described = await service.compute(look)
     tag = conditional.etag(
-        service.meaning(described.metric), described.version, query, asked.format
+        service.reader.meaning(described.metric), described.version, query, asked.format
     )
     known = conditional.unchanged(request, tag)
     return await service.compute(compute) if known is None else known
@@ -189,7 +189,9 @@ async def series(service: Service, request: Request) -> Response:
             return conditional.answered_table(found.to_frame(), tag, f"{name}-series")
         return conditional.answered(found, tag)
 
-    tag = conditional.etag(service.meaning(plan.window.metric), plan.version, query, asked.format)
+    tag = conditional.etag(
+        service.reader.meaning(plan.window.metric), plan.version, query, asked.format
+    )
     known = conditional.unchanged(request, tag)
     return await service.compute(compute) if known is None else known
 

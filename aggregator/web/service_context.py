@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import ParamSpec, TypeVar
 
 import anyio
@@ -13,6 +13,7 @@ import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
@@ -20,7 +21,6 @@ from aggregator.monitoring.collector import Exporter
 from aggregator.monitoring.slice_samples import SliceExport
 from aggregator.reading.discovery.searches import Searches
 from aggregator.reading.reader import Reader
-from aggregator.reading.serialization import definition
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
@@ -76,7 +76,7 @@ class Service:
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self.historian = SeriesReader(self.reader)
-        self._meanings: dict[str, tuple[Metric, str]] = {}
+        self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
 
     @property
     def needs_redis(self) -> bool:
@@ -86,8 +86,15 @@ class Service:
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
         found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing = "; ".join(self.reader.sums.missing())
-        return msgspec.structs.replace(found, redis=missing) if missing else found
+        missing, known = self.reader.sums.missing(), self._definitions_hash()
+        return msgspec.structs.replace(found, missing=missing, definitions_hash=known)
+
+    def _definitions_hash(self) -> str:
+        metrics = current(self.reader.metrics)
+        if metrics is not self._hashed[0]:
+            meanings = "".join(map(self.reader.meaning, metrics.values()))
+            self._hashed = metrics, hashlib.sha256(meanings.encode()).hexdigest()
+        return self._hashed[1]
 
     @functools.cached_property
     def exported(self) -> CollectorRegistry:
@@ -116,14 +123,6 @@ class Service:
     def hub(self) -> Hub:
         """Live events."""
         return Hub(self.reader, self.status)
-
-    def meaning(self, metric: Metric) -> str:
-        """Return a hash of a definition: what an answer depends on besides the sums."""
-        known = self._meanings.get(metric.name)
-        if known is None or known[0] is not metric:
-            digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
-            known = self._meanings[metric.name] = metric, digest
-        return known[1]
 
     @functools.cached_property
     def _answering(self) -> anyio.CapacityLimiter:

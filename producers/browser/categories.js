@@ -4,7 +4,7 @@
  * @module categories
  */
 
-import { outside, wholeOptions, wrongOptions } from "./checks.js";
+import { outside, wholeOptions, wrong, wrongOptions } from "./checks.js";
 import { categoryGeometry, respond } from "./geometry.js";
 import {
   atExp, bernoulli, bitLength, blockCount, ceilDiv, fairCoin, isOdd, littleEndian, missThreshold,
@@ -20,28 +20,21 @@ const MOST_ROWS = 2 ** 31; // of `projection`
 
 /** @param {Definition} definition @returns {number} */
 export function categoryCount({ name, categories }) {
-  const count = Array.isArray(categories) ? categories.length : categories;
-  if (typeof count !== "number" || !(count >= 2)) {
-    throw new TypeError(`${name}: a definition without two or more categories`);
-  }
+  const count = Array.isArray(categories) ? categories.length : 0; // a number could be any
+  if (count < 2) throw wrong(name, "names of two or more categories");
   return count;
 }
 
 /** A category by its name or its index. @param {Definition} definition @param {unknown} value */
 export function categoryIndex(definition, value) {
-  const { name, categories } = definition;
   const count = categoryCount(definition);
-  if (typeof value === "string" && Array.isArray(categories)) {
-    const index = categories.indexOf(value);
-    if (index >= 0) return index;
-  } else if (Number.isInteger(value) && Number(value) >= 0 && Number(value) < count) {
-    return Number(value);
-  }
-  const shown = Array.isArray(categories) ? categories.slice(0, 10).join(", ") : "";
+  const names = /** @type {string[]} */ (definition.categories);
+  const index = typeof value === "string" ? names.indexOf(value) : /** @type {number} */ (value);
+  if (Number.isInteger(index) && index >= 0 && index < count) return index;
   throw outside(
-    `category ${String(value)} of ${name}`,
-    `an index from 0 to ${count - 1}` +
-      (shown && `, or a name (${shown}${count > 10 ? ", ..." : ""})`),
+    `category ${String(value)} of ${definition.name}`,
+    `an index from 0 to ${count - 1}, or a name ` +
+      `(${names.slice(0, 10).join(", ")}${count > 10 ? ", ..." : ""})`,
   );
 }
 

@@ -68,10 +68,10 @@ export function canonicalForm(definition) {
     pane: String(pane),
     range: range === undefined ? "null" : listOf(range, float),
   };
-  if (definition.edges !== undefined) meaning.edges = listOf(definition.edges, float);
-  if (definition.bins !== undefined) meaning.bins = whole(definition.bins);
-  if (definition.scale !== undefined) meaning.scale = quoted(definition.scale);
-  if (definition.constants !== undefined) meaning.constants = written(definition.constants);
+  const given = /** @type {Record<string, unknown>} */ (definition);
+  for (const [key, write] of Object.entries(AS_GIVEN)) {
+    if (given[key] !== undefined) meaning[key] = write(given[key]);
+  }
   if (definition.code !== undefined) meaning.discover = quoted(digestOf(written(definition.code)));
   if (mechanism === "auto") meaning.chosen = listOf(chosenFor(definition), quoted);
   if (mechanism === "repetition") {
@@ -82,7 +82,6 @@ export function canonicalForm(definition) {
     meaning.coordinates = listOf(definition.coordinates, quoted);
     meaning.radius = float(definition.radius);
   }
-  if (definition.deny !== undefined) meaning.deny = written(definition.deny);
   if (definition.trust !== undefined && definition.trust !== "local") {
     meaning.trust = quoted(definition.trust);
   }
@@ -96,14 +95,19 @@ export function canonicalForm(definition) {
   return object(meaning);
 }
 
-/** @param {unknown} categories Names, their number, "open", or nothing. */
+/** How what is in the canonical form under its own name, if it is given, is written. */
+const AS_GIVEN = {
+  edges: (/** @type {unknown} */ edges) => listOf(edges, float),
+  bins: whole,
+  scale: quoted,
+  constants: written,
+  deny: written,
+};
+
+/** @param {unknown} categories Names, "open", or nothing. */
 function listed(categories) {
   if (categories === undefined) return "[]";
-  if (categories === "open") return quoted(categories);
-  if (typeof categories === "number") {
-    return listOf(Array.from({ length: categories }, (_, i) => String(i)), quoted);
-  }
-  return listOf(categories, quoted);
+  return categories === "open" ? quoted(categories) : listOf(categories, quoted);
 }
 
 /** @param {Record<string, string>} entries */

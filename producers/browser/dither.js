@@ -52,7 +52,7 @@ export { blockCount, missThreshold, systemBits } from "./sampling.js";
  * @property {string} [split]
  * @property {number} [beta]
  * @property {string} [critical]
- * @property {string[] | number | string} [categories] Of a frequency: names, or their number.
+ * @property {string[] | string} [categories] Of a frequency: their names; or "open".
  * @property {import("./string_code.js").Code} [code] Of `prefix_tree`: how strings become bits.
  * @property {import("./deny.js").Rule} [deny] Of open categories: in place of which strings "other"
  *   is reported.

@@ -11,6 +11,7 @@ import { mechanismOf } from "./mechanisms.js";
 /** @import { Definition } from "./dither.js" */
 
 const BATCH_ID_BYTES = 16;
+const YEAR_10000 = 253_402_300_800_000; // in milliseconds; a gateway takes no later times
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
 const checked = new WeakSet();
@@ -54,8 +55,8 @@ export function encodeBatch(definition, levels, reports, options = {}) {
     throw outside(`batchId of ${batchId.length} bytes`, `${BATCH_ID_BYTES}`);
   }
   const milliseconds = typeof time === "number" || time instanceof Date ? Number(time) : NaN;
-  if (!Number.isSafeInteger(milliseconds) || milliseconds < 0) {
-    throw outside(`time = ${String(time)}`, "milliseconds since the epoch");
+  if (!Number.isInteger(milliseconds) || milliseconds < 0 || milliseconds >= YEAR_10000) {
+    throw outside(`time = ${String(time)}`, "milliseconds since the epoch, before the year 10000");
   }
   const sent = coarsen(definition, attributes);
   const values = new Uint8Array(width * reports.length);

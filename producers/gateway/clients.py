@@ -89,7 +89,7 @@ class Allowance:
     most : int
         How many clients are counted at a time.
     clock : callable
-        Seconds since the epoch.
+        Seconds since any moment; never set back.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Clients:
     most : int
         How many clients are counted at a time.
     clock : callable
-        Seconds since the epoch.
+        Seconds since any moment; never set back.
 
     Raises
     ------
@@ -180,7 +180,7 @@ class Clients:
         reports: str = "",
         *,
         most: int = MOST_CLIENTS,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits: dict[str, Allowance] = {}
         for unit, name, rate in (

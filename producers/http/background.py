@@ -194,9 +194,10 @@ class Background:
         rest = self._not_before - time.monotonic()
         if rest <= 0:
             while self._checks and not self._is_stopping:
-                if (rest := self._check(self._checks[0])) > 0:
+                name = self._checks.pop(0)
+                if (rest := self._check(name)) > 0:
+                    self._checks.insert(0, name)
                     return rest
-                self._checks.pop(0)
             if not self._queue.has_batches():
                 return due
             with _alone(self._queue.file.path) as is_alone:

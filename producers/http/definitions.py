@@ -7,6 +7,7 @@ definition means, stores the first one of a name in the queue's file, and refuse
 
 from __future__ import annotations
 
+import http.client
 from typing import Any
 
 import msgspec
@@ -79,7 +80,7 @@ def read_served(body: bytes, name: str) -> Metric:
         if (code := document.get("code")) is not None:
             told |= {"categories": OPEN, "discover": True, "code": _code(code)}
         revision = document["revision"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"metric {name!r}: not a whole definition ({type(error).__name__}: {error}): expected "
             f"what GET /v1/metrics/{name} of a gateway answers"
@@ -141,7 +142,7 @@ class Definitions:
             metric = read_served(body, name)
         except ValueError as error:
             self._client.close()
-            raise GatewayError(self._client.url, str(error)) from None
+            raise GatewayError(self._client.url, str(error), http.client.OK) from None
         with self._file.transaction() as database:
             stored = database.execute(
                 "SELECT fingerprint FROM definitions WHERE metric = ?", (name,)

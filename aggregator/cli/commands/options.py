@@ -15,7 +15,7 @@ import click
 from aggregator.cli.format import table
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError, UnknownMetric
-from aggregator.timestamps import parse_time
+from aggregator.timestamps import DIGITS, parse_time
 from estimators import Metric
 from estimators.errors import meant
 from producers.populations.time_columns import UTC
@@ -279,6 +279,5 @@ class Moment(click.ParamType[float]):
         try:
             return parse_time(value)
         except (ValueError, OverflowError):
-            self.fail(
-                f"{value!r}: expected 2013-01-31, 2013-01-31T17:00+00:00 or seconds", param, ctx
-            )
+            expected = f"2013-01-31, 2013-01-31T17:00+00:00 or seconds; {DIGITS}"
+            self.fail(f"{value!r}: expected {expected}", param, ctx)

@@ -16,10 +16,15 @@ from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
 from aggregator.reading.windows import SliceSums, Sums, Window, widened, window_status
 from aggregator.storage.progress import TopicProgress
-from estimators import Estimate, LocalMetric
+from estimators import Estimate, LocalMetric, Metric
 
 EXPIRY_MS = 60_000
 """How long an answer from panes that expire is taken to be the same."""
+
+
+def expiry_period(metric: Metric) -> int:
+    """Return a number that is another one after EXPIRY_MS; 0 if the metric's panes never expire."""
+    return 0 if metric.retention_ms is None else int(1000 * time.time()) // EXPIRY_MS
 
 
 class LocalPlan(Plan[LocalMetric]):
@@ -34,8 +39,7 @@ class LocalPlan(Plan[LocalMetric]):
             first, last = widened(first, last, grouping.slicing.pane_ms)
         status = window_status(watermarks, overview.closed(self.key), last)
         policy = self.policy(overview)
-        expires = metric.retention_ms is not None and (first, last) != (None, None)
-        until = int(1000 * time.time()) // EXPIRY_MS if expires else 0
+        until = 0 if first is None and last is None else expiry_period(metric)
         asked = (self.key, first, last, status, policy, grouping)
         facts = (*asked, self.counted(overview), sorted(watermarks.items()), until)
         fields = {"start_ms": first, "end_ms": last, "grouping": grouping}

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from aggregator.errors import StateUnreadable, UnknownMetric
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.plans import LocalPlan, Plan, plan_for
 from aggregator.reading.query import EVERYTHING, Query, SeriesQuery
+from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
@@ -36,6 +40,7 @@ class WindowReader:
         self.store, self.metrics = store, metrics
         self.sums = PaneSums(store)
         self._plans: dict[str, Plan[Any]] = {}
+        self._meanings: dict[str, tuple[Metric, str]] = {}
 
     def metric(self, name: str) -> Metric:
         """Return a metric by name.
@@ -48,6 +53,14 @@ class WindowReader:
         if name not in self.metrics:
             raise UnknownMetric(name, meant(name, self.metrics))
         return self.metrics[name]
+
+    def meaning(self, metric: Metric) -> str:
+        """Return a hash of a definition: what an answer depends on besides the sums."""
+        known = self._meanings.get(metric.name)
+        if known is None or known[0] is not metric:
+            digest = hashlib.sha256(msgspec.json.encode(definition(metric))).hexdigest()
+            known = self._meanings[metric.name] = metric, digest
+        return known[1]
 
     @staticmethod
     def answer(window: Window, query: Query = EVERYTHING) -> Estimate:

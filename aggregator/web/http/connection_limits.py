@@ -48,12 +48,20 @@ class QuietTransport:
     transport : Transport
     """
 
-    __slots__ = ("_transport", "abort", "close", "is_closing", "set_protocol")
+    __slots__ = (
+        "_transport",
+        "abort",
+        "close",
+        "get_write_buffer_size",
+        "is_closing",
+        "set_protocol",
+    )
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.abort, self.close = transport.abort, transport.close
         self.is_closing, self.set_protocol = transport.is_closing, transport.set_protocol
+        self.get_write_buffer_size = transport.get_write_buffer_size
 
     def write(self, data: bytes) -> None:
         """Send bytes, if the connection is not closing."""
@@ -95,7 +103,9 @@ class PunctualProtocol(HttpToolsProtocol):
     _has_head = False
     _has_hung_up = False
     _full_since = math.inf
-    """When the client began to take nothing."""
+    """When the client began to take nothing, or had last taken something."""
+    _unsent = 0
+    """Bytes that waited for the client at the last check."""
     _is_over = False
     """Whether what comes is no longer parsed: the connection ends with the last answer."""
 
@@ -228,6 +238,9 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         """Hang up if the time is over; look again soon."""
+        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
+        if self._unsent < before and self._full_since < math.inf:
+            self._full_since = self.loop.time()
         is_unread = self.loop.time() >= self._full_since + UNREAD_SECONDS
         if self._has_hung_up or is_unread:  # the client does not even take what is left for it
             self.transport.abort()

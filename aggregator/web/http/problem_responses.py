@@ -52,7 +52,7 @@ def redis_failure(error: Exception) -> str:
     It has no addresses, users or commands; the log has them.
     """
     if isinstance(error, StateUnreadable):
-        return error.fact
+        return str(error)
     if isinstance(error, StoreUnreachable):
         return "Redis does not answer"
     return f"{classify(error).meaning}: {type(error).__name__}"
@@ -67,7 +67,7 @@ def as_problem(error: Exception) -> Problem:
     if isinstance(error, redis.RedisError | StoreUnreachable | StateUnreadable):
         log.warning("redis failed", error=explain_redis_error(error))
         if isinstance(error, StateUnreadable):
-            return unavailable(redis_failure(error), f"restore Redis, or {error.remedy}")
+            return unavailable(error.fact, f"restore Redis, or {error.remedy}")
         remedy = classify(error).remedy if isinstance(error, redis.RedisError) else "try again"
         return unavailable(redis_failure(error), f"{remedy}; no counted report is lost")
     if isinstance(error, HTTPException):

@@ -17,11 +17,12 @@ import {follow} from "./stream.js";
 const LIVE_TOP = 20;
 const WIDE = 1.5; // cards across for each down
 const SETTLE = 2_000; // a connection lost for less is not announced
+const RELOAD = 2_000; // by then all processes of the server have read their definitions again
 
 const main = document.getElementById("main");
 const picker = rangePicker(document.getElementById("range"));
 const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
-const known = {definitions: [], answers: new Map(), status: null};
+const known = {definitions: [], hash: null, answers: new Map(), status: null};
 const alarmPanel = new AlarmPanel(document.getElementById("alarms"), () => known.definitions);
 const comparisonPanel = new ComparisonPanel(document.getElementById("comparisons"), () => known.definitions);
 let alarms = null;
@@ -100,6 +101,8 @@ function take({type, data}) {
     for (const {metric} of views) if (metric.name === data.metric) metric.take(data);
   } else if (type === "status") {
     if (known.status && known.status.version !== data.version) location.reload(); // a wall screen stays for months
+    if (known.hash !== null && data.definitions_hash && data.definitions_hash !== known.hash) setTimeout(readChanged, RELOAD);
+    known.hash = data.definitions_hash || known.hash;
     known.status = data;
     operations.show(data);
     picker.suggest(operations.newest);
@@ -121,6 +124,11 @@ async function readAgain() {
   } else {
     for (const {metric} of views) metric.again();
   }
+}
+
+/** After the server has read its definitions again: now, or with the next status if that fails. */
+function readChanged() {
+  readAgain().catch(() => { known.hash = ""; });
 }
 
 function connect() {

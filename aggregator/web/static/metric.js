@@ -276,7 +276,8 @@ export class Metric {
     if (isTrusted(this.definition)) return pane; // releases cannot be added
     const exact = span / this.steps;
     const round = STEPS.find((step) => step >= LENIENT * exact) ?? exact;
-    return Math.max(1, Math.ceil(round / pane)) * pane;
+    const paneMs = Math.round(1000 * pane); // 86 times 0.7 is 60.199999999999996
+    return (Math.max(1, Math.ceil((1000 * round) / paneMs)) * paneMs) / 1000;
   }
 
   #readPoints(step) {

@@ -6,6 +6,7 @@ import {problemNotice} from "./parts.js";
 
 const REMEMBERED = 120; // samples of the rate, one a second
 const REASONS = 3;
+const AWAY = "Redis does not answer";
 
 const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
@@ -15,9 +16,12 @@ function tile(name, ...more) {
   return {value, note, element: h("div", {class: "tile"}, h("dt", {}, name), value, note, ...more)};
 }
 
+const isAway = ({redis}) => redis.startsWith(AWAY);
+const redisFailure = (status) => (isAway(status) ? AWAY : "Redis cannot be read");
+
 /** Whether what is shown moves with what is reported: {counting: true, false or null, text}. */
 export function liveness(status) {
-  if (status.redis !== "ok") return {counting: null, text: "Redis does not answer"};
+  if (status.redis !== "ok") return {counting: null, text: redisFailure(status)};
   if (status.counting) return {counting: true, text: "Live"};
   const last = seconds(status.silent_since);
   return {counting: false, text: last === null ? "No worker has counted yet" : `No worker has counted since ${since(last)}`};
@@ -48,7 +52,7 @@ export class Operations {
     if (status.redis !== "ok") { // what was read before stays, but nobody knows how far it is behind
       const partitions = (this.status?.partitions ?? []).map((one) => ({...one, lag: null}));
       this.status = {...status, partitions};
-      this.#partitions(partitions, "Redis does not answer");
+      this.#partitions(partitions, redisFailure(status));
       return this.#alert();
     }
     this.status = status;
@@ -139,7 +143,8 @@ export class Operations {
     }
     const live = this.status && liveness(this.status);
     if (live?.counting === false) found.push([`${live.text}.`, "Reports wait in Kafka: start “dither aggregate”, or see its log for the reason."]);
-    if (this.status && this.status.redis !== "ok") found.push([`Redis: ${this.status.redis}`, "Committed counts are safe; counting continues when Redis answers."]);
+    if (this.status && this.status.redis !== "ok") found.push([`${this.status.redis}.`, isAway(this.status) ? "Committed counts are safe; counting continues when Redis answers." : ""]);
+    for (const one of this.status?.missing ?? []) found.push(["A part of what was counted is missing: estimates that need it cannot be answered.", one]);
     const key = JSON.stringify(found);
     if (key === this.shown) return;
     this.shown = key;

@@ -11,7 +11,13 @@ export function place() {
   return {metric: hash.get("metric"), window: from || to ? null : window, from, to, by: hash.get("by")};
 }
 
-const valid = (text) => (text && !Number.isNaN(Date.parse(text)) ? text : null);
+/** A time in ISO 8601, in UTC unless it names a zone, as the server reads it; null if it is none. */
+function valid(text) {
+  if (!/^\d{4}-\d\d-\d\d(T|$)/.test(text ?? "")) return null;
+  const isClear = !text.includes("T") || /(Z|[+-]\d\d:?\d\d)$/i.test(text);
+  const utc = isClear ? text : `${text}Z`;
+  return Number.isNaN(Date.parse(utc)) ? null : utc;
+}
 
 /** The address of another place: what is not named stays as it is; null removes. */
 export function address(changes) {

@@ -106,8 +106,7 @@ class Question {
     return [h("label", {for: "value", class: "hidden"}, "Value"), box, h("datalist", {id: "watched"}, watch.map((text) => h("option", {value: text})))];
   }
 
-  #categories({categories}) {
-    const names = Array.isArray(categories) ? categories : Array.from({length: categories}, (_, i) => String(i));
+  #categories({categories: names}) {
     const select = h("select", {id: "value"}, names.map((name, index) => h("option", {value: String(index)}, name)));
     this.read = () => Number(select.value);
     this.nameOf = (index) => names[index];

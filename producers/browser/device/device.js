@@ -64,6 +64,8 @@ export { RollUp } from "./roll_up.js";
  */
 
 const ADDRESS = /^(https?:\/\/[^/?#@\s]+)?(\/[^?#\s]*)?$/i;
+const LONGEST_FETCH_MS = 60_000;
+const MOST_CHARACTERS = 2 ** 24; // as in Python
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
@@ -395,8 +397,16 @@ export class Device {
 
   /** What the gateway answers. @param {string} path @returns {Promise<unknown>} */
   async #fetch(path) {
-    const answer = await fetch(`${this.#gateway}${path}`, { ...ANONYMOUS });
-    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
-    return answer.json();
+    const signal = AbortSignal.timeout(LONGEST_FETCH_MS);
+    const { body, ok, status } = await fetch(this.#gateway + path, { ...ANONYMOUS, signal });
+    if (!ok || !body) throw new TypeError(`${path}: the gateway answers ${status}`);
+    let text = "";
+    const add = (/** @type {string} */ piece) => {
+      text += piece;
+      if (text.length > MOST_CHARACTERS) throw wrong(path, "at most 16 MiB");
+    };
+    const written = new WritableStream({ write: add });
+    await body.pipeThrough(new TextDecoderStream()).pipeTo(written);
+    return JSON.parse(text);
   }
 }

@@ -56,6 +56,35 @@ def test_a_lag_that_kafka_does_not_tell_is_a_dash(without_kafka: Site, visitor: 
     expect(page.locator("#connection")).to_have_text("Live")
 
 
+def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]], visitor: Visitor
+) -> None:
+    with site_of_metrics(METRICS) as site:
+        site.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
+        client: Any = site.deployment.store.client
+        client.delete(*client.keys("*}:pane:wait@*"))
+        window = "from=2026-01-01T00:00&to=2026-01-02T00:00"
+        page = visitor.open(f"{site.url}/#metric=wait&{window}")
+        expect(page.locator("#alerts")).to_contain_text("run `dither recount ")
+        expect(page.locator("#alerts")).not_to_contain_text("does not answer")
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.locator(".tile", has_text="Lag").locator(".big")).to_have_text("0")
+        visitor.expect("503")
+
+
+def test_a_metric_that_is_defined_later_is_shown_without_a_reload(
+    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]], visitor: Visitor
+) -> None:
+    with site_of_metrics(METRICS) as site:
+        page = visitor.open(site.url)
+        expect(page.locator("#connection")).to_have_text("Live")
+        expect(page.get_by_role("article", name="later", exact=True)).to_have_count(0)
+        file = site.deployment.metrics_file
+        later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
+        file.write_text(f"{METRICS}\n{later}")
+        expect(page.get_by_role("article", name="later", exact=True)).to_be_visible(timeout=20_000)
+
+
 def test_live_is_not_said_when_nobody_counts(
     site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
     site_of: Callable[..., contextlib.AbstractContextManager[Site]],

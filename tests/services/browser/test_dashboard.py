@@ -392,6 +392,55 @@ def test_a_history_has_steps_with_enough_reports(filled: Site, visitor: Visitor)
     assert (step, points, all_tell) == (10_800, 8, True)
 
 
+STEPS = """
+async (panes) => {
+  const {Metric} = await import("/static/metric.js");
+  const asked = [];
+  window.fetch = async (path) => {
+    const step = new URL(path, location.href).searchParams.get("step");
+    if (step) asked.push(step);
+    const points = [{from: "2026-01-01", to: "2026-01-02", status: "final", reports: 1, value: 1}];
+    return Response.json({status: "final", reports: 1, value: 1, points, step_seconds: 60});
+  };
+  for (const pane_seconds of panes) {
+    const definition = {name: "m", kind: "mean", shape: "number", pane_seconds};
+    const place = {metric: "m", window: "1h"};
+    const metric = new Metric(definition, place, {top: 1, steps: 60, changed: () => {}});
+    while (!metric.points.length) await new Promise((resolve) => setTimeout(resolve, 20));
+    metric.close();
+  }
+  return asked;
+}
+"""
+
+
+def test_the_steps_of_a_history_are_whole_panes_in_milliseconds(
+    filled: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(f"{filled.url}/try")
+    assert page.evaluate(STEPS, [0.7, 4.1, 60]) == ["60.2s", "61.5s", "60s"]
+
+
+PLACE = """
+async (hash) => {
+  const {place} = await import("/static/place.js");
+  location.hash = hash;
+  const {from, to} = place();
+  return [from, to, document.getElementById("from").value];
+}
+"""
+
+
+def test_times_of_a_link_are_in_utc_as_the_server_reads_them(
+    filled: Site, visitor: Visitor
+) -> None:
+    hash_ = "from=2026-01-01T12:00&to=2026-01-02T00:00%2B05:45"
+    page = visitor.open(f"{filled.url}/#{hash_}", timezone_id="Asia/Kathmandu")
+    expected = ["2026-01-01T12:00Z", "2026-01-02T00:00+05:45", "2026-01-01T12:00"]
+    assert page.evaluate(PLACE, hash_) == expected
+    assert page.evaluate(PLACE, "from=2026-01-01&to=2026")[:2] == ["2026-01-01", None]
+
+
 def test_the_colours_follow_the_system_until_somebody_chooses(
     filled: Site, visitor: Visitor
 ) -> None:

@@ -543,6 +543,22 @@ def test_a_batch_size_that_is_none_loses_no_report(page: Page, site: Site) -> No
     assert [len(batch.levels) for batch in site.posted] == [3]
 
 
+@pytest.mark.parametrize(
+    ("served", "said"),
+    [
+        ({"categories": 10**9}, "1000000000: expected a list"),
+        ({"description": "a" * 2**24}, "/v1/metrics/late: expected at most 16 MiB"),
+    ],
+    ids=["a number of categories", "a long text"],
+)
+def test_a_definition_that_would_fill_the_memory_is_refused(
+    page: Page, site: Site, served: dict[str, Any], said: str
+) -> None:
+    site.changed["late"] = definition(ALL["late"]) | served
+    opened(page, site)
+    assert said in call(page, 'device.report("late", 1, 1)')
+
+
 def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
     opened(page, site)
     call(page, 'device.report("late", 1, 1)')
@@ -659,6 +675,7 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
         ('device.report("clicks", 1, 1, { permanent: 2 })', "expected a metric that is memoized"),
         ('device.report("late", 1, 1, { time: "2026-01-01" })', "time = 2026-01-01: expected"),
         ('device.report("late", 1, 1, { time: null })', "time = null: expected"),
+        ('device.report("late", 1, 1, { time: 253402300800000 })', "before the year 10000"),
         ('device.report("nothing", 1, 1)', "the gateway answers 500"),
         ('dither.Device.open("", { budget: 0.00001 })', "at most 4 decimal digits"),
         ('dither.Device.open("", { period: "soon" })', "period = soon: expected a duration"),
@@ -668,6 +685,16 @@ def test_what_cannot_be_used_is_an_error_that_says_so(
     device_page: Page, script: str, said: str
 ) -> None:
     assert said in call(device_page, script)
+
+
+def test_a_report_of_an_impossible_time_is_not_charged(page: Page, site: Site) -> None:
+    opened(page, site, budget=4)
+    microseconds = 'device.report("late", 1, 1, { time: Date.now() * 1000 })'
+    assert call(page, microseconds).startswith("RangeError: time = ")
+    assert call(page, "device.ledger.left()") == 4
+    latest = 'device.report("late", 1, 1, { time: 253402300799999 })'
+    assert call(page, latest)["reports"] == 1
+    assert call(page, "device.ledger.left()") == 3
 
 
 WORDS = """

@@ -74,8 +74,7 @@ def definition(metric: LocalMetric) -> dict[str, Any]:
     if metric.kind == "mean":
         assert metric.range is not None
         return found | {"range": list(metric.range)}
-    few = len(metric.labels) <= 1000
-    return found | {"categories": list(metric.category_names) if few else len(metric.labels)}
+    return found | {"categories": list(metric.category_names)}
 
 
 def thresholds_of(metric: LocalMetric) -> list[int]:
@@ -366,7 +365,8 @@ CAPS = {"mechanism": "caps", "coordinates": ["north"], "radius": 5, "constants":
         ({"mechanism": "repetition", "options": {"off": 1}}, 1, 1, "options of late: expected of"),
         ({"mechanism": "laplace", "options": {"grid": 3}}, 1, 1, "expected a grid, a power of"),
         ({"mechanism": "laplace", "options": {"grid": 2**40}}, 1, 1, "expected another grid"),
-        ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "without two or more categories"),
+        ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "names of two or more categories"),
+        ({"mechanism": "rappor", "categories": 10**9}, 0, 1, "names of two or more categories"),
         ({"mechanism": "count_sketch"}, "a", 1, 'late: expected categories "open"'),
         ({"range": None}, 1, 1, "late: a definition without a range"),
         ({**WINDOWS, "range": [0, 5e-324]}, 0, 1, "late: a definition without a range of finite"),

@@ -123,7 +123,8 @@ def test_a_metric_that_is_no_table_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "length"), [("250ms", 250), ("1.5h", 5_400_000), (" 2w ", 1_209_600_000)]
+    ("text", "length"),
+    [("250ms", 250), ("1.5h", 5_400_000), (" 2w ", 1_209_600_000), ("131.069s", 131_069)],
 )
 def test_durations_are_read_as_people_write_them(text: str, length: int) -> None:
     assert milliseconds(text) == length

@@ -636,6 +636,21 @@ def test_a_definition_that_changed_its_meaning_is_refused(service: Service, tmp_
     assert ledger.accounts()[""].spent == 0
 
 
+@pytest.mark.parametrize("lie", [{"pane_seconds": 1e308}, {"levels": "none"}])
+def test_a_definition_that_cannot_be_read_keeps_no_reports_waiting(
+    service: Service, tmp_path: Path, lie: dict[str, Any]
+) -> None:
+    queue, told = tmp_path / "queue", list[Failure]()
+    HttpReporter("late", service.url, queue=queue).close()
+    service.definitions["late"] = json.dumps(json.loads(served(LATE)) | lie).encode()
+    with HttpReporter("late", service.url, queue=queue, on_failure=told.append) as reporter:
+        reporter.report(1.0, epsilon=1)
+        reporter.flush(30)
+        wait_until(lambda: not reporter.connection._background._checks, "it was looked at", 30)
+    assert service.counted(LATE) == 1
+    assert "late" in told[0].detail
+
+
 def test_new_attributes_and_limits_do_not_change_the_meaning(
     service: Service, tmp_path: Path
 ) -> None:
@@ -666,6 +681,8 @@ def test_new_attributes_and_limits_do_not_change_the_meaning(
         ({"mechanism": "none"}, "mechanism"),
         ({"pane_seconds": "1m"}, "not a whole definition"),
         ({"pane_seconds": -1}, "pane"),
+        ({"pane_seconds": 1e308}, "not a whole definition"),
+        ({"lateness_seconds": -1e308}, "not a whole definition"),
         ({"domain": {"name": "x"}}, "late.name"),
         ({"by": ["country"], "attributes": {"country": ["DE\n"]}}, "attributes"),
         ({"code": {"tokens": [], "lengths": {}}}, "kind|discover|not a whole definition"),

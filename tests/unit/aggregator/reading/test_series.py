@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,60 @@ def test_a_final_point_is_estimated_once(
     counting.store.registry.set_policy("delay", "uniform")
     assert historian.series(question).policy == "uniform"
     assert len(estimated) == 9 + 9
+
+
+def test_a_final_point_is_told_apart_from_that_of_another_width(
+    counting: Counting, store: Store
+) -> None:
+    late = dataclasses.replace(counting.metrics["delay"], memoized=True)
+    counting.metrics = {"delay": late}
+    later = [counting.batch("delay", [1.0], minute) for minute in range(200, 220)]
+    counting.count(0, counting.batch("delay", [1.0] * 500, 60), *later)
+    reader = Reader(store, counting.metrics)
+    historian = SeriesReader(reader)
+    for step, minutes in (("1m", 1), ("60m", 60)):
+        question = SeriesQuery(metric="delay", step=step, start=at(60), end=at(120))
+        point = historian.series(question).points[0]
+        expected = reader.estimate("delay", at(60), at(60 + minutes))
+        assert (point.status, point.reports) == ("final", 500)
+        assert (point.lower, point.upper) == (expected.lower, expected.upper)
+
+
+def test_a_final_point_is_that_of_the_definition_as_it_is(
+    counting: Counting, reader: Reader
+) -> None:
+    counting.some(20)
+    reader = Reader(reader.store, {**reader.metrics})
+    historian, question = SeriesReader(reader), SeriesQuery(metric="delay", step="10m")
+    assert historian.series(question).points[0].status == "final"
+    delay = dataclasses.replace(counting.metrics["delay"], minimum_reports=10_000)
+    reader.metrics["delay"] = delay  # type: ignore[index]
+    assert historian.series(question).points[0].status == "too_few_reports"
+
+
+def test_a_final_point_is_counted_again_after_a_recount(counting: Counting, reader: Reader) -> None:
+    batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
+    historian = SeriesReader(reader)
+    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
+    for contents in (batches, [*batches[:1], counting.batch("delay", [1.0] * 30), *batches[1:]]):
+        reader.store.client.flushdb()
+        counting.count(0, *contents)
+        first = historian.series(question).points[0]
+        assert (first.status, first.reports) == ("final", 20 + 30 * (len(contents) - 20))
+
+
+def test_a_final_point_expires_with_its_panes(
+    counting: Counting, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in range(20)))
+    delay = dataclasses.replace(counting.metrics["delay"], retention="36500d")
+    historian = SeriesReader(Reader(store, {"delay": delay}))
+    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
+    assert historian.series(question).points[0].status == "final"
+    store.client.delete(*store.client.keys("*}:pane:delay@*"))
+    later = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert {point.status for point in historian.series(question).points} == {"expired"}
 
 
 def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kept(

@@ -122,6 +122,33 @@ def test_a_client_gets_all_there_is_and_then_what_changes(
     run(hub_of(store, metrics), scenario)
 
 
+def test_who_follows_all_metrics_follows_those_that_are_defined_later(
+    counting: Counting, store: Store, metrics: dict[str, Metric]
+) -> None:
+    counting.some(5)
+    now = {"delay": metrics["delay"]}
+
+    def named(seen: list[Any]) -> set[str]:
+        return {data["metric"] for kind, _, data in seen if kind == "estimate"}
+
+    async def scenario(hub: Hub) -> None:
+        with hub.follow(None, 2, "", never) as first:
+            client = Following(first)
+            await client.until(lambda seen: named(seen) == {"delay"})
+            now["carrier"] = metrics["carrier"]
+            await client.until(lambda seen: named(seen) == {"delay", "carrier"})
+            del now["delay"]
+            await client.until(lambda seen: "delay" not in seen[-1][2].get("metrics", {"delay": 0}))
+            with hub.follow(None, 2, "", never) as second:
+                other = Following(second)
+                await other.until(lambda seen: "status" in [kind for kind, _, _ in seen])
+                assert named(other.seen) == {"carrier"}
+                now["delay"] = metrics["delay"]
+                await other.until(lambda seen: named(seen) == {"delay", "carrier"})
+
+    run(hub_of(store, now), scenario)
+
+
 def test_what_a_client_is_sent_is_the_answer_of_the_api(
     counting: Counting, client: Client, store: Store, metrics: dict[str, Metric]
 ) -> None:

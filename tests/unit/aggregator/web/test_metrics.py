@@ -173,6 +173,8 @@ def test_any_string_of_an_open_vocabulary_may_be_asked_for(
         ("top=0", "top = '0': expected int >= 1"),
         ("top=x", "top = 'x': expected int"),
         ("pointwise=maybe", "pointwise = 'maybe': expected bool"),
+        ("from=2013", "4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0"),
+        ("to=20130101", "to = '20130101': expected a time such as"),
         ("from=soon", "from = 'soon': expected a time such as"),
         ("to=nan", "to = 'nan': expected a time such as"),
         ("from=1e300", "from = '1e300': expected a time such as"),
@@ -251,8 +253,8 @@ def test_a_redis_that_is_gone_is_told_with_503_and_a_time_to_come_back(
         assert status["redis"].startswith("Redis does not answer")
     finally:
         redis_server.restart()
-    assert client.json("/v1/metrics/delay/estimate")["reports"] == 406
     assert client.json("/v1/status")["redis"] == "ok"
+    assert client.json("/v1/status")["missing"] == []
 
 
 PATHS = [
@@ -394,10 +396,14 @@ def test_a_pane_that_was_deleted_is_told_until_it_is_there_again(
     key = lost(store)
     window = {"from": FIRST, "to": FIRST + 120}
     assert key in client.problem(503, "/v1/metrics/delay/estimate", params=window)["detail"]
-    assert key in client.json("/v1/status")["redis"]
+    status = client.json("/v1/status")
+    assert status["redis"] == "ok", "it answers"
+    (told,) = status["missing"]
+    assert key in told
+    assert "dither recount" in told
     assert any(key in warning for warning in client.json("/readyz")["warnings"])
     store.client.delete(*store.client.keys("{dither:*"))
-    assert client.json("/v1/status")["redis"] == "ok"
+    assert client.json("/v1/status")["missing"] == []
 
 
 def test_a_redis_that_may_evict_is_warned_of(
@@ -495,6 +501,20 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     assert warning == "no worker counts partitions [0], see /v1/status"
     counting.some(5)
     assert "warnings" not in client.json("/readyz")
+
+
+def test_the_status_says_that_definitions_have_changed(counting: Counting, tmp_path: Path) -> None:
+    file = tmp_path / "metrics.toml"
+    file.write_text(DEFINITIONS)
+    metrics = LiveMetrics(file)
+    client = Client(counting.store, metrics, Settings(access=Access(anonymous=["read"])))
+    told = [client.json("/v1/status")["definitions_hash"] for _ in range(2)]
+    for text in (DEFINITIONS.replace("minimum_reports = 10", "minimum_reports = 11"), DEFINITIONS):
+        file.write_text(text)
+        metrics.ask()
+        metrics.refresh()
+        told.append(client.json("/v1/status")["definitions_hash"])
+    assert told[0] == told[1] == told[3] != told[2]
 
 
 def test_a_file_of_definitions_that_cannot_be_used_is_told_everywhere(

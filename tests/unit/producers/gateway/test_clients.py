@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from typing import Any
 
 import pytest
@@ -49,6 +50,10 @@ def test_clients_are_counted_apart_and_anew_in_each_window() -> None:
     assert admitted(clients, two)
     clock.now += 1
     assert admitted(clients, one)
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_out() -> None:
+    assert Clients.__init__.__kwdefaults__["clock"] is time.monotonic
 
 
 def test_retry_after_is_the_rest_of_the_window() -> None:
