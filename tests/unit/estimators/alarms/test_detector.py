@@ -130,6 +130,22 @@ def test_the_smallest_shift_is_mostly_seen_and_half_of_it_is_mostly_not(baseline
     assert seen[0.5] <= 0.4 * 40
 
 
+def test_the_smallest_shift_by_now_counts_what_panes_had_to_say(detector: Detector) -> None:
+    alike = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)))
+    (small,), (moved,) = panes(0.2, 1), panes(0.6, 1)
+    alike.update(small)
+    assert smallest_shift(alike) == smallest_shift(alike, 1)
+    alike.update(small)
+    assert smallest_shift(alike) == smallest_shift(alike, 2)
+    for statistic in (MANY.zero(), small, *[MANY.zero()] * 50, 3 * small, small):
+        detector.update(statistic)
+    five = smallest_shift(detector, 5)
+    assert five is not None
+    assert smallest_shift(detector) == pytest.approx(five, rel=0.01)
+    assert detector.update(moved).raised
+    assert smallest_shift(detector) == smallest_shift(detector, 1)
+
+
 def test_a_move_beyond_the_range_is_not_promised_to_be_seen() -> None:
     tiny = Detector(ONE, 1e-3, baseline_value=0.0)
     tiny.update(draw(ONE, np.random.default_rng(1), 20, 0.0))
@@ -280,6 +296,19 @@ def test_a_detector_that_is_restored_before_every_pane_goes_on_bit_for_bit(state
         state = again.state()
     assert state == whole.state()
     assert smallest_shift(again, 5) == smallest_shift(whole, 5)
+
+
+def test_a_state_of_the_version_before_is_read_and_takes_one_pane_as_gathered() -> None:
+    statistics = panes(0.2, 4)
+    whole, again = (Detector(MANY, 1e-3, baseline_value=0.2) for _ in range(2))
+    taken(whole, statistics[:3])
+    state = whole.state()
+    again.restore(b"SR2\0" + state[4:44] + state[52:])  # before a double was added to its head
+    assert again.gathered == again.precision == whole.precision
+    assert again.update(statistics[3]) == whole.update(statistics[3])
+    assert again.state()[52:] == whole.state()[52:]
+    with pytest.raises(ValueError, match="expected one of this detector"):
+        again.restore(b"SR2\0")
 
 
 def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector) -> None:
