@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from estimators import define
 from estimators.alarms import Detector, smallest_shift
 from estimators.alarms.panes import PaneMean
+from estimators.exact.randomness import SeededBits
 from tests.support.reports.alarm_tables import PANE, RATES, delays, false_alarms, metric
 from tests.support.reports.alarm_tables import contrast as contrasts
 from tests.support.reports.alarm_tables import pane as draw
@@ -228,6 +230,35 @@ def test_a_metric_with_a_baseline_of_billions_has_bets_on_moves_that_are_as_smal
     assert detector.shifts[-1] < 2.0**-13
     steps = [detector.update(draw(ONE, rng, 10**8, 4e-4)) for _ in range(30)]
     assert any(step.raised and step.direction == "up" for step in steps)
+
+
+@pytest.mark.parametrize("mechanism", ["hadamard_response", "recursive_hadamard"])
+def test_a_category_of_whose_block_nothing_was_reported_is_not_known_exactly(
+    mechanism: str,
+) -> None:
+    """At epsilon 6, a hundred reports miss many of 200 categories' blocks: the sums are zero."""
+    one = define(name="m", kind="frequency", mechanism=mechanism, categories=200, levels=[6])
+
+    def reports(seed: int, people: int = 100) -> Counts:
+        statistic, level = one.zero(), np.zeros(people, dtype=np.uint8)
+        values = np.random.default_rng(seed).integers(0, 100, people)
+        one.accumulate(statistic, level, one.randomize(values, level, SeededBits(seed)))
+        return statistic
+
+    first, second, many = reports(1), reports(2), reports(3, 100_000)
+    for category in range(100, 200, 7):
+        expected = PaneMean.of(one, many, np.ones(1), category)
+        detector = Detector(one, 1e-3, baseline=first, category=category)
+        detector.update(second)
+        for found in (detector.baseline_precision, detector.precision):
+            assert expected is not None
+            assert found is not None
+            assert 0.05 < found * expected.variance(-1) * 1000 < 5
+        assert detector.shifts.size == 11
+        assert len(detector.state()) < 16_000
+        shift = smallest_shift(detector, 30)
+        assert shift is not None
+        assert shift > 0.02
 
 
 # -- Panes without evidence, and shares ------------------------------------------------------------
