@@ -279,7 +279,7 @@ class AlarmRun:
             one.alarms += step.raised
             one.evidence = step.evidence / step.needed if math.isfinite(step.evidence) else None
             if one.detector is not None:
-                one.smallest_shift = smallest_shift(one.detector, max(1, one.panes))
+                one.smallest_shift = smallest_shift(one.detector)
         self.raised = [*reversed(raised), *self.raised][:MOST_RAISED]
         return Taken(start_ms, end_ms, tuple(steps), tuple(raised))
 

@@ -28,8 +28,9 @@ BASELINE_TILTS = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 """Over the standard error of the baseline."""
 MARGIN = 1e-6
 """What an alarm needs beyond ln(1/alpha), so that the last bit of a logarithm decides nothing."""
-_HEADER = struct.Struct("<4s8sIIqdd")
-_MAGIC = b"SR2\0"
+_HEADER, _OLD_HEADER = struct.Struct("<4s8sIIqddd"), struct.Struct("<4s8sIIqdd")
+_MAGIC, _OLD_MAGIC = b"SR3\0", b"SR2\0"
+"""The old state does not know what was gathered."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,8 @@ class Detector:
     precision : float or None
         The inverse variance of the last pane that was evidence, on the scale of theta, if it has
         the baseline's mean.
+    gathered : float
+        The sum of these since the start, or the last alarm: panes without evidence add nothing.
     baseline_precision : float or None
         That of the baseline; None if it is stated.
 
@@ -174,6 +177,7 @@ class Detector:
             middle, scale = middle + scale / 2, scale / 2
         self._unit, self.least = (middle, scale), least
         self.precision: float | None = None
+        self.gathered = 0.0
         self._scale: float | None = None
         self.shifts = np.ldexp(1.0, -np.arange(FEWEST_SHIFTS))
         self.baseline_precision: float | None = None
@@ -261,6 +265,7 @@ class Detector:
         if pane is None:
             return self._step(informative=False)
         self.precision, self._scale = 1 / pane.variance(self._known), pane.precision
+        self.gathered += self.precision
         tilts, least = self.shifts * pane.precision, self.least / self.scale
         begins = tilts * self.shifts >= 2 * self.alpha * self.needed
         for row, sign in enumerate(self._signs):
@@ -286,6 +291,7 @@ class Detector:
         row = int(np.logaddexp.reduce(self._bets.log[:, least.point], axis=1).argmax())
         since = self._panes + 1 - int(self._since[row, self._run[row].argmax()])
         self._bets.log[:], self._bets.slope[:], self._run[:] = -np.inf, 0.0, -np.inf
+        self.gathered = 0.0
         direction: Literal["up", "down"] = "up" if self._signs[row] > 0 else "down"
         return Step(least.value, self.needed, True, direction, since, informative)
 
@@ -293,7 +299,8 @@ class Detector:
         """Return all that the panes have changed."""
         _, points, shifts = self._bets.log.shape
         known = [math.nan if x is None else x for x in (self.precision, self._scale)]
-        header = _HEADER.pack(_MAGIC, self._mark, points, shifts, self._panes, *known)
+        counted = self._panes, *known, self.gathered
+        header = _HEADER.pack(_MAGIC, self._mark, points, shifts, *counted)
         return header + b"".join(part.tobytes() for part in self._arrays)
 
     @property
@@ -306,24 +313,29 @@ class Detector:
         Parameters
         ----------
         state : bytes
-            From :meth:`state`.
+            From :meth:`state`. Of an older version, only its last pane is taken as gathered.
 
         Raises
         ------
         ValueError
             If it is none of such a detector.
         """
+        if state[:4] == _OLD_MAGIC and len(state) >= _OLD_HEADER.size:
+            _, *kept, precision, scale = _OLD_HEADER.unpack_from(state)
+            gathered = 0.0 if math.isnan(precision) else precision
+            header = _HEADER.pack(_MAGIC, *kept, precision, scale, gathered)
+            state = header + state[_OLD_HEADER.size :]
         size = _HEADER.size + sum(each.nbytes for each in self._arrays)
         if len(state) != size:
             raise ValueError(
                 f"a state of {len(state)} bytes: expected one of this detector, {size}"
             )
-        magic, mark, *shape, panes, precision, scale = _HEADER.unpack_from(state)
+        magic, mark, *shape, panes, precision, scale, gathered = _HEADER.unpack_from(state)
         if (magic, mark, *shape) != (_MAGIC, self._mark, *self._bets.log.shape[1:]):
             raise ValueError("a state of another detector: expected one of this detector")
         at = _HEADER.size
         for each in self._arrays:
             each[...] = np.frombuffer(state, each.dtype, each.size, at).reshape(each.shape)
             at += each.nbytes
-        self._panes = panes
+        self._panes, self.gathered = panes, gathered
         self.precision, self._scale = (None if math.isnan(x) else x for x in (precision, scale))

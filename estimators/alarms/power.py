@@ -11,14 +11,15 @@ POWER_Z = 1.2816
 BASELINE_BETS = 2 * BASELINE_TILTS.size
 
 
-def smallest_shift(detector: Detector, panes: int) -> float | None:
+def smallest_shift(detector: Detector, panes: int | None = None) -> float | None:
     """Return about how large a move has to be to be seen within so many panes, with 90%.
 
     Parameters
     ----------
     detector : Detector
-    panes : int
-        Panes like the last one, all after the move.
+    panes : int, optional
+        Panes like the last one that was evidence, all after the move. By default the panes since
+        the last alarm, or the start, as they were; one like the last one if there are none.
 
     Returns
     -------
@@ -33,9 +34,11 @@ def smallest_shift(detector: Detector, panes: int) -> float | None:
     take x sqrt(P). It has to reach what an alarm needs, and what it costs that other bets share the
     stake. In simulations, 84% to 99% of such moves are seen.
     """
-    if detector.precision is None or detector.tilts is None or panes < 1:
+    if detector.precision is None or detector.tilts is None or (panes is not None and panes < 1):
         return None
-    cost, precision = detector.needed + math.log(detector.bets), panes * detector.precision
+    cost, precision = detector.needed + math.log(detector.bets), (panes or 1) * detector.precision
+    if panes is None:
+        precision = max(precision, detector.gathered)
     if detector.baseline_precision is not None:
         precision = 1 / (1 / precision + 1 / detector.baseline_precision)
         cost += math.log(BASELINE_BETS)

@@ -171,9 +171,13 @@ class DifferenceStream:
         return STEEPEST / (2 * float(self.law.coefficient.max()))
 
     def variance(self) -> Floats:
-        """Return about the variance, from the number of reports that are not 0."""
+        """Return about the variance, from the number of reports that are not 0.
+
+        By chance there may be none, so it is at least that of as many as all data have on average.
+        """
         found: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        return np.maximum(found, 1e-300)
+        least = 4 * float(self.law.coefficient**2 @ (self.law.counts * self.law.least))
+        return np.maximum(found, least)
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""

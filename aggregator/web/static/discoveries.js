@@ -105,7 +105,8 @@ function aboutOf({status, reports, candidates, beta, covers, strings, ...found})
   if (status !== "final") return `${status.replaceAll("_", " ")}: only panes that every partition has closed are searched.`;
   const promise = covers === "this window" ? "" : " (for all readings at the ends of panes together)";
   const text = `${windowText({...found, status})} · ${whole(reports)} reports · ${whole(strings.length)} found among ${whole(candidates)} candidates`;
-  return `${text}. With ${certainty(beta)}, each of these is held by somebody and all intervals hold${promise}.`;
+  const watched = strings.length ? " Intervals of strings on watch do not allow for their having been found here." : "";
+  return `${text}. With ${certainty(beta)}, each of these is held by somebody and all intervals hold${promise}.${watched}`;
 }
 
 /** How frequent a string has to be, and how many reports would find rarer ones. */

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from estimators import define
 from estimators.alarms import Detector, smallest_shift
 from estimators.alarms.panes import PaneMean
+from estimators.exact.randomness import SeededBits
 from tests.support.reports.alarm_tables import PANE, RATES, delays, false_alarms, metric
 from tests.support.reports.alarm_tables import contrast as contrasts
 from tests.support.reports.alarm_tables import pane as draw
@@ -130,6 +132,22 @@ def test_the_smallest_shift_is_mostly_seen_and_half_of_it_is_mostly_not(baseline
     assert seen[0.5] <= 0.4 * 40
 
 
+def test_the_smallest_shift_by_now_counts_what_panes_had_to_say(detector: Detector) -> None:
+    alike = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)))
+    (small,), (moved,) = panes(0.2, 1), panes(0.6, 1)
+    alike.update(small)
+    assert smallest_shift(alike) == smallest_shift(alike, 1)
+    alike.update(small)
+    assert smallest_shift(alike) == smallest_shift(alike, 2)
+    for statistic in (MANY.zero(), small, *[MANY.zero()] * 50, 3 * small, small):
+        detector.update(statistic)
+    five = smallest_shift(detector, 5)
+    assert five is not None
+    assert smallest_shift(detector) == pytest.approx(five, rel=0.01)
+    assert detector.update(moved).raised
+    assert smallest_shift(detector) == smallest_shift(detector, 1)
+
+
 def test_a_move_beyond_the_range_is_not_promised_to_be_seen() -> None:
     tiny = Detector(ONE, 1e-3, baseline_value=0.0)
     tiny.update(draw(ONE, np.random.default_rng(1), 20, 0.0))
@@ -214,6 +232,35 @@ def test_a_metric_with_a_baseline_of_billions_has_bets_on_moves_that_are_as_smal
     assert any(step.raised and step.direction == "up" for step in steps)
 
 
+@pytest.mark.parametrize("mechanism", ["hadamard_response", "recursive_hadamard"])
+def test_a_category_of_whose_block_nothing_was_reported_is_not_known_exactly(
+    mechanism: str,
+) -> None:
+    """At epsilon 6, a hundred reports miss many of 200 categories' blocks: the sums are zero."""
+    one = define(name="m", kind="frequency", mechanism=mechanism, categories=200, levels=[6])
+
+    def reports(seed: int, people: int = 100) -> Counts:
+        statistic, level = one.zero(), np.zeros(people, dtype=np.uint8)
+        values = np.random.default_rng(seed).integers(0, 100, people)
+        one.accumulate(statistic, level, one.randomize(values, level, SeededBits(seed)))
+        return statistic
+
+    first, second, many = reports(1), reports(2), reports(3, 100_000)
+    for category in range(100, 200, 7):
+        expected = PaneMean.of(one, many, np.ones(1), category)
+        detector = Detector(one, 1e-3, baseline=first, category=category)
+        detector.update(second)
+        for found in (detector.baseline_precision, detector.precision):
+            assert expected is not None
+            assert found is not None
+            assert 0.05 < found * expected.variance(-1) * 1000 < 5
+        assert detector.shifts.size == 11
+        assert len(detector.state()) < 16_000
+        shift = smallest_shift(detector, 30)
+        assert shift is not None
+        assert shift > 0.02
+
+
 # -- Panes without evidence, and shares ------------------------------------------------------------
 
 
@@ -280,6 +327,19 @@ def test_a_detector_that_is_restored_before_every_pane_goes_on_bit_for_bit(state
         state = again.state()
     assert state == whole.state()
     assert smallest_shift(again, 5) == smallest_shift(whole, 5)
+
+
+def test_a_state_of_the_version_before_is_read_and_takes_one_pane_as_gathered() -> None:
+    statistics = panes(0.2, 4)
+    whole, again = (Detector(MANY, 1e-3, baseline_value=0.2) for _ in range(2))
+    taken(whole, statistics[:3])
+    state = whole.state()
+    again.restore(b"SR2\0" + state[4:44] + state[52:])  # before a double was added to its head
+    assert again.gathered == again.precision == whole.precision
+    assert again.update(statistics[3]) == whole.update(statistics[3])
+    assert again.state()[52:] == whole.state()[52:]
+    with pytest.raises(ValueError, match="expected one of this detector"):
+        again.restore(b"SR2\0")
 
 
 def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector) -> None:
