@@ -239,7 +239,7 @@ class PartitionStore:
                 raise OtherGroup(prefix, group, other, named)
             left = _uncounted(prefix, opened, metrics)
             counted = [member for member in opened if member not in left]
-            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids))
+            panes = read_panes(self._commands.ask, prefix, counted, pairs(ids), metrics)
             stored = read_ids(self._commands.ask, prefix, panes)
             mine = self._commands.ask([("HMGET", keys[0], "epoch", "token")])
             if mine != [[owner[b"epoch"], token.encode()]]:

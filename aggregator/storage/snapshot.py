@@ -190,6 +190,7 @@ def read_panes(
     prefix: str,
     members: Sequence[bytes],
     chunked: Mapping[bytes, bytes],
+    metrics: Mapping[str, Metric] | None = None,
 ) -> list[OpenPane]:
     """Return open panes as their owner reads them, in pieces: nobody else changes them.
 
@@ -203,42 +204,50 @@ def read_panes(
         Of the set of open panes.
     chunked : mapping of bytes to bytes
         By pane, the number of its batch ids in chunks.
+    metrics : mapping of str to Metric, optional
+        By name, as they are defined: message keys are read where these limit them. If it is left
+        out, all are read.
 
     Raises
     ------
     StateUnreadable
         If something is not as it was written.
     """
+    limited = {name for name, one in (metrics or {}).items() if one.max_key_reports is not None}
+
+    def has_uses(key: PaneKey) -> bool:
+        return key.grain == "pane" and (metrics is None or key.metric.partition("@")[0] in limited)
+
     found = []
     for first in range(0, len(members), PANES_TOGETHER):
         some = members[first : first + PANES_TOGETHER]
-        names = [member.rpartition(b":")[0] for member in some]
         keys = [parsing.opened(f"{prefix}:open", member)[0] for member in some]
-        uses = [f"{prefix}:keys:{key}" for key in keys]
-        replies = iter(
-            ask(
-                [
-                    command
-                    for key, place in zip(keys, uses, strict=True)
-                    for command in (
-                        ("GET", f"{prefix}:{key}"),
-                        ("STRLEN", f"{prefix}:seen:{key}"),
-                        _scan(place, 0),
-                    )
-                ]
-            )
-        )
-        for member, name, place in zip(some, names, uses, strict=True):
-            statistic, unchunked, (cursor, used) = next(replies), next(replies), next(replies)
-            while cursor:
-                ((cursor, more),) = ask([_scan(place, cursor)])
-                used.update(more)
-            found.append((member, statistic, unchunked, chunked.get(name), used))
+        reads = [_pane_reads(prefix, key, has_uses(key)) for key in keys]
+        replies = iter(ask([command for commands in reads for command in commands]))
+        for member, key in zip(some, keys, strict=True):
+            statistic, unchunked, used = next(replies), 0, dict[bytes, bytes]()
+            if key.grain == "pane":
+                unchunked = next(replies)
+            if has_uses(key):
+                cursor, used = next(replies)
+                while cursor:
+                    ((cursor, more),) = ask([_scan(prefix, key, cursor)])
+                    used.update(more)
+            ids = chunked.get(member.rpartition(b":")[0])
+            found.append((member, statistic, unchunked, ids, used))
     return open_panes(prefix, found)
 
 
-def _scan(place: str, cursor: int) -> Command:
-    return ("HSCAN", place, cursor, "COUNT", USES_TOGETHER)
+def _pane_reads(prefix: str, key: PaneKey, has_uses: bool) -> list[Command]:
+    """Return what is asked for of an open pane: only those of the metric's own width have ids."""
+    found: list[Command] = [("GET", f"{prefix}:{key}")]
+    if key.grain == "pane":
+        found.append(("STRLEN", f"{prefix}:seen:{key}"))
+    return [*found, _scan(prefix, key, 0)] if has_uses else found
+
+
+def _scan(prefix: str, key: PaneKey, cursor: int) -> Command:
+    return ("HSCAN", f"{prefix}:keys:{key}", cursor, "COUNT", USES_TOGETHER)
 
 
 def pairs(flat: list[bytes] | Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
