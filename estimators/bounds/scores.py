@@ -29,6 +29,8 @@ NEWTON_STEPS, SETTLED = 5, 1e-4
 """Steps at most, and the last one, as a share of the tilt: what is left is its square."""
 NEAR = 0.1
 """A signed root below which its correction loses its digits, and is left out."""
+ROUNDED = 2.0**-53
+"""No probability is nearer to 0 or 1 than it can be told from them: at large epsilons it rounds."""
 
 
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
@@ -39,7 +41,7 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     ones, trials : ndarray of float64
         Whole numbers, ones <= trials.
     chance : ndarray of float64
-        In (0, 1).
+        In [0, 1].
 
     Notes
     -----
@@ -54,7 +56,7 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
     array([ 0.   ,  0.448, -3.289])
     """
-    mean = trials * chance
+    mean = trials * np.clip(chance, ROUNDED, 1 - ROUNDED)
     nearer = ones - np.sign(ones - mean)
     apart = np.where((nearer - mean) * (ones - mean) > 0, nearer - mean, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -81,6 +83,7 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     the t with K'(t) = d, which solves a quadratic equation in e^t. Because the step of a sign is 2,
     n d is the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
     """
+    mean = np.clip(mean, ROUNDED - 1, 1 - ROUNDED)
     expected = trials * mean
     nearer = sums - 2 * np.sign(sums - expected)
     apart = (nearer - expected) * (sums - expected) > 0
