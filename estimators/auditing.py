@@ -147,7 +147,6 @@ def largest_leak(
     metric : Metric
         The metric under attack.
     level : int
-    level : int
         Its index.
     first, second : Trials
         Reports of the two :func:`opposite_values`; `beside` and `across` are of the first one.
