@@ -21,7 +21,7 @@ from aggregator.reading.steps import duration
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
-from estimators import Metric, load_metrics
+from estimators import LocalMetric, Metric, load_metrics
 from tests.support.reports.counted import DEFINITIONS, HOUR, MINUTE, Counting
 from tests.support.reports.messages import DAY, EPOCH
 from tests.support.running.servers import Redis
@@ -269,7 +269,7 @@ def test_a_final_point_is_estimated_once(
 def test_a_final_point_is_told_apart_from_that_of_another_width(
     counting: Counting, store: Store
 ) -> None:
-    late = dataclasses.replace(counting.metrics["delay"], memoized=True)
+    late = dataclasses.replace(LocalMetric.require(counting.metrics["delay"]), memoized=True)
     counting.metrics = {"delay": late}
     later = [counting.batch("delay", [1.0], minute) for minute in range(200, 220)]
     counting.count(0, counting.batch("delay", [1.0] * 500, 60), *later)
