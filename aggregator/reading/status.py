@@ -73,7 +73,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 class ServiceStatus(msgspec.Struct, frozen=True):
     """The whole deployment; `redis` and `kafka` are "ok", or why they cannot be read.
 
-    `missing` says which panes were counted and are not in Redis, and what to do.
+    `missing` says what was counted and cannot be read in Redis, and what to do.
 
     `definitions` is "ok", or whose file of definitions was changed and cannot be used, and why;
     `definitions_hash` is another one after they were changed, and empty while Redis cannot be read.

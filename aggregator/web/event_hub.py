@@ -17,6 +17,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 import redis
 import structlog
 
@@ -70,6 +71,7 @@ class Hub:
         self._latest: dict[tuple[str, str], Event] = {}
         self._versions: dict[str, str] = {}
         self._due: dict[tuple[str, str], float] = {}
+        self._unreadable: list[str] = []
         self._number = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -182,19 +184,25 @@ class Hub:
             policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
         if self._is_due("status", ""):
-            self._publish("status", "", found)
+            missing = [*dict.fromkeys([*found.missing, *self._unreadable])]
+            self._publish("status", "", msgspec.structs.replace(found, missing=missing))
+        unreadable: list[str] = []
         for name in metrics:
             if not any(one.follows(name) for one in (*self.followers, *self._joining)):
                 continue
             try:
                 live = await self._in_thread(self._estimate, overview, name)
-            except (redis.RedisError, StateUnreadable):
+            except redis.RedisError:
                 raise
+            except StateUnreadable as error:
+                unreadable.append(str(error))
+                continue
             except Exception:
                 log.exception("a live estimate failed", metric=name)
                 continue
             if live is not None:
                 self._publish("estimate", name, live)
+        self._unreadable = unreadable
 
     def _estimate(self, overview: TopicProgress, name: str) -> Live | None:
         described = self.reader.describe(overview, name)

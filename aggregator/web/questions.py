@@ -36,9 +36,10 @@ log = structlog.get_logger()
 
 
 class Definitions(msgspec.Struct, frozen=True):
-    """All metrics, in the order of their definitions."""
+    """All metrics, in the order of their definitions; `definitions_hash` as in the status."""
 
     metrics: list[Definition]
+    definitions_hash: str
 
 
 POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
@@ -63,11 +64,12 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
     policies = await service.compute(service.reader.store.registry.policies)
+    known = service.definitions_hash()  # before: a change meanwhile is noticed with the next status
     found = [
         serialization.definition(metric, policies.get(name))
         for name, metric in service.reader.metrics.items()
     ]
-    return _known_or(request, Definitions(found))
+    return _known_or(request, Definitions(found, known))
 
 
 @Operation(

@@ -17,7 +17,6 @@ import {follow} from "./stream.js";
 const LIVE_TOP = 20;
 const WIDE = 1.5; // cards across for each down
 const SETTLE = 2_000; // a connection lost for less is not announced
-const RELOAD = 2_000; // by then all processes of the server have read their definitions again
 
 const main = document.getElementById("main");
 const picker = rangePicker(document.getElementById("range"));
@@ -101,8 +100,7 @@ function take({type, data}) {
     for (const {metric} of views) if (metric.name === data.metric) metric.take(data);
   } else if (type === "status") {
     if (known.status && known.status.version !== data.version) location.reload(); // a wall screen stays for months
-    if (known.hash !== null && data.definitions_hash && data.definitions_hash !== known.hash) setTimeout(readChanged, RELOAD);
-    known.hash = data.definitions_hash || known.hash;
+    if (data.definitions_hash && data.definitions_hash !== known.hash) readAgain().catch(() => {}); // or with the next status
     known.status = data;
     operations.show(data);
     picker.suggest(operations.newest);
@@ -114,9 +112,10 @@ function take({type, data}) {
   }
 }
 
-/** After a while away: the server may have been given other questions. */
+/** Read the definitions again: they have changed, or may have while the page was away. */
 async function readAgain() {
-  const {metrics} = await get("/v1/metrics");
+  const {metrics, definitions_hash: hash} = await get("/v1/metrics");
+  known.hash = hash;
   if (JSON.stringify(metrics) !== JSON.stringify(known.definitions)) {
     known.definitions = metrics;
     shown = null;
@@ -124,11 +123,6 @@ async function readAgain() {
   } else {
     for (const {metric} of views) metric.again();
   }
-}
-
-/** After the server has read its definitions again: now, or with the next status if that fails. */
-function readChanged() {
-  readAgain().catch(() => { known.hash = ""; });
 }
 
 function connect() {
@@ -167,7 +161,7 @@ function connect() {
 async function start() {
   for (let wait = 1000; ; wait = Math.min(2 * wait, 15_000)) {
     try {
-      known.definitions = (await withToken(() => get("/v1/metrics"))).metrics;
+      ({metrics: known.definitions, definitions_hash: known.hash} = await withToken(() => get("/v1/metrics")));
       break;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

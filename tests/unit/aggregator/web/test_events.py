@@ -122,6 +122,26 @@ def test_a_client_gets_all_there_is_and_then_what_changes(
     run(hub_of(store, metrics), scenario)
 
 
+def test_a_metric_that_cannot_be_read_keeps_no_other_from_being_sent(
+    counting: Counting, store: Store, metrics: dict[str, Metric]
+) -> None:
+    counting.some(5)
+    (key,) = store.client.keys("*:1}:total:delay@*")
+    store.client.set(key, b"cut off")
+
+    def told(found: Found) -> bool:
+        return "dither recount 1" in "".join(found[2].get("missing", []))
+
+    async def scenario(hub: Hub) -> None:
+        with hub.follow(None, 2, "", never) as follower:
+            seen = await Following(follower).until(lambda seen: bool(seen[-1:]) and told(seen[-1]))
+            answered = {data["metric"] for kind, _, data in seen if kind == "estimate"}
+            assert answered == ALL - {"delay"}
+            assert {data["redis"] for kind, _, data in seen if kind == "status"} == {"ok"}
+
+    run(hub_of(store, metrics), scenario)
+
+
 def test_who_follows_all_metrics_follows_those_that_are_defined_later(
     counting: Counting, store: Store, metrics: dict[str, Metric]
 ) -> None:
