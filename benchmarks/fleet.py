@@ -25,9 +25,9 @@ from confluent_kafka import Producer
 from numpy.typing import NDArray
 
 from aggregator.config import logging
-from aggregator.counting.verify import verify
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from aggregator.verifying.verify import verify
 from benchmarks.batches import METRIC
 from benchmarks.capacity_model import Fleet, redis_memory, worker_memory
 from benchmarks.capacity_rates import Rates

@@ -28,11 +28,11 @@ from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config import logging
 from aggregator.config.settings import Redis, Settings, Topics
-from aggregator.counting.comparison import Verification
-from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from aggregator.verifying.comparison import Verification
+from aggregator.verifying.verify import verify
 from benchmarks.places import Places
 from benchmarks.workers import workers
 from estimators import load_metrics

@@ -1,1 +1,1 @@
-"""Consume, count, commit, and prove the sums."""
+"""Consume, count, and commit."""

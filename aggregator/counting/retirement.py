@@ -48,7 +48,8 @@ def retire(
     number : int
         The partition's.
     worker, group : str
-        Who takes the partition over, as for :meth:`PartitionStore.acquire`.
+        Who takes the partition over, as for
+        :meth:`aggregator.storage.partition_store.PartitionStore.acquire`.
     snapshot : Snapshot
         What this worker has acquired.
     metrics : mapping of str to Metric

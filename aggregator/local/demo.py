@@ -17,7 +17,6 @@ import numpy as np
 
 from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
-from aggregator.counting.verify import verify
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
@@ -35,6 +34,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
+from aggregator.verifying.verify import verify
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.populations.flights import MIX, flight_table, flights
 from producers.populations.population import Population

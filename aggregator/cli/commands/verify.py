@@ -9,8 +9,8 @@ import click
 
 from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.config.settings import Settings
-from aggregator.counting.verify import verify as replay
 from aggregator.kafka import clients
+from aggregator.verifying.verify import verify as replay
 
 SHOWN = 50
 PLAIN = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")

@@ -12,7 +12,6 @@ import structlog.testing
 
 from aggregator.config.settings import Settings
 from aggregator.counting import recount as recounting
-from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_ends import KafkaLog
@@ -31,6 +30,7 @@ from aggregator.storage.eviction import refuse_eviction
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import coordinator_key, publisher_key, tag
 from aggregator.storage.store import Store
+from aggregator.verifying.verify import verify
 from estimators import Metric, define
 from producers import Reporter, Rounds
 from tests.support.reports.messages import EPOCH, batch, log

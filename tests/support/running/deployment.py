@@ -22,12 +22,12 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
 from aggregator.config.watches import Definitions
-from aggregator.counting.comparison import Verification
-from aggregator.counting.verify import verify
 from aggregator.counting.worker import Worker
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.tracing.spans import Tracer
+from aggregator.verifying.comparison import Verification
+from aggregator.verifying.verify import verify
 from estimators import Metric
 from tests.support.running import warm_commands
 from tests.support.running.servers import Kafka

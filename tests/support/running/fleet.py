@@ -20,7 +20,7 @@ CONTEXT.set_forkserver_preload(
         "aggregator.cli.commands.aggregate",
         "aggregator.cli.commands.serve",
         "aggregator.publishing.publisher",
-        "aggregator.counting.verify",
+        "aggregator.verifying.verify",
         "aggregator.web",
         "tests.support.running.fleet",
         "uvicorn",

@@ -30,7 +30,7 @@ IMPORTED = (
     "aggregator.cli.commands.estimate",
     "aggregator.cli.commands.produce",
     "aggregator.cli.commands.verify",
-    "aggregator.counting.verify",
+    "aggregator.verifying.verify",
     "aggregator.kafka.topic_admin",
     "aggregator.reading.reader",
     "producers",

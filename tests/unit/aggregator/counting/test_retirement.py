@@ -10,13 +10,13 @@ import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
-from aggregator.counting.comparison import Comparison, Verification, stored_panes
 from aggregator.counting.continuity import Log
-from aggregator.counting.replay import LogReplay
 from aggregator.reading.reader import Reader
 from aggregator.state.definition_history import Definitions, in_force
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from aggregator.verifying.comparison import Comparison, Verification, stored_panes
+from aggregator.verifying.replay import LogReplay
 from estimators import Metric
 from tests.support.reports.log_consumers import consumer_of
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log

@@ -9,11 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from aggregator.config.settings import Aggregate
-from aggregator.counting import comparison
 from aggregator.counting.assigned_partition import acquire_partition
-from aggregator.counting.comparison import Comparison, Verification, stored_panes
 from aggregator.counting.continuity import Log
-from aggregator.counting.replay import LogReplay
 from aggregator.state.batch_ids import BatchIds
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane_keys import PaneKey
@@ -21,6 +18,9 @@ from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
+from aggregator.verifying import comparison
+from aggregator.verifying.comparison import Comparison, Verification, stored_panes
+from aggregator.verifying.replay import LogReplay
 from tests.support.reports.log_consumers import consumer_of
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS, MINUTE, everything

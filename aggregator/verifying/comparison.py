@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregator.counting.replay import LogReplay
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED, spans
@@ -24,6 +23,7 @@ from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
+from aggregator.verifying.replay import LogReplay
 from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000

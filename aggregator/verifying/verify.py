@@ -6,8 +6,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from aggregator.config.settings import Settings
-from aggregator.counting.comparison import Comparison, Difference, Verification, stored_panes
-from aggregator.counting.replay import LogReplay, Progress
 from aggregator.errors import StateUnreadable
 from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
@@ -17,6 +15,8 @@ from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
+from aggregator.verifying.comparison import Comparison, Difference, Verification, stored_panes
+from aggregator.verifying.replay import LogReplay, Progress
 from estimators import Metric
 
 

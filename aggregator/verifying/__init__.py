@@ -1,0 +1,1 @@
+"""Proves the sums: replays the log, and compares the result with the state in Redis."""
