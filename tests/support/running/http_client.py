@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import httpx
 
-_CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
+_CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=60.0)
+"""It waits long: a server's first estimate imports SciPy, which takes seconds on a busy machine."""
 
 get = _CLIENT.get
 post = _CLIENT.post

@@ -21,6 +21,7 @@ from tests.unit.aggregator.counting.test_supervisor import WORKER, started
 PARENT = """
 import signal, sys
 from aggregator.counting.supervisor import Supervisor
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
 supervisor = Supervisor(2, [sys.executable, "-c", *sys.argv[1:]])
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: supervisor.stop())

@@ -11,6 +11,7 @@ import pytest
 
 from aggregator.config.settings import Settings, Topics
 from aggregator.dead_letters.writer import letters
+from aggregator.kafka.headers import Header
 from aggregator.publishing import events
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import answer
@@ -136,6 +137,9 @@ def test_dead_letters_have_the_headers_that_it_names() -> None:
 
         def headers(self) -> None:
             raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+
+        def set_headers(self, headers: list[Header]) -> None:
+            assert not headers
 
     whole, short, _ = letters(Refused(7, b"x"), "late", "too late")
     described = message("deadLetter")["headers"]
