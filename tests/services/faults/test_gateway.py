@@ -158,7 +158,7 @@ def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
                 posting.create_task(crowd.run())
                 await crowd.at_least(200)
                 for killed in range(3):
-                    os.kill(worker_pids(endangered)[-1 if killed else 0], signal.SIGKILL)
+                    os.kill(worker_pids(endangered)[-2], signal.SIGKILL)  # the older of the two
                     await crowd.at_least(100)
                     async with asyncio.timeout(30):
                         while len(worker_pids(endangered)) < 3 + killed:
