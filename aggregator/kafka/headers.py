@@ -11,9 +11,8 @@ _ask = operator.methodcaller("headers")
 """Not `message.headers()`: confluent-kafka returns a broken list and sets an exception, which
 CPython checks here, but not in a call that it has specialized. Then the exception would come up in
 whatever is called next, and the list would end the process."""
-
-
 _UNREADABLE: list[Header] = []
+"""Stands for headers that the client cannot read."""
 
 
 def read(message: Any) -> list[Header] | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
+import time
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +24,8 @@ from tests.services.faults.gateways import keys_in, serving, worker_pids
 from tests.support.running import servers
 from tests.support.running.deployment import Deployment
 from tests.support.running.fleet import Fleet
+
+logger = logging.getLogger(__name__)
 
 DEVICES = 48
 ROUNDS = 8
@@ -114,28 +118,32 @@ def test_each_acknowledged_batch_is_counted_once_whoever_is_killed(
         def kill_a_worker(turn: int) -> None:
             workers.kill(turn % 2 / 2)
 
-        async def story() -> None:
-            async with asyncio.TaskGroup() as posting:
-                for _ in range(DEVICES):
-                    posting.create_task(crowd.device())
-                for turn in range(ROUNDS):
-                    for kill in (kill_a_gateway, kill_a_broker, kill_a_worker):
-                        before = len(crowd.acknowledged)
-                        kill(turn)
-                        await asyncio.sleep(PAUSE_SECONDS)
-                        await asyncio.to_thread(repair, turn)
-                        async with asyncio.timeout(120):
-                            while len(crowd.acknowledged) <= before:
-                                await asyncio.sleep(PAUSE_SECONDS)
-                crowd.stopping = True
-
         def repair(turn: int) -> None:
             workers.keep(2)
             if not cluster.nodes[turn % 3].running:
                 cluster.restart(turn % 3 + 1)
                 wait_for_replicas(cluster)
 
+        async def story() -> None:
+            async with asyncio.TaskGroup() as posting:
+                for _ in range(DEVICES):
+                    posting.create_task(crowd.device())
+                for turn in range(ROUNDS):
+                    for kill in (kill_a_gateway, kill_a_broker, kill_a_worker):
+                        kill(turn)
+                        await asyncio.sleep(PAUSE_SECONDS)
+                        await asyncio.to_thread(repair, turn)
+                        before = len(crowd.acknowledged)
+                        async with asyncio.timeout(120):
+                            while len(crowd.acknowledged) <= before:
+                                await asyncio.sleep(PAUSE_SECONDS)
+                crowd.stopping = True
+
+        began = time.monotonic()
         asyncio.run(story())
+        lasted = time.monotonic() - began
+        done = len(crowd.acknowledged), lasted, crowd.refused, crowd.broken
+        logger.info("%d batches in %.0f s; %d refused, %d connections broken", *done)
         logged = keys_in(deployment)
         workers.keep(2)
         deployment.wait_until_counted(300)
