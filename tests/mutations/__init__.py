@@ -1,0 +1,1 @@
+"""Mutations of product code: each breaks one thing, and the tests have to notice."""
