@@ -4,16 +4,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-WARM   := $(VENV)/.compiled
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-# Tests start hundreds of processes: each would compile every module again.
+PYTEST := OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q --tb=no -n 4 --dist loadfile --no-loadscope-reorder
+
+# Tests start many processes: each would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compiled demo test lint docs audit bench slow faults soak lock images proto screenshots reproduction kafka dist clean
+.PHONY: help setup demo test test-more test-all lint docs audit bench slow faults mutations soak lock images proto screenshots reproduction kafka dist clean
 
 help:            ## show this list
-	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: $(STAMP)  ## install everything into ./.venv
 
@@ -29,18 +30,16 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-compiled: $(WARM)
-
-$(WARM): $(STAMP)
-	@$(BIN)/python -m pytest --collect-only -q -n 0 >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
-	@touch $@
-
 demo: setup      ## replay a year of flights as private telemetry; ARGS="--seconds 20 --json"
 	@$(BIN)/dither demo $(ARGS)
 
-test: setup kafka compiled ## run the tests, five at a time; ARGS="-k verify"
-	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction  # once, not by each process
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: setup kafka ## run the tests that find most faults, in four minutes; ARGS="-k verify"
+	@$(PYTEST) $(ARGS)
+
+test-more: setup kafka ## run the rest of what continuous integration runs, in six minutes
+	@$(PYTEST) -m "more and not slow" $(ARGS)
+
+test-all: test test-more ## run both
 
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
@@ -63,6 +62,9 @@ slow: setup kafka ## run the tests that take minutes
 faults: setup kafka ## kill, freeze, cut and flush: 500 random schedules of faults, then each kind by name (an hour)
 	@$(BIN)/python -m tests.services.faults --schedules 500
 	@$(BIN)/python -m pytest -m "slow or not slow" tests/services/faults
+
+mutations: setup kafka ## break the product in 60 places, one at a time: which do the tests find? (hours)
+	@$(BIN)/python -m tests.mutations $(ARGS)
 
 bench: setup kafka ## every stage and every peer, as ratios against a baseline in the same run; ARGS="--only randomize"
 	@$(BIN)/dither bench $(ARGS)

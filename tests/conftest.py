@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 
+from tests.support.run_output import RunOutput
 from tests.support.running import servers
 from tests.support.running.shared_kafka import (
     KAFKA_SOCKET,
@@ -29,9 +30,14 @@ RAN_AGAINST = pytest.StashKey[dict[str, str]]()
 
 @pytest.hookimpl(trylast=True)  # after pytest-xdist, which registers its session
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[RAN_AGAINST] = {}
+    ran_against = config.stash[RAN_AGAINST] = {}
+    if hasattr(config, "workerinput"):
+        return
     if config.pluginmanager.has_plugin("dsession"):
-        config.pluginmanager.register(Controller(config.stash[RAN_AGAINST]))
+        config.pluginmanager.register(Controller(ran_against))
+    if config.option.verbose <= 0 and not config.option.collectonly:
+        config.pluginmanager.unregister(name="terminaldistreporter")
+        config.pluginmanager.register(RunOutput(config, ran_against))
 
 
 class Controller:
@@ -48,7 +54,8 @@ class Controller:
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[KAFKA_SOCKET] = self.kafka_socket
 
-    def pytest_unconfigure(self) -> None:
+    @pytest.hookimpl(trylast=True)  # when the other processes have ended
+    def pytest_sessionfinish(self) -> None:
         self.kafka.close()
 
     def pytest_testnodedown(self, node: Any) -> None:
@@ -72,9 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.path not in long)
 
 
+def pytest_collection() -> None:
+    """Collect without looking for garbage: there is next to none."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported and collected to itself: each full collection would look at it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -125,21 +138,3 @@ def redis_url(redis_server: servers.Redis) -> str:
     """URL of an empty store."""
     redis_server.clear()
     return redis_server.url
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Say what the tests ran against, and what was left out for want of a real component."""
-    lines = [f"{name}: {told}" for name, told in config.stash[RAN_AGAINST].items()]
-    skipped: dict[str, int] = {}
-    for report in terminalreporter.stats.get("skipped", []):
-        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
-        reason = reason.removeprefix("Skipped: ")
-        if reason.startswith("needs "):
-            skipped[reason] = skipped.get(reason, 0) + 1
-    lines += [f"{count} skipped: {reason}" for reason, count in skipped.items()]
-    if lines:
-        terminalreporter.section("ran against")
-        for line in lines:
-            terminalreporter.line(line)

@@ -9,7 +9,71 @@ from tests.mutations.mutation import Mutation
 EQUIVALENT: dict[tuple[str, str, str], str] = {}
 """Drawn mutations that change nothing that anybody can see, each with its reason."""
 
-WRITTEN: tuple[tuple[str, str, str, str], ...] = ()
+WRITTEN: tuple[tuple[str, str, str, str], ...] = (
+    # Watermarks, retention, ids, dead letters, scopes, levels, bounds, finality.
+    (
+        "aggregator/state/watermark.py",
+        "one batch fewer confirms a watermark",
+        "CONFIRMING_BATCHES = 8",
+        "CONFIRMING_BATCHES = 7",
+    ),
+    (
+        "aggregator/state/pane_keys.py",
+        "slices are kept as long as panes",
+        "return metric.by_retention_ms if grain == SLICES else metric.retention_ms",
+        "return metric.retention_ms",
+    ),
+    (
+        "aggregator/state/admission.py",
+        "a batch that comes again is counted again, where message keys are limited",
+        "known[row] or identity in counted_now[begin]",
+        "known[row]",
+    ),
+    (
+        "aggregator/dead_letters/writer.py",
+        "a letter that Kafka did not take is lost",
+        "            self._waiting.append(again)\n",
+        "",
+    ),
+    (
+        "aggregator/web/http/access.py",
+        "any scope opens every route",
+        "caller.scopes.intersection(scopes)",
+        "caller.scopes",
+    ),
+    (
+        "estimators/weights.py",
+        "the noisiest level is dropped",
+        "shares: Floats = counts * (per_report / per_report.max())",
+        "shares: Floats = counts * (per_report > per_report.min()) * per_report / per_report.max()",
+    ),
+    (
+        "estimators/bounds/intervals.py",
+        "the bounds are swapped where the law is not symmetric",
+        "lower = _lower_limits(law, observed, log_p, total)\n"
+        "    return lower, -_lower_limits(other, -observed, log_p, total)",
+        "lower = _lower_limits(other, observed, log_p, total)\n"
+        "    return lower, -_lower_limits(law, -observed, log_p, total)",
+    ),
+    (
+        "aggregator/storage/progress.py",
+        "a pane is final when the first partition has closed it",
+        "return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
+        "return max((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
+    ),
+    (
+        "producers/ledger/ledger.py",
+        "the budget of all metrics is not charged where the metric has its own",
+        "for name in (name for name in (metric, ALL) if name in budgets):",
+        "for name in [name for name in (metric, ALL) if name in budgets][:1]:",
+    ),
+    (
+        "aggregator/counting/committer.py",
+        "sums are committed before their dead letters are safe",
+        "        self._dead_letters.flush(DEAD_LETTER_SECONDS)\n",
+        "",
+    ),
+)
 """File, what the mutation breaks, the text before (once in the file), and the text after."""
 
 
