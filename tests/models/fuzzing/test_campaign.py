@@ -18,6 +18,7 @@ def attacked(kafka: Kafka, redis_url: str, folder: Path, messages: int, largest:
         return campaign.run(messages, seconds=1_200, halts=messages >= MANY)
 
 
+@pytest.mark.more
 def test_every_honest_report_is_counted_beside_hostile_messages(
     apache_kafka: Kafka, redis_url: str, tmp_path: Path
 ) -> None:

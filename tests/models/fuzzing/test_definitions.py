@@ -68,7 +68,7 @@ def tables(draw: st.DrawFn) -> dict[str, Any]:
     return table
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(table=tables())
 def test_a_definition_works_or_is_refused_by_key(table: dict[str, Any]) -> None:
     error = refusal(DefinitionError, lambda: read_definition("m", table))
@@ -99,7 +99,7 @@ commit_interval = "1s"
 """
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=damaged(METRICS))
 def test_a_damaged_metrics_file_works_or_is_refused_by_name(text: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -109,7 +109,7 @@ def test_a_damaged_metrics_file_works_or_is_refused_by_name(text: bytes) -> None
         assert error is None or str(path) in str(error)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=damaged(SETTINGS))
 def test_a_damaged_settings_file_works_or_is_refused_by_name(text: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def shown(path: str | None, flags: dict[str, Any] | None = None) -> list[tuple[s
 KNOWN = sorted({key for key, _ in values(load_settings(environ={}))} - {"metrics"})
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(
     key=st.one_of(st.sampled_from(KNOWN), st.text(max_size=12), st.sampled_from(sorted(SECTIONS))),
     value=VALUES,

@@ -90,6 +90,7 @@ def _send(producer: Producer, topic: str, partition: int, message: LogMessage) -
             return
 
 
+@pytest.mark.more
 def test_fuzzed_batches_are_counted_or_in_the_dead_letters(
     apache_kafka: Kafka, redis_url: str, tmp_path: Path
 ) -> None:

@@ -43,11 +43,15 @@ def part(first: int) -> Tally:
     return kept(range(first, first + PART))
 
 
-@pytest.mark.parametrize("first", range(0, SCHEDULES, PART))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(n, marks=pytest.mark.more if n else ()) for n in range(0, SCHEDULES, PART)],
+)
 def test_every_report_is_counted_once_whatever_fails(first: int) -> None:
     assert part(first).schedules == PART
 
 
+@pytest.mark.more
 def test_every_kind_of_fault_strikes() -> None:
     parts = [part(first) for first in range(0, SCHEDULES, PART)]
     injected = set().union(*(tally.injected for tally in parts))
@@ -72,7 +76,10 @@ def test_a_schedule_repeats_itself() -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [pytest.param(one, marks=pytest.mark.slow if one in RARELY_SEEN else ()) for one in BREAKS],
+    [
+        pytest.param(what, marks=pytest.mark.slow if what in RARELY_SEEN else pytest.mark.more)
+        for what in BREAKS
+    ],
 )
 def test_a_broken_worker_is_noticed(what: str) -> None:
     with BREAKS[what]() as worker:

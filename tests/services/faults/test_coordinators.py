@@ -18,6 +18,8 @@ from tests.support.running.deployment import PATIENCE, Deployment, wait_until
 from tests.support.running.fleet import CONTEXT, STARTING
 from tests.support.running.servers import Kafka
 
+pytestmark = pytest.mark.more
+
 IN_TRANSACTION = "in transaction"
 TAKING_OVER = ("leading", "fenced the others", "resuming", "resumed")
 DECIDING = ("deciding", "stored", IN_TRANSACTION, "told", "noted")

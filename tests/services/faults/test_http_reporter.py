@@ -22,6 +22,8 @@ from tests.services.faults.gateways import keys_in, serving
 from tests.support.running.deployment import Deployment
 from tests.support.running.flaky_gateway import FlakyGateway, drawn
 
+pytestmark = pytest.mark.more
+
 logger = logging.getLogger(__name__)
 
 CATEGORIES = 20

@@ -21,6 +21,8 @@ from tests.support.running import fleet
 from tests.support.running.deployment import Deployment, other_database, wait_until
 from tests.support.running.servers import Kafka, Redis
 
+pytestmark = pytest.mark.more
+
 WORKERS = 3
 KILLS = 24
 FLIGHTS = 60_000

@@ -15,6 +15,8 @@ from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Redis
 
+pytestmark = pytest.mark.more
+
 SILENCE_MS = 4_000
 
 

@@ -9,6 +9,7 @@ from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Redis
 
 
+@pytest.mark.more
 def test_partitions_that_go_and_come_back_while_redis_is_away_are_counted_afterwards(
     deployment: Deployment, redis_server: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,8 @@ from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Kafka
 
+pytestmark = pytest.mark.more
+
 LEASE_SECONDS = 2.0
 SEED = 20130102
 ARGUMENTS = [

@@ -82,6 +82,7 @@ def test_everything_runs_on_a_redis_cluster(clustered: Deployment, cluster: Redi
     assert deployment.store.registry.policies() == {"delay": "uniform"}
 
 
+@pytest.mark.more
 def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
     clustered: Deployment, cluster: RedisCluster
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_slot_that_moves_while_its_partition_is_counted_changes_no_byte(
     proved(deployment)
 
 
+@pytest.mark.more
 def test_a_worker_takes_a_partition_over_while_its_slot_moves(
     clustered: Deployment, cluster: RedisCluster
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_node_that_joins_takes_slots_over_during_ingestion(
     }
 
 
+@pytest.mark.more
 def test_a_dead_letter_is_sent_again_and_counted_once_on_a_redis_cluster(
     clustered: Deployment, kafka: Kafka
 ) -> None:

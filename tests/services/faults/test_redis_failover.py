@@ -27,6 +27,8 @@ from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
 from tests.support.running.servers import Kafka
 
+pytestmark = pytest.mark.more
+
 TOPIC = "reports"
 
 

@@ -14,6 +14,7 @@ SEEDS = [322, 496, 1146]
 """They have every kind of fault between them; the first has seven within half a second."""
 
 
+@pytest.mark.more
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_whatever_happens(
     tmp_path_factory: pytest.TempPathFactory,

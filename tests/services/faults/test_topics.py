@@ -21,6 +21,8 @@ from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.fleet import Fleet
 from tests.support.running.servers import Kafka, missing
 
+pytestmark = pytest.mark.more
+
 
 def test_a_topic_that_is_made_anew_under_a_running_worker_stops_it_until_it_may_skip(
     apache_kafka: Kafka, deployment: Deployment

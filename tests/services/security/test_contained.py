@@ -23,6 +23,8 @@ from tests.support.paths import ROOT
 from tests.support.running import http_client
 from tests.support.running.deployment import PATIENCE, wait_until
 
+pytestmark = pytest.mark.more
+
 USER = 10001
 JAIL = """
 set -e

@@ -20,6 +20,8 @@ from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
 from tests.support.running.secured import Certificates
 
+pytestmark = pytest.mark.more
+
 TOPIC = "reports"
 NODE = "127.0.0.1"
 """The host that a Cluster, and a Sentinel, tell a client of: their certificates have it."""

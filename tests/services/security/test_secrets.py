@@ -26,6 +26,8 @@ from tests.support.running import warm_commands
 from tests.support.running.deployment import PATIENCE, wait_until
 from tests.support.running.processes import PROC, descendants
 
+pytestmark = pytest.mark.more
+
 ENDINGS = "@/:+%&=?#"
 """What a password may have, and a URL must not."""
 SILENT = ("serve.gateway=false", "publish.enabled=false")
