@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
+from xdist.scheduler import LoadFileScheduling
 
 from tests.support.run_output import RunOutput
 from tests.support.running import servers
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Folders of files that take long: last, one of them would run alone at the end.
 LONG = ("services", "models", "statistics", "unit/reproduction")
+
+#: Folders whose files share servers that no others use.
+TOGETHER = ("tests/services/security/",)
 
 #: What the tests ran against, one line for each component.
 RAN_AGAINST = pytest.StashKey[dict[str, str]]()
@@ -40,6 +44,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(RunOutput(config, ran_against))
 
 
+class ByFile(LoadFileScheduling):
+    """Gives each process whole files; those of a folder in TOGETHER to one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = str(super()._split_scope(nodeid))
+        return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+
+
 class Controller:
     """In the process that starts the others: their Kafka, and what each of them ran against."""
 
@@ -50,6 +62,9 @@ class Controller:
     def pytest_sessionstart(self) -> None:
         shared = self.kafka.enter_context(SharedKafka()) if can_be_shared() else None
         self.kafka_socket = shared and shared.address
+
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> ByFile:
+        return ByFile(config, log)
 
     def pytest_configure_node(self, node: Any) -> None:
         node.workerinput[KAFKA_SOCKET] = self.kafka_socket
