@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -13,22 +14,21 @@ from estimators import LocalMetric, define
 from estimators.auditing import Trials, epsilon_bound, largest_leak, opposite_values
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import CASES, metric_for
+from tests.support.rows import row
 
 LEVELS = (0.5, 1.0, 2.0, 4.0)
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 1.0, 4.0])
-@pytest.mark.parametrize("confidence", [0.9, 0.999])
-@pytest.mark.parametrize("n", [60, 300])
-def test_a_mechanism_that_keeps_its_promise_is_called_broken_no_oftener_than_said(
-    epsilon: float, confidence: float, n: int
-) -> None:
+def test_a_mechanism_that_keeps_its_promise_is_called_broken_no_oftener_than_said() -> None:
     """Exactly, over all outcomes, for the event that tells two values apart best."""
-    p = math.exp(epsilon) / (1 + math.exp(epsilon))
-    own, other = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
-    bounds = epsilon_bound(own.ravel(), n, other.ravel(), n, confidence)
-    chance = np.outer(binom.pmf(np.arange(n + 1), n, p), binom.pmf(np.arange(n + 1), n, 1 - p))
-    assert chance.ravel()[bounds > epsilon].sum() <= 1 - confidence
+    for epsilon, confidence, n in itertools.product((0.25, 1.0, 4.0), (0.9, 0.999), (60, 200)):
+        p = math.exp(epsilon) / (1 + math.exp(epsilon))
+        own, other = np.meshgrid(np.arange(n + 1), np.arange(n + 1), indexing="ij")
+        bounds = epsilon_bound(own.ravel(), n, other.ravel(), n, confidence)
+        chance = np.outer(binom.pmf(np.arange(n + 1), n, p), binom.pmf(np.arange(n + 1), n, 1 - p))
+        with row(epsilon, confidence, n):
+            assert chance.ravel()[bounds > epsilon].sum() <= 1 - confidence
+    assert epsilon_bound([0, 5, 5], 5, [0, 5, 0], 5, 0.9).tolist()[:2] == [0, 0]
 
 
 def drawn(metric: LocalMetric, level: int, value: Any, n: int, seed: int) -> Any:
@@ -43,39 +43,39 @@ def trials(metric: LocalMetric, level: int, n: int, seed: int) -> tuple[Trials, 
     return Trials(reports[0], *others[:2]), Trials(reports[1], *others[2:])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_stated_likelihood_is_that_of_the_reports(case: str) -> None:
+def test_a_stated_likelihood_is_that_of_the_reports() -> None:
     """Under one value, the likelihood ratio of another one has mean 1: within 5 deviations."""
-    metric = metric_for(case, LEVELS)
-    for level in range(len(LEVELS)):
+    for case in CASES:
+        metric = metric_for(case, LEVELS)
         values = opposite_values(metric)
         first, second = (metric.domain.to_unit(np.array([x]))[0] for x in values)
-        reports = drawn(metric, level, values[1], 20_000, seed=level)
-        under = [metric.randomizer.log_likelihood(reports, level, x) for x in (first, second)]
-        ratio = np.exp(under[0] - under[1])
-        assert ratio.max() <= math.exp(LEVELS[level]) * (1 + 1e-9)
-        assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(ratio.size)
+        for level in range(len(LEVELS)):
+            reports = drawn(metric, level, values[1], 20_000, seed=level)
+            under = [metric.randomizer.log_likelihood(reports, level, x) for x in (first, second)]
+            ratio = np.exp(under[0] - under[1])
+            with row(case, level):
+                assert ratio.max() <= math.exp(LEVELS[level]) * (1 + 1e-9)
+                assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(ratio.size)
 
 
-@pytest.mark.parametrize("mechanism", ["randomized_response", "laplace"])
-@pytest.mark.parametrize("value", [-0.6, 0.0, 0.31])
-def test_the_likelihood_of_a_value_in_between_counts_its_rounding(
-    mechanism: str, value: float
-) -> None:
-    metric = metric_for(mechanism, LEVELS)
-    for level in range(len(LEVELS)):
+def test_the_likelihood_of_a_value_in_between_counts_its_rounding() -> None:
+    cases = itertools.product(("randomized_response", "laplace"), (-0.6, 0.31), range(len(LEVELS)))
+    for mechanism, value, level in cases:
+        metric = metric_for(mechanism, LEVELS)
         reports = drawn(metric, level, value, 50_000, seed=level)
         own, other = (metric.randomizer.log_likelihood(reports, level, x) for x in (value, -1.0))
         ratio = np.exp(other - own)
-        assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(ratio.size)
+        with row(mechanism, value, level):
+            assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(ratio.size)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_the_attack_comes_close_and_never_above(case: str) -> None:
-    metric = metric_for(case, (1.0, 2.0))
-    for level, epsilon in enumerate(metric.levels):
-        leak = largest_leak(metric, level, *trials(metric, level, 20_000, seed=10 * level))
-        assert 0.75 * epsilon < leak.lower <= epsilon
+def test_the_attack_comes_close_and_never_above() -> None:
+    for case in CASES:
+        metric = metric_for(case, (1.0, 2.0))
+        for level, epsilon in enumerate(metric.levels):
+            leak = largest_leak(metric, level, *trials(metric, level, 20_000, seed=10 * level))
+            with row(case, epsilon):
+                assert 0.75 * epsilon < leak.lower <= epsilon
 
 
 def test_a_level_may_have_symbols_that_the_next_one_lacks() -> None:
@@ -111,7 +111,3 @@ def test_randomness_that_was_used_twice_is_noticed() -> None:
         leak = largest_leak(metric, 0, Trials(first.reports, **copies), second)
         assert leak.lower > 2
         assert leak.event.startswith("repeats")
-
-
-def test_an_event_that_never_happens_shows_nothing() -> None:
-    assert epsilon_bound([0, 5, 5], 5, [0, 5, 0], 5, 0.9).tolist()[:2] == [0, 0]

@@ -14,8 +14,8 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.windows import shape_at
 from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import CANDIDATES
-from estimators.mechanisms.shared.packed import PackedBits
 from tests.support.reports.cases import metric_for
+from tests.support.rows import row
 
 EPSILONS = [Fraction(x, 4) for x in range(1, 33)]
 
@@ -25,18 +25,18 @@ def auto(epsilons: list[Fraction], **options: Any) -> Any:
     return build(epsilons, **options)
 
 
-@pytest.mark.parametrize("spread", ["0", "1/3", "0.6", "0.85", "1"])
-def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread(spread: str) -> None:
+def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread() -> None:
     """Of data with mean 0: at the value 0 for signs, whose variance is the same everywhere."""
     signs = RandomizedResponse(EPSILONS).facts.variances
     noise = np.array([float(shape_at(epsilon).worst_variance) for epsilon in EPSILONS])
-    better = signs < noise + float(Fraction(spread))
     two = np.array(EPSILONS) < Fraction("0.42")  # both are the same there
-    expected = np.where(better | two, "randomized_response", "windows")
-    assert auto(EPSILONS, spread=spread).level_mechanisms == expected.tolist()
-    if spread == "1":
-        assert expected.tolist() == auto(EPSILONS, values="two").level_mechanisms
-        assert set(expected) == {"randomized_response"}
+    for spread in ("0", "1/3", "0.6", "0.85", "1"):
+        better = signs < noise + float(Fraction(spread))
+        expected = np.where(better | two, "randomized_response", "windows").tolist()
+        with row(spread):
+            assert auto(EPSILONS, spread=spread).level_mechanisms == expected
+    assert expected == auto(EPSILONS, values="two").level_mechanisms
+    assert set(expected) == {"randomized_response"}
 
 
 def test_two_values_have_the_reports_weights_and_bounds_of_randomized_response() -> None:
@@ -61,31 +61,35 @@ def test_two_values_have_the_reports_weights_and_bounds_of_randomized_response()
         assert found[0] == pytest.approx(found[1], abs=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"values": "three"}, "values = 'three': expected 'any' or 'two'"),
-        ({"spread": "1.1"}, "spread = '1.1': expected a number from 0 to 1 as text"),
-        ({"spread": "wide"}, "spread = 'wide': expected a number"),
-        ({"spread": "1/0"}, "spread = '1/0': expected a number"),
-        ({"spread": 0.5}, 'spread = 0.5: expected text, as in spread = "0.5"'),
-        ({"symbols": 8}, "symbols = 8: expected 64 to 255"),
-    ],
-)
-def test_an_option_of_a_mean_that_is_none_is_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(DefinitionError, match=message):
-        metric_for("auto_mean", options=options)
+def test_options_that_do_not_fit_are_refused() -> None:
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("auto_mean", {"values": "three"}, "values = 'three': expected 'any' or 'two'"),
+        ("auto_mean", {"spread": "1.1"}, "spread = '1.1': expected a number from 0 to 1 as text"),
+        ("auto_mean", {"spread": "wide"}, "spread = 'wide': expected a number"),
+        ("auto_mean", {"spread": "1/0"}, "spread = '1/0': expected a number"),
+        ("auto_mean", {"spread": 0.5}, 'spread = 0.5: expected text, as in spread = "0.5"'),
+        ("auto_mean", {"symbols": 8}, "symbols = 8: expected 64 to 255"),
+        ("auto_frequency", {"report_bytes": 1}, "expected 2 or more for 1000 categories"),
+        ("auto_frequency", {"report_bytes": 0}, "report_bytes = 0: expected 1 or more"),
+    ]
+    for case, options, message in refused:
+        named = {"categories": 1000} if case == "auto_frequency" else {}
+        with row(options), pytest.raises(DefinitionError, match=message):
+            metric_for(case, options=options, **named)
 
 
-@pytest.mark.parametrize("categories", [2, 3, 16, 100, 1000])
-@pytest.mark.parametrize("report_bytes", [2, 16, 125])
-def test_frequencies_have_the_least_variance_that_fits(categories: int, report_bytes: int) -> None:
-    mechanism = auto(EPSILONS, categories=categories, report_bytes=report_bytes)
-    built = [candidate(EPSILONS, categories=categories) for candidate in CANDIDATES]
-    fitting = [x for x in built if x.width <= report_bytes]
-    least = np.min([x.facts.variances for x in fitting], axis=0)
-    assert mechanism.facts.variances == pytest.approx(least, rel=1e-12)
-    assert mechanism.width == max(child.width for child in mechanism.children) <= report_bytes
+def test_frequencies_have_the_least_variance_that_fits() -> None:
+    for categories in (2, 3, 16, 100, 1000):
+        built = [candidate(EPSILONS, categories=categories) for candidate in CANDIDATES]
+        for report_bytes in (2, 16, 125):
+            mechanism = auto(EPSILONS, categories=categories, report_bytes=report_bytes)
+            fitting = [x.facts.variances for x in built if x.width <= report_bytes]
+            width = max(child.width for child in mechanism.children)
+            with row(categories, report_bytes):
+                assert mechanism.facts.variances == pytest.approx(
+                    np.min(fitting, axis=0), rel=1e-12
+                )
+                assert mechanism.width == width <= report_bytes
 
 
 def test_of_two_alike_the_smaller_report_is_chosen() -> None:
@@ -93,23 +97,6 @@ def test_of_two_alike_the_smaller_report_is_chosen() -> None:
     mechanism = auto([Fraction(8)], categories=1000, report_bytes=125)
     assert mechanism.level_mechanisms == ["grr"]
     assert mechanism.width == 2
-
-
-def test_mechanisms_that_do_not_fit_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("built")
-
-    monkeypatch.setattr(PackedBits, "__init__", refuse)
-    assert auto([Fraction(1)], categories=10**6).level_mechanisms == [
-        "projective_geometry_response"
-    ]
-
-
-def test_the_smallest_possible_report_is_named() -> None:
-    with pytest.raises(DefinitionError, match="expected 2 or more for 1000 categories"):
-        metric_for("auto_frequency", categories=1000, options={"report_bytes": 1})
-    with pytest.raises(DefinitionError, match="report_bytes = 0: expected 1 or more"):
-        metric_for("auto_frequency", options={"report_bytes": 0})
 
 
 def test_what_fills_a_report_up_has_to_be_zero() -> None:

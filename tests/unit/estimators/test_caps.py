@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -30,8 +28,8 @@ from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
 from estimators.mechanisms.shared.ranked_directions import best_columns
 from estimators.weights import total_weight
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+from tests.support.rows import row
 
-DIMENSIONS = (2, 10, 100, 1024, 4096)
 WORD = 2**64
 
 
@@ -72,112 +70,101 @@ def mean_of(mechanism: Caps, function: Any) -> float:
     )
 
 
-@pytest.mark.parametrize("d", DIMENSIONS)
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 7, 8])
-def test_the_variance_is_within_six_percent_of_the_best_mechanism_on_the_sphere(
-    epsilon: float, d: int
-) -> None:
+def test_the_variance_is_within_six_percent_of_the_best_mechanism_on_the_sphere() -> None:
     """At the value 0, rounding to the grid included; elsewhere both are smaller by |x|^2."""
-    mechanism = Caps([exact(epsilon)], dimension=d)
-    rounding = d / (6 * mechanism.grid**2)  # the mean over the fraction of a coordinate
-    variance = mechanism.scale[0] ** 2 * (1 + rounding)
-    assert 1 <= variance / privunit(epsilon, d) ** 2 <= 1.06
+    for epsilon, d in itertools.product((0.1, 0.5, 1, 2, 4, 8), (2, 10, 100, 1024, 4096)):
+        mechanism = Caps([exact(epsilon)], dimension=d)
+        rounding = d / (6 * mechanism.grid**2)  # the mean over the fraction of a coordinate
+        with row(epsilon, d):
+            variance = mechanism.scale[0] ** 2 * (1 + rounding)
+            assert 1 <= variance / privunit(epsilon, d) ** 2 <= 1.06
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "d"), [(0.5, 2), (8, 2), (4, 3), (10, 10), (2, 100), (8, 4096)]
-)
-def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms(
-    epsilon: float, d: int
-) -> None:
-    mechanism = Caps([exact(epsilon)], dimension=d)
-    assert mean_of(mechanism, lambda _: 1.0) == pytest.approx(1, abs=1e-9)
-    assert mechanism.scale[0] * mean_of(mechanism, lambda z: z) == pytest.approx(1, abs=1e-9)
-    low, high = mechanism.laws[0].mean_squares
-    assert mean_of(mechanism, lambda z: z * z) == pytest.approx(high, rel=1e-9)
-    assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
+def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> None:
+    for epsilon, d in ((0.5, 2), (8, 2), (4, 3), (10, 10), (2, 100), (8, 4096)):
+        mechanism = Caps([exact(epsilon)], dimension=d)
+        low, high = mechanism.laws[0].mean_squares
+        with row(epsilon, d):
+            assert mean_of(mechanism, lambda _: 1.0) == pytest.approx(1, abs=1e-9)
+            one = mechanism.scale[0] * mean_of(mechanism, lambda z: z)
+            assert one == pytest.approx(1, abs=1e-9)
+            assert mean_of(mechanism, lambda z: z * z) == pytest.approx(high, rel=1e-9)
+            assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
 
 
-@pytest.mark.parametrize(("epsilon", "d"), [(1, 2), (8, 2), (4, 10), (8, 1024)])
-@pytest.mark.parametrize("steep", [0.05, 1.0, STEEPEST])
-def test_the_growth_is_above_the_exponential_moment_and_near_it(
-    epsilon: float, d: int, steep: float
-) -> None:
+def test_the_growth_is_above_the_exponential_moment_and_near_it() -> None:
     """r(t, c) by adaptive quadrature over the score, and the exact mean over the rest."""
-    mechanism, t = Caps([exact(epsilon)], dimension=d), steep * math.sqrt(d)
-    law = mechanism.laws[0]
+    for (epsilon, d), steep in itertools.product(((1, 2), (4, 10), (8, 1024)), (0.05, STEEPEST)):
+        mechanism, t = Caps([exact(epsilon)], dimension=d), steep * math.sqrt(d)
+        law = mechanism.laws[0]
+        for column in (0, 3, 40, 159, 160):
+            c = math.sqrt(law.squares[column])
 
-    def across(x: float) -> float:
-        return math.cosh(x) if d == 2 else float(hyp0f1((d - 1) / 2, x * x / 4))
+            def tilted(z: float, c: float = c, t: float = t, d: int = d) -> float:
+                x = t * math.sqrt((1 - z * z) * (1 - c * c))
+                across = math.cosh(x) if d == 2 else float(hyp0f1((d - 1) / 2, x * x / 4))
+                return math.exp(t * z * c) * across
 
-    for column in (0, 3, 40, 159, 160):
-        c = math.sqrt(law.squares[column])
-
-        def tilted(z: float, c: float = c) -> float:
-            return math.exp(t * z * c) * across(t * math.sqrt((1 - z * z) * (1 - c * c)))
-
-        exactly = mean_of(mechanism, tilted) - 1 - t * c * law.mean
-        found = law.growth_of_one(np.array([t]))[0, column]
-        assert found == pytest.approx(exactly, rel=1e-6)
-        assert law.growth(np.array([t]), np.array([column]))[0, 0] >= exactly * (1 - 1e-6)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "d"), [(0.001, 3), (1, 2), (8, 2), (4, 3), (8, 100), (6, 4096)]
-)
-def test_moments_grow_with_c_and_majorants_are_concave(epsilon: float, d: int) -> None:
-    law = Caps([exact(epsilon)], dimension=d).laws[0]
-    assert np.all(law.moments >= 0)
-    assert np.all(np.diff(law.moments, axis=1) >= -1e-9 * law.moments[:, 1:])
-    assert np.all(law.majorants[:, :-1] >= law.moments[:, 1:] * (1 - 1e-12))
-    cells, largest = np.diff(law.squares), law.majorants[:, -1:]
-    slopes = np.diff(law.majorants, axis=1) / cells
-    assert np.all(np.diff(slopes, axis=1) <= 1e-12 * largest / cells.min())
+            exactly = mean_of(mechanism, tilted) - 1 - t * c * law.mean
+            with row(epsilon, d, steep, column):
+                found = law.growth_of_one(np.array([t]))[0, column]
+                assert found == pytest.approx(exactly, rel=1e-6)
+                assert law.growth(np.array([t]), np.array([column]))[0, 0] >= exactly * (1 - 1e-6)
 
 
-@pytest.mark.parametrize(("epsilon", "d"), [(1, 2), (4, 3), (8, 10)])
-@pytest.mark.parametrize("n", [100, 1000])
-@pytest.mark.parametrize("p", [0.025, 1e-4])
-def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it(
-    epsilon: float, d: int, n: int, p: float
-) -> None:
+def test_moments_grow_with_c_and_majorants_are_concave() -> None:
+    for epsilon, d in ((0.001, 3), (8, 2), (8, 100), (6, 4096)):
+        law = Caps([exact(epsilon)], dimension=d).laws[0]
+        slopes = np.diff(law.majorants, axis=1) / np.diff(law.squares)
+        with row(epsilon, d):
+            assert np.all(law.moments >= 0)
+            assert np.all(np.diff(law.moments, axis=1) >= -1e-9 * law.moments[:, 1:])
+            assert np.all(law.majorants[:, :-1] >= law.moments[:, 1:] * (1 - 1e-12))
+            slack = 1e-12 * law.majorants[:, -1:] / np.diff(law.squares).min()
+            assert np.all(np.diff(slopes, axis=1) <= slack)
+
+
+def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
-    law = Caps([exact(epsilon)], dimension=d).laws[0]
-    one, no_rounding = np.ones(1), 1e-9
-    each = d, one * n, one / n, (law,), no_rounding
-    shown = CapReports(*each, squares=np.zeros((1, d)), levels=1)
-    bound = shown.even_at(np.zeros(1, dtype=np.intp)).coordinate_deviation(math.log(p)) * n
-    z, above, below = law.scores
-    h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
-    side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
-    across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
-    transform = (across @ (above + below)) ** n
-    tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
-    assert tail <= p * (1 + 1e-3)
-    assert tail >= p * (0.5 if n > 100 else 0.2)
+    for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000)):
+        law = Caps([exact(epsilon)], dimension=d).laws[0]
+        one, no_rounding = np.ones(1), 1e-9
+        each = d, one * n, one / n, (law,), no_rounding
+        shown = CapReports(*each, squares=np.zeros((1, d)), levels=1)
+        z, above, below = law.scores
+        h = (np.arange(500) + 0.5) * (12 / math.sqrt(n * law.mean_squares[0]) / 500)
+        side = np.multiply.outer(h, np.sqrt((1 - z) * (1 + z)))
+        across = np.cos(side) if d == 2 else np.asarray(hyp0f1((d - 1) / 2, -(side**2) / 4))
+        transform = (across @ (above + below)) ** n
+        for p in (0.025, 1e-4):
+            alike = shown.even_at(np.zeros(1, dtype=np.intp))
+            bound = alike.coordinate_deviation(math.log(p)) * n
+            tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
+            with row(epsilon, d, n, p):
+                assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
 
 
-@pytest.mark.parametrize("epsilon", [1, 2])
-@pytest.mark.parametrize("n", [100, 1000])
-def test_coordinates_that_share_a_tilt_have_bounds_above_their_exact_quantiles(
-    epsilon: float, n: int
-) -> None:
+def test_coordinates_that_share_a_tilt_have_bounds_above_their_exact_quantiles() -> None:
     """n users in the plane who all hold one vector, at several angles to the coordinate."""
-    law = Caps([exact(epsilon)], dimension=2).laws[0]
-    one, no_rounding, columns = np.ones(1), 1e-9, np.arange(30, 90, 12)
-    each = 2, one * n, one / n, (law,), no_rounding
-    middle = CapReports(*each, squares=np.zeros((1, 2)), levels=1).even_at(columns[2:3])
-    bounds = middle.deviations(columns[None], math.log(0.025)) * n
-    z, above, below = law.scores
-    scores, shares = np.concatenate([z, -z]), np.concatenate([above, below])
-    for bound, square in zip(bounds.tolist(), law.squares[columns].tolist(), strict=True):
-        along, across = scores * math.sqrt(square), np.sqrt((1 - scores**2) * (1 - square))
-        h = (np.arange(800) + 0.5) * (12 / math.sqrt(n * (shares @ (along**2 + across**2))) / 250)
-        phase = np.exp(1j * np.multiply.outer(h, along)) * np.cos(np.multiply.outer(h, across))
-        centred = ((phase @ shares) * np.exp(-1j * h * (shares @ along))) ** n
-        waves = (centred * np.exp(-1j * h * bound)).imag / h
-        tail = 0.5 + float(waves.sum() * (h[1] - h[0])) / math.pi
-        assert 0.001 <= tail <= 0.025 * (1 + 1e-3)
+    for epsilon, n in ((1, 1000), (2, 100)):
+        law = Caps([exact(epsilon)], dimension=2).laws[0]
+        one, no_rounding, columns = np.ones(1), 1e-9, np.arange(30, 90, 12)
+        each = 2, one * n, one / n, (law,), no_rounding
+        middle = CapReports(*each, squares=np.zeros((1, 2)), levels=1).even_at(columns[2:3])
+        bounds = middle.deviations(columns[None], math.log(0.025)) * n
+        z, above, below = law.scores
+        scores, shares = np.concatenate([z, -z]), np.concatenate([above, below])
+        for bound, square in zip(bounds.tolist(), law.squares[columns].tolist(), strict=True):
+            along = scores * math.sqrt(square)
+            across = np.sqrt((1 - scores**2) * (1 - square))
+            spread = math.sqrt(n * (shares @ (along**2 + across**2)))
+            h = (np.arange(800) + 0.5) * (12 / spread / 250)
+            phase = np.exp(1j * np.multiply.outer(h, along)) * np.cos(np.multiply.outer(h, across))
+            centred = ((phase @ shares) * np.exp(-1j * h * (shares @ along))) ** n
+            waves = (centred * np.exp(-1j * h * bound)).imag / h
+            tail = 0.5 + float(waves.sum() * (h[1] - h[0])) / math.pi
+            with row(epsilon, n, square):
+                assert 0.001 <= tail <= 0.025 * (1 + 1e-3)
 
 
 @settings(deadline=None, max_examples=50)
@@ -190,60 +177,47 @@ def test_prices_bound_the_least_concave_and_increasing_function(data: st.DataObj
     for left, right in itertools.product(np.flatnonzero(x <= at), np.flatnonzero(x > at)):
         share = (at - x[left]) / (x[right] - x[left])
         exactly = max(exactly, float((1 - share) * y[left] + share * y[right]))
-    found = least_concave(x, y[None], np.array([at]))[0, 0]
-    assert exactly - 1e-9 <= found <= float(y.max()) + 1e-9
     others = least_concave(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
+    assert exactly - 1e-9 <= others[1] <= float(y.max()) + 1e-9
     assert np.all(np.diff(others) >= -1e-9)
-    assert others[1] == pytest.approx(found)
 
 
 def _numbers(count: int, low: float, high: float) -> Any:
     return st.lists(st.floats(low, high), min_size=count, max_size=count).map(np.array)
 
 
-@pytest.mark.parametrize(("epsilon", "d"), [(4, 2), (8, 2), (8, 3), (8, 10)])
-@pytest.mark.parametrize(("n", "most"), [(1e4, 2.25), (1e5, 2.15)])
-def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones(
-    epsilon: float, d: int, n: float, most: float
-) -> None:
-    """At the expected sums; without the mean they are up to 12 times as wide."""
-    law = Caps([exact(epsilon)], dimension=d).laws[0]
-    held, (low, high) = np.eye(d)[0], law.mean_squares
-    squares, one, m = low + (high - low) * held**2, np.ones(1), law.mean
-    each = d, one * n, one / (n * m), (law,), 1 / 127, True, held
-    shown = CapReports(*each, squares=squares[None], levels=1)
-    sd = np.sqrt((squares - (m * held) ** 2) / n) / m
-    log_p = math.log(0.025 / d)
-    assert np.all(shown.coordinate_deviation(log_p) <= 1.95 * norm.isf(0.025 / d) * sd)
-    length = math.sqrt(chi2.isf(0.05, d) / d * (1 - m * m) / n) / m
-    assert length < shown.radius(math.log(0.05)) <= most * length
-
-
-@pytest.mark.parametrize(("epsilon", "d"), [(8, 2), (8, 3), (4, 10)])
-@pytest.mark.parametrize(("n", "most"), [(1e4, 2.8), (1e5, 2.0)])
-def test_bounds_at_all_times_of_one_vector_are_near_the_normal_ones(
-    epsilon: float, d: int, n: float, most: float
-) -> None:
+def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones() -> None:
     """At the expected sums; without the mean they are up to 16 times as wide."""
-    mechanism = Caps([exact(epsilon)], dimension=d)
-    law, held, one = mechanism.laws[0], np.eye(d)[0], np.ones(1)
-    low, high = law.mean_squares
-    squares, m = low + (high - low) * held**2, law.mean
-    total = total_weight("optimal", np.array([n]), mechanism.facts)
-    shown, wide = (
-        CapReports(
-            *(d, one * n, one / (n * m), (law,), 1 / 127, True, mean),
-            squares=squares[None],
-            levels=1,
+    one = np.ones(1)
+    for epsilon, d, n, widest, at_all_times in (
+        (4, 2, 1e4, 2.25, None),
+        (8, 2, 1e5, 2.15, 2.0),
+        (8, 3, 1e4, 2.25, 2.8),
+        (8, 10, 1e5, 2.15, 2.0),
+    ):
+        mechanism = Caps([exact(epsilon)], dimension=d)
+        law, held = mechanism.laws[0], np.eye(d)[0]
+        low, high = law.mean_squares
+        squares, m = low + (high - low) * held**2, law.mean
+        total = total_weight("optimal", np.array([n]), mechanism.facts)
+        shown, wide = (
+            CapReports(
+                *(d, one * n, one / (n * m), (law,), 1 / 127, True, mean),
+                squares=squares[None],
+                levels=1,
+            )
+            for mean in (held, None)
         )
-        for mean in (held, None)
-    )
-    log_p, log_beta = math.log(0.025 / d), math.log(0.05)
-    sd = np.sqrt((squares - (m * held) ** 2) / n) / m
-    found = shown.anytime_coordinate_deviation(log_p, total)
-    assert np.all(norm.isf(0.025 / d) * sd < found)
-    assert np.all(found <= most * norm.isf(0.025 / d) * sd)
-    assert shown.anytime_radius(log_beta, total) <= wide.anytime_radius(log_beta, total)
+        normal = norm.isf(0.025 / d) * np.sqrt((squares - (m * held) ** 2) / n) / m
+        length = math.sqrt(chi2.isf(0.05, d) / d * (1 - m * m) / n) / m
+        with row(epsilon, d, n):
+            assert np.all(shown.coordinate_deviation(math.log(0.025 / d)) <= 1.95 * normal)
+            assert length < shown.radius(math.log(0.05)) <= widest * length
+            found = shown.anytime_coordinate_deviation(math.log(0.025 / d), total)
+            assert np.all(normal < found)
+            assert at_all_times is None or np.all(found <= at_all_times * normal)
+            radius = shown.anytime_radius(math.log(0.05), total)
+            assert radius <= wide.anytime_radius(math.log(0.05), total)
 
 
 @pytest.mark.parametrize("one_law", [False, True])
@@ -264,8 +238,7 @@ def test_levels_of_one_mean_may_point_along_different_axes(one_law: bool) -> Non
         assert deviation > norm.isf(0.05) * sd.max()
 
 
-@pytest.mark.parametrize("at_all_times", [False, True])
-@pytest.mark.parametrize(("epsilon", "n"), [(2, 4000), (8, 300)])
+@pytest.mark.parametrize(("epsilon", "n", "at_all_times"), [(2, 4000, True), (8, 300, False)])
 def test_unevenness_is_below_its_bound_as_often_as_promised(
     epsilon: int, n: int, at_all_times: bool
 ) -> None:
@@ -282,24 +255,6 @@ def test_unevenness_is_below_its_bound_as_often_as_promised(
     found = largest_squares(law, n, squares, 0.0, math.log(0.05), at_all_times=at_all_times)
     assert np.count_nonzero(found < 0.5) <= binom.isf(1e-4, 1000, 0.05)
     assert found.mean() < 0.9
-
-
-def test_moduli_between_the_nodes_are_at_most_those_at_the_nodes() -> None:
-    """|F(t + i h, c)| - t m c for c between nodes, from the power series of its moments."""
-    for epsilon, d in ((8, 2), (4, 10), (8, 1024)):
-        law = Caps([exact(epsilon)], dimension=d).laws[0]
-        finer = dataclasses.replace(law)  # without what is known of the other one
-        middle = np.sqrt((law.squares[1:] + law.squares[:-1]) / 2) ** 2
-        finer.__dict__["squares"] = middle
-        for t, h in itertools.product((0.05, 0.5), (0.1, 0.5, 1.5)):
-            found = []
-            for one in (law, finer):
-                c, order = np.sqrt(one.squares), np.arange(2, len(one.moments) + 2)
-                scaled = (t + 1j * h) * math.sqrt(d) * one.mean * c
-                series = 1 + scaled + (t + 1j * h) ** order @ one.moments
-                found.append(np.abs(series) - t * math.sqrt(d) * one.mean * c)
-            highest = np.maximum(found[0][1:], found[0][:-1])
-            assert np.all(found[1] <= highest + 1e-5 * abs(t + 1j * h) ** 2)
 
 
 def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:
@@ -323,20 +278,6 @@ def test_the_revision_contains_the_candidates_and_hemispheres_does_not_change() 
     assert isinstance(hemisphere.randomizer, Hemisphere)
     assert hemisphere.randomizer.sets == ((2, 1), (2, 1))
     assert caps.revision != hemisphere.revision
-
-
-@pytest.mark.parametrize("epsilon", MANY_LEVELS)
-def test_the_certificate_is_that_of_the_integers_that_are_compared(epsilon: float) -> None:
-    """Recomputed in decimal arithmetic of 200 digits."""
-    mechanism = Caps([exact(epsilon)], dimension=5)
-    (k, inside), threshold = mechanism.sets[0], int(mechanism.thresholds[0])
-    kept, missed = Fraction(WORD - threshold, inside), Fraction(threshold, k - inside)
-    assert mechanism.privacy_ratio(0) == kept / missed
-    with localcontext() as context:
-        context.prec = 200
-        limit = Decimal(exact(epsilon).numerator) / Decimal(exact(epsilon).denominator)
-        ratio = Decimal((kept / missed).numerator) / Decimal((kept / missed).denominator)
-        assert ratio <= limit.exp()
 
 
 def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
@@ -369,7 +310,7 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
     assert sent[0] == sent[1]  # the same reports for all values: the ratio bounds what they tell
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_best_columns_are_those_of_a_stable_sort(data: st.DataObject) -> None:
     rows, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
@@ -395,25 +336,13 @@ def test_a_report_of_several_blocks_is_one_of_all_candidates() -> None:
     assert report == pytest.approx(chosen, abs=1 / mechanism.grid)
 
 
-@pytest.mark.parametrize("report", [[0, 0, 0], [127, 127, 0], [-128, 0, 0], [90, 0, 0]])
-def test_what_is_not_on_the_sphere_is_refused(report: list[int]) -> None:
-    metric = define(
-        name="v", kind="vector_mean", mechanism="caps", dimension=3, radius=1.0, levels=[1]
-    )
+def test_what_is_not_on_the_sphere_is_refused() -> None:
+    keys: dict[str, Any] = {"kind": "vector_mean", "dimension": 3, "radius": 1.0, "levels": [1]}
+    metric = define(name="v", mechanism="caps", **keys)
     statistic = metric.zero()
-    with pytest.raises(ValueError, match="a vector of squared length"):
-        metric.accumulate(statistic, [0], np.array([report], dtype=np.int8))
+    for report in ([0, 0, 0], [127, 127, 0], [-128, 0, 0], [90, 0, 0]):
+        with row(report), pytest.raises(ValueError, match="a vector of squared length"):
+            metric.accumulate(statistic, [0], np.array([report], dtype=np.int8))
     assert not statistic.any()
-
-
-def test_a_definition_says_that_its_answers_cannot_be_repeated() -> None:
     with pytest.raises(ValueError, match="memoized = True: expected false for 'vector_mean'"):
-        define(
-            name="v",
-            kind="vector_mean",
-            mechanism="caps",
-            dimension=3,
-            radius=1.0,
-            levels=[1],
-            memoized=True,
-        )
+        define(name="v", mechanism="caps", memoized=True, **keys)

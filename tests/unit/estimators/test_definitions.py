@@ -10,6 +10,7 @@ from estimators import DefinitionError, define, load_metrics
 from estimators.durations import milliseconds
 from estimators.metrics.loading import TYPES
 from tests.support.paths import ROOT
+from tests.support.rows import row
 
 GOOD = """
 [metrics.dep_delay]
@@ -42,105 +43,81 @@ def test_metrics_are_read_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert metrics["carrier"].category_names == ("UA", "B6", "EV")
 
 
-@pytest.mark.parametrize(
-    ("find", "replace", "key", "expected"),
-    [
-        ("mechanism =", "mechanisn =", "dep_delay.mechanisn", "'mechanism'?"),
-        ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
-        ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
-        ('pane = "1h"', 'retention = "2922001d"', "dep_delay.retention", "at most 2922000d"),
-        ('pane = "1h"', 'lateness = "2922001d"', "dep_delay.lateness", "at most 2922000d"),
-        ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
-        ("[-60, 180]", "[0, 5e-324]", "dep_delay.range", "at least 2e-308 apart"),
-        ("levels = [1.0]", "", "carrier.levels", "epsilons on offer, as in levels = [0.5, 1, 2]"),
-        ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),
-        ("[metrics.carrier]", "[metric.carrier]", "metric", "[metrics.NAME]"),
-        ("grid = 256", 'grid = "fine"', "dep_delay.options", "int"),
-        ("[metrics.carrier]", "[metrics.carrier", "TOML", "parses"),
-        ('kind = "frequency"', 'name = "x"', "carrier.name", "a known key"),
-    ],
-)
-def test_a_mistake_is_named_with_file_key_value_and_remedy(
-    tmp_path: Path, find: str, replace: str, key: str, expected: str
-) -> None:
-    path = written(tmp_path, GOOD.replace(find, replace, 1))
-    with pytest.raises(DefinitionError) as refused:
-        load_metrics(path)
-    assert refused.value.source == str(path)
-    assert refused.value.key == key
-    assert expected in refused.value.expected
-    assert str(path) in str(refused.value)
+MISTAKES = [
+    ("mechanism =", "mechanisn =", "dep_delay.mechanisn", "'mechanism'?"),
+    ('unit = "minutes"', "unit = 5", "dep_delay.unit", "str"),
+    ('pane = "1h"', "pane = 60", "dep_delay.pane", "a duration such as 30s, 5m, 1h or 1d"),
+    ('pane = "1h"', 'retention = "2922001d"', "dep_delay.retention", "at most 2922000d"),
+    ('pane = "1h"', 'lateness = "2922001d"', "dep_delay.lateness", "at most 2922000d"),
+    ("[-60, 180]", '"wide"', "dep_delay.range", "array"),
+    ("[-60, 180]", "[0, 5e-324]", "dep_delay.range", "at least 2e-308 apart"),
+    ("levels = [1.0]", "", "carrier.levels", "epsilons on offer, as in levels = [0.5, 1, 2]"),
+    ("levels = [1.0]", "levels = [2, 1]", "carrier.levels", "ascending"),
+    ("[metrics.carrier]", "[metric.carrier]", "metric", "[metrics.NAME]"),
+    ("grid = 256", 'grid = "fine"', "dep_delay.options", "int"),
+    ("[metrics.carrier]", "[metrics.carrier", "TOML", "parses"),
+    ('kind = "frequency"', 'name = "x"', "carrier.name", "a known key"),
+]
 
 
-@pytest.mark.parametrize(
-    ("definition", "told"),
-    [
-        ('mechanism = "laplace"\nlevels = [1]', "m.kind is missing: expected one of "),
-        ('kind = "mean"\nmechanism = "laplace"', "m.levels is missing: expected epsilons on offer"),
-        ('kind = "frequency"\nlevels = [1]', "m.categories is missing: expected the names of two"),
-        (
-            'kind = "mean"\nmechanism = "laplace"\nlevels = [1]',
-            "m.range is missing: expected two numbers: the lowest",
-        ),
-        ('kind = "maximum"\nlevels = [1]\nrange = [0, 1]', "m.rounds is missing: expected the num"),
-        ("", "m.kind is missing"),
-    ],
-)
-def test_a_key_that_is_missing_is_told_to_be_missing(
-    tmp_path: Path, definition: str, told: str
-) -> None:
-    with pytest.raises(DefinitionError) as refused:
-        load_metrics(written(tmp_path, f"[metrics.m]\n{definition}"))
-    assert told in str(refused.value)
-    assert "None" not in str(refused.value)
+def test_a_mistake_is_named_with_file_key_value_and_remedy(tmp_path: Path) -> None:
+    for find, replace, key, expected in MISTAKES:
+        path = written(tmp_path, GOOD.replace(find, replace, 1))
+        with row(replace):
+            with pytest.raises(DefinitionError) as refused:
+                load_metrics(path)
+            assert (refused.value.source, refused.value.key) == (str(path), key)
+            assert expected in refused.value.expected
+            assert str(path) in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("keys", "mechanism"),
-    [
+def test_what_is_missing_or_no_file_of_metrics_is_told(tmp_path: Path) -> None:
+    mean, table = 'kind = "mean"\nmechanism = "laplace"', "[metrics.m]\n"
+    for text, told in (
+        (f'{table}mechanism = "laplace"\nlevels = [1]', "m.kind is missing: expected one of "),
+        (f"{table}{mean}", "m.levels is missing: expected epsilons on offer"),
+        (f'{table}kind = "frequency"\nlevels = [1]', "m.categories is missing: expected the names"),
+        (f"{table}{mean}\nlevels = [1]", "m.range is missing: expected two numbers: the lowest"),
+        (f'{table}kind = "maximum"\nlevels = [1]\nrange = [0, 1]', "m.rounds is missing: expected"),
+        (table, "m.kind is missing"),
+        ("", "one table"),
+        ("metrics = 3", "one table"),
+        ("[metrics]", "one table"),
+        ("[metrics]\ndelay = 3", "a table"),
+        ("[metrics.a]\nbins = " + "9" * 5_000, "expected a file that parses as TOML"),
+        ("x = " + "[" * 100_000, "expected a file that parses as TOML"),
+    ):
+        with row(text[:80]):
+            with pytest.raises(DefinitionError) as refused:
+                load_metrics(written(tmp_path, text))
+            assert told in str(refused.value)
+            assert "None" not in str(refused.value)
+    (tmp_path / "metrics.toml").write_bytes(b"# caf\xe9")
+    with pytest.raises(DefinitionError, match=r"metrics\.toml: TOML"):
+        load_metrics(tmp_path / "metrics.toml")
+
+
+def test_a_definition_need_not_name_a_mechanism() -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"kind": "mean", "range": (0, 1)}, "auto"),
         ({"kind": "frequency", "categories": ["a", "b"]}, "auto"),
         ({"kind": "frequency", "categories": "open"}, "projective_sketch"),
         ({"kind": "vector_mean", "dimension": 2, "radius": 1}, "caps"),
         ({"kind": "distribution", "range": (0, 1)}, "dyadic_hadamard"),
-    ],
-)
-def test_a_definition_need_not_name_a_mechanism(keys: dict[str, Any], mechanism: str) -> None:
-    metric = define(name="m", levels=[1], **keys)
-    assert metric == define(name="m", levels=[1], mechanism=mechanism, **keys)
-    assert metric.mechanism == mechanism
+    ]
+    for keys, mechanism in rows:
+        metric = define(name="m", levels=[1], **keys)
+        with row(keys):
+            assert metric == define(name="m", levels=[1], mechanism=mechanism, **keys)
+            assert metric.mechanism == mechanism
 
 
-@pytest.mark.parametrize("text", ["", "metrics = 3", "[metrics]"])
-def test_a_file_without_metrics_is_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(DefinitionError, match="one table"):
-        load_metrics(written(tmp_path, text))
-
-
-def test_a_metric_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="a table"):
-        load_metrics(written(tmp_path, "[metrics]\ndelay = 3"))
-
-
-@pytest.mark.parametrize(
-    ("text", "length"),
-    [("250ms", 250), ("1.5h", 5_400_000), (" 2w ", 1_209_600_000), ("131.069s", 131_069)],
-)
-def test_durations_are_read_as_people_write_them(text: str, length: int) -> None:
-    assert milliseconds(text) == length
-
-
-@pytest.mark.parametrize("text", ["", "5", "m", "-1s", "1.0001s", "5min", "9" * 400 + "d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="a duration"):
-        milliseconds(text)
-
-
-def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "metrics.toml"
-    file.write_bytes(b"# caf\xe9")
-    with pytest.raises(DefinitionError, match=r"metrics\.toml: TOML"):
-        load_metrics(file)
+def test_durations_are_read_as_people_write_them() -> None:
+    lengths = {"250ms": 250, "1.5h": 5_400_000, " 2w ": 1_209_600_000, "131.069s": 131_069}
+    assert {text: milliseconds(text) for text in lengths} == lengths
+    for text in ("", "5", "m", "-1s", "1.0001s", "5min", "9" * 400 + "d"):
+        with row(text), pytest.raises(ValueError, match="a duration"):
+            milliseconds(text)
 
 
 def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: Path) -> None:
@@ -149,16 +126,6 @@ def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: P
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == TYPES.keys()
     example = page.split("```toml\n")[1].split("```")[0]
     assert list(load_metrics(written(tmp_path, example))) == ["late", "carrier", "gradient", "page"]
-
-
-@pytest.mark.parametrize(
-    "text", ["[metrics.a]\nbins = " + "9" * 5_000, "x = " + "[" * 100_000], ids=["number", "depth"]
-)
-def test_a_file_that_no_parser_takes_is_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "metrics.toml"
-    file.write_text(text)
-    with pytest.raises(DefinitionError, match="expected a file that parses as TOML"):
-        load_metrics(file)
 
 
 def test_a_message_has_the_beginning_of_a_long_value() -> None:
