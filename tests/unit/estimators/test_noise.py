@@ -17,6 +17,7 @@ from scipy.stats import chisquare
 from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import ScriptedBits
+from tests.support.rows import row
 
 FALSE_ALARM = 1e-6
 WORD = 2**64
@@ -41,9 +42,8 @@ def floors(numbers: list[decimal.Decimal], bits: int, context: decimal.Context) 
 
 
 @pytest.mark.parametrize("rate", RATES, ids=str)
-@pytest.mark.parametrize("bits", [64, 128])
-def test_every_threshold_is_that_of_another_arithmetic(rate: Fraction, bits: int) -> None:
-    law, context = DiscreteLaplace(rate), decimals(2 * bits)
+def test_every_threshold_is_that_of_another_arithmetic(rate: Fraction) -> None:
+    law, context = DiscreteLaplace(rate), decimals(256)
 
     def power(exponent: Fraction) -> decimal.Decimal:
         """Return e^-exponent."""
@@ -53,26 +53,25 @@ def test_every_threshold_is_that_of_another_arithmetic(rate: Fraction, bits: int
             )
         )
 
+    def check(group: Inversion, below: list[decimal.Decimal]) -> None:
+        for bits in (64, 128):
+            assert group._floors(bits) == floors(below, bits, context)
+
     one, q = decimal.Decimal(1), power(rate)
-    below = [context.divide(x, context.add(one, q)) for x in (q, one)]
-    assert law.sign._floors(bits) == floors(below, bits, context)
+    check(law.sign, [context.divide(x, context.add(one, q)) for x in (q, one)])
     ends = [0, *(low for low in law._starts[1:]), law.digits]
     for start, end, group in zip(ends, ends[1:], law.lowest, strict=False):
         cells = 2 ** (end - start)
         all_of_them = context.subtract(one, power(rate * 2**start * cells))
-        below = [
-            context.divide(context.subtract(one, power(rate * 2**start * j)), all_of_them)
-            for j in range(1, cells)
-        ]
-        assert group._floors(bits) == floors(below, bits, context)
+        check(
+            group,
+            [
+                context.divide(context.subtract(one, power(rate * 2**start * j)), all_of_them)
+                for j in range(1, cells)
+            ],
+        )
     top = rate * 2**law.digits
-    below = [context.subtract(one, power(top * j)) for j in range(1, law.cells + 1)]
-    assert law.rest._floors(bits) == floors(below, bits, context)
-
-
-@pytest.mark.parametrize("rate", RATES, ids=str)
-def test_the_digits_are_all_there(rate: Fraction) -> None:
-    law = DiscreteLaplace(rate)
+    check(law.rest, [context.subtract(one, power(top * j)) for j in range(1, law.cells + 1)])
     groups = [len(group.thresholds) + 1 for group in law.lowest]
     assert np.prod(groups, dtype=np.int64) == 2**law.digits
     assert law._starts == [int(np.log2(np.prod(groups[:i]))) for i in range(len(groups))]
@@ -90,10 +89,8 @@ def test_a_word_falls_between_the_thresholds_around_it(word: int) -> None:
         assert law.draw(script, 1).tolist() == [word * 5 // WORD]
 
 
-@pytest.mark.parametrize("which", range(4))
-def test_words_next_to_a_threshold_are_told_apart_and_a_tie_draws_more(which: int) -> None:
-    law, threshold = Inversion(fifths), fifths(64)[which]
-    digits = [fifths(bits)[which] % WORD for bits in (128, 192)]
+def test_words_next_to_a_threshold_are_told_apart_and_a_tie_draws_more() -> None:
+    law = Inversion(fifths)
 
     def drawn(word: int, *more: int) -> int:
         script = ScriptedBits([word >> 48, (word % 2**48) << 16, *more])
@@ -101,12 +98,13 @@ def test_words_next_to_a_threshold_are_told_apart_and_a_tie_draws_more(which: in
         assert script.words == []
         return found
 
-    assert drawn(threshold - 1) == which
-    assert drawn(threshold + 1) == which + 1
-    assert drawn(threshold, digits[0] - 1) == which
-    assert drawn(threshold, digits[0] + 1) == which + 1
-    assert drawn(threshold, digits[0], digits[1] - 1) == which
-    assert drawn(threshold, digits[0], digits[1] + 1) == which + 1
+    for which, threshold in enumerate(fifths(64)):
+        first, second = (fifths(bits)[which] % WORD for bits in (128, 192))
+        for step in (-1, 1):
+            expected = which + (step == 1)
+            assert drawn(threshold + step) == expected
+            assert drawn(threshold, first + step) == expected
+            assert drawn(threshold, first, second + step) == expected
 
 
 def test_probabilities_that_64_bits_do_not_tell_apart_are_refused() -> None:
@@ -114,13 +112,13 @@ def test_probabilities_that_64_bits_do_not_tell_apart_are_refused() -> None:
         Inversion(lambda bits: [2**bits // 3, (2 ** (bits + 80) // 3 + 2**bits) >> 80])
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 2**41), Fraction(41), Fraction(0), Fraction(-1)])
-def test_a_rate_that_has_no_table_is_refused(rate: Fraction) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        DiscreteLaplace(rate)
+def test_a_rate_that_has_no_table_is_refused() -> None:
+    for rate in (Fraction(1, 2**41), Fraction(41), Fraction(0), Fraction(-1)):
+        with row(rate), pytest.raises(ValueError, match="expected"):
+            DiscreteLaplace(rate)
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 40), Fraction(1), Fraction(5, 2), Fraction(3, 1000)])
+@pytest.mark.parametrize("rate", [Fraction(1, 40), Fraction(5, 2), Fraction(3, 1000)])
 def test_the_discrete_laplace_has_its_law(rate: Fraction) -> None:
     n = 300_000
     z = DiscreteLaplace(rate).draw(SeededBits(7), n)

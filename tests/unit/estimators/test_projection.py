@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
-import tracemalloc
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.linalg
 
-from estimators import DefinitionError, LocalMetric, ReportError, define
+from estimators import DefinitionError, LocalMetric, ReportError
 from estimators.bounds import Law
 from estimators.bounds.projections import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
-from estimators.mechanisms.projection import suggested_rows
 from estimators.question import Question
 from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
+from tests.support.rows import row
 
 EPSILONS = [exact(level) for level in LEVELS]
 WORDS = ["GET", "POST", "PUT", "DELETE"]
@@ -39,20 +38,18 @@ def filled(metric: LocalMetric, values: Any, seed: int = 1) -> Any:
     return statistic
 
 
-@pytest.mark.parametrize(("categories", "rows"), [(2, 4), (3, 4), (4, 8), (10, 16), (1000, 1024)])
-def test_hadamards_columns_are_balanced_and_orthogonal(categories: int, rows: int) -> None:
-    mechanism = Projection(EPSILONS, categories=categories)
-    assert mechanism.rows == rows
-    row, value = np.arange(rows)[:, None], np.arange(categories)
-    signs = np.where(mechanism.positive(row, value), 1.0, -1.0)
-    assert np.array_equal(signs, scipy.linalg.hadamard(rows)[:, 1 : 1 + categories])
-    assert not signs.sum(axis=0).any()
-    assert np.array_equal(signs.T @ signs, rows * np.eye(categories))
+def test_hadamards_columns_are_balanced_and_orthogonal() -> None:
+    for categories, rows in ((2, 4), (3, 4), (4, 8), (10, 16), (1000, 1024)):
+        mechanism = Projection(EPSILONS, categories=categories)
+        drawn = mechanism.positive(np.arange(rows)[:, None], np.arange(categories))
+        assert mechanism.rows == rows
+        expected = scipy.linalg.hadamard(rows)[:, 1 : 1 + categories] == 1
+        assert np.array_equal(drawn, expected), categories
 
 
 @pytest.mark.parametrize(
     ("categories", "options"),
-    [(2, {}), (10, {}), (200, {}), (10, {"rows": 7}), (300, {"rows": 5000, "seed": 2**64 - 1})],
+    [(2, {}), (200, {}), (10, {"rows": 7}), (300, {"rows": 5000, "seed": 2**64 - 1})],
 )
 def test_the_decoder_is_the_product_with_the_matrix(
     categories: int, options: dict[str, int]
@@ -68,19 +65,17 @@ def test_the_decoder_is_the_product_with_the_matrix(
         assert np.array_equal(mechanism.support_of(table, asked), expected[:, asked])
 
 
-@pytest.mark.parametrize("options", [{}, {"rows": 40}])
-def test_the_statistic_is_the_sum_of_the_signs_of_each_row(options: dict[str, int]) -> None:
-    mechanism = Projection(EPSILONS, categories=10, **options)
-    level = np.arange(3000) % len(LEVELS)
-    values = values_for(metric_for("projection"), 3000)
-    reports = mechanism.randomize(values, level, SeededBits(3))
-    table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
-    mechanism.accumulate(table, level, reports)
-    for index in range(len(LEVELS)):
-        own = reports[level == index]
-        for row in range(mechanism.rows):
-            plus, minus = (int((own == 2 * row + sign).sum()) for sign in (1, 0))
-            assert table[index, 1 + row] == plus - minus
+def test_the_statistic_is_the_sum_of_the_signs_of_each_row() -> None:
+    for options in ({}, {"rows": 40}):
+        mechanism = Projection(EPSILONS, categories=10, **options)
+        level = np.arange(3000) % len(LEVELS)
+        values = values_for(metric_for("projection"), 3000)
+        reports = mechanism.randomize(values, level, SeededBits(3)).astype(np.int64)
+        table = np.zeros((len(LEVELS), mechanism.columns), dtype=np.int64)
+        mechanism.accumulate(table, level, reports)
+        expected = np.zeros((len(LEVELS), mechanism.rows), dtype=np.int64)
+        np.add.at(expected, (level, reports // 2), 2 * (reports % 2) - 1)
+        assert np.array_equal(table[:, 1:], expected), options
 
 
 def test_random_signs_agree_in_half_of_the_rows() -> None:
@@ -108,8 +103,8 @@ def test_random_signs_are_the_same_on_every_device() -> None:
     mechanism = Projection(EPSILONS, categories=None, rows=2**16, seed=seed)
     rows = [0, 1, 2, 3, 1000, 2**16 - 1]
     drawn = mechanism.positive(np.array(rows)[:, None], np.array(keys, dtype=np.uint64))
-    for row, signs in zip(rows, drawn.tolist(), strict=True):
-        constant = mixed((seed + (row + 1) * 0x9E3779B97F4A7C15) % 2**64)
+    for drawn_row, signs in zip(rows, drawn.tolist(), strict=True):
+        constant = mixed((seed + (drawn_row + 1) * 0x9E3779B97F4A7C15) % 2**64)
         assert signs == [mixed(constant ^ mixed(key)) >> 63 == 1 for key in keys]
 
 
@@ -127,32 +122,21 @@ def test_any_string_may_be_asked_for() -> None:
 
 @pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
 @pytest.mark.parametrize("target", ["population", "sample"])
-def test_nothing_need_be_asked_for(bound: str, target: str) -> None:
-    metric = open_metric(watch=None)
-    for statistic in (metric.zero(), filled(metric, ["GET"] * 100)):
-        estimate = metric.estimate(statistic, bound=bound, target=target)
-        assert np.asarray(estimate.value).shape == np.asarray(estimate.lower).shape == (0,)
-        assert estimate.labels == ()
-
-
-@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
-@pytest.mark.parametrize("target", ["population", "sample"])
 def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
     bound: str, target: str
 ) -> None:
-    for rows in (1, 30, 3000):
+    unasked = open_metric(watch=None)
+    estimate = unasked.estimate(filled(unasked, ["GET"] * 100), bound=bound, target=target)
+    assert np.asarray(estimate.value).shape == np.asarray(estimate.lower).shape == (0,)
+    for rows, n in itertools.product((1, 30, 3000), (1, 20, 3000)):
         metric = metric_for("projection", options={"rows": rows})
-        for n in (1, 20, 3000):
-            statistic = filled(metric, values_for(metric, n))
-            wide, narrow = (
-                metric.estimate(statistic, beta=beta, bound=bound, target=target)
-                for beta in (0.01, 0.2)
-            )
-            value = np.clip(wide.value, 0, 1)
-            assert np.all(wide.lower <= narrow.lower)
-            assert np.all(narrow.lower <= value)
-            assert np.all(value <= narrow.upper)
-            assert np.all(narrow.upper <= wide.upper)
+        statistic = filled(metric, values_for(metric, n))
+        wide, narrow = (
+            metric.estimate(statistic, beta=beta, bound=bound, target=target)
+            for beta in (0.01, 0.2)
+        )
+        limits = [wide.lower, narrow.lower, np.clip(wide.value, 0, 1), narrow.upper, wide.upper]
+        assert np.all(np.diff(limits, axis=0) >= 0), (rows, n)
 
 
 def test_bounds_of_random_signs_are_those_of_the_noise_for_many_rows() -> None:
@@ -173,63 +157,23 @@ def test_bounds_of_random_signs_are_those_of_the_noise_for_many_rows() -> None:
     assert width(1000, "anytime", weights="uniform") > 2 * width(1000)
 
 
-@pytest.mark.parametrize("options", [{}, {"rows": 100}])
-def test_a_report_of_no_row_is_refused(options: dict[str, int]) -> None:
-    metric = metric_for("projection", options=options)
-    assert isinstance(metric.randomizer, Projection)
-    last = 2 * metric.randomizer.rows - 1
-    statistic = metric.zero()
-    metric.accumulate(statistic, [0], [last])
-    with pytest.raises(ReportError, match=f"expected 0 to {last}"):
-        metric.accumulate(statistic, [0], [last + 1])
+def test_a_report_of_no_row_is_refused() -> None:
+    for options, last in (({}, 31), ({"rows": 100}, 199)):
+        metric = metric_for("projection", options=options)
+        metric.accumulate(metric.zero(), [0], [last])
+        with row(options), pytest.raises(ReportError, match=f"expected 0 to {last}"):
+            metric.accumulate(metric.zero(), [0], [last + 1])
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_options_that_make_no_matrix_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"categories": "open"}, "rows is missing.*51,361"),
         ({"options": {"rows": 0}}, "expected 1 to 2"),
         ({"options": {"rows": 10, "seed": -1}}, "expected 0 to 2"),
         ({"options": {"seed": 1}}, "Hadamard's matrix has none"),
-    ],
-)
-def test_options_that_make_no_matrix_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(DefinitionError, match=message):
-        metric_for("projection", **changes)
-
-
-def test_a_seed_belongs_to_the_metrics_definition() -> None:
+    ]
+    for changes, message in cases:
+        with row(changes), pytest.raises(DefinitionError, match=message):
+            metric_for("projection", **changes)
     one, other = (open_metric(options={"rows": 64, "seed": seed}) for seed in (1, 2))
     assert one.revision != other.revision
-
-
-def test_suggested_rows_grow_with_what_the_reports_say() -> None:
-    assert suggested_rows(2e4, 1000) == pytest.approx(2 * suggested_rows(1e4, 1000), abs=1)
-    assert suggested_rows(1e4, 10**6) > suggested_rows(1e4, 1000)
-
-
-@pytest.mark.slow
-def test_a_million_categories_are_decoded_in_seconds() -> None:
-    metric = define(
-        name="m", kind="frequency", mechanism="projection", categories=10**6, levels=[1, 4]
-    )
-    values = np.repeat([17, 999_999], [60_000, 40_000])
-    level = np.tile([0, 1], 50_000).astype(np.uint8)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
-    start = time.process_time()
-    estimate = metric.estimate(statistic)
-    middle = time.process_time()
-    asked = metric.estimate(statistic, categories=[17, 999_999, 3])
-    seconds, few = middle - start, time.process_time() - middle
-    tracemalloc.start()
-    metric.estimate(statistic)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert isinstance(estimate.value, np.ndarray)
-    assert np.argsort(estimate.value)[-2:].tolist() == [999_999, 17]
-    assert estimate.lower[17] <= 0.6 <= estimate.upper[17]  # type: ignore[index]
-    assert np.allclose(asked.value, estimate.value[[17, 999_999, 3]], rtol=0, atol=1e-12)
-    assert seconds < 10
-    assert few < seconds
-    assert peak < 100 * 8 * 10**6

@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
-import tracemalloc
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from estimators import define
+from estimators import ReportError, define
 from estimators.estimate import Counts
 from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.finite_fields import FiniteField, prime_power
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import ProjectiveGeometryResponse, SubsetSelection
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
 from tests.support.reports.cases import MANY_LEVELS, exact
+from tests.support.rows import row
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
 
 
-def variance_over_best_subset(epsilon: Fraction, categories: int) -> float:
-    """Return the variance of a report at f = 1/k over that of subset selection."""
-    one = ProjectiveGeometryResponse([epsilon], categories=categories)
-    other = SubsetSelection([epsilon], categories=categories)
-    return float(one.facts.variances[0] / other.facts.variances[0])
+def test_every_category_has_a_hyperplane_and_the_statistic_stays_linear() -> None:
+    """It is randomized response where the largest ratio asks for single points."""
+    for categories in (2, 3, 4, 7, 10, 100, 1000, 65536, 10**6):
+        for epsilon in EPSILONS:
+            with row(categories, epsilon):
+                geometry = best_geometry(epsilon, categories)
+                assert categories <= geometry.points <= LARGEST_SHARE * categories
+                assert geometry.coordinates == 2 or prime_power(geometry.order)
+                if epsilon >= 45:
+                    assert (geometry.points, geometry.size, geometry.shared) == (categories, 1, 0)
 
 
-@pytest.mark.parametrize("categories", [2, 3, 4, 7, 10, 100, 1000, 65536, 10**6])
-def test_every_category_has_a_hyperplane_and_the_statistic_stays_linear(categories: int) -> None:
-    for epsilon in EPSILONS:
-        geometry = best_geometry(epsilon, categories)
-        assert categories <= geometry.points <= LARGEST_SHARE * categories
-        assert geometry.coordinates == 2 or prime_power(geometry.order)
-
-
-@pytest.mark.parametrize("categories", [2, 10, 1000, 10**6])
-def test_it_is_randomized_response_where_the_largest_ratio_asks_for_single_points(
-    categories: int,
-) -> None:
-    for epsilon in (Fraction(45), Fraction(64)):
-        geometry = best_geometry(epsilon, categories)
-        assert (geometry.points, geometry.size, geometry.shared) == (categories, 1, 0)
-
-
-@pytest.mark.parametrize("categories", [10, 50, 300])
+@pytest.mark.parametrize("categories", [10, 50])
 def test_no_other_geometry_of_the_size_is_much_better(categories: int) -> None:
     """All prime powers that fit, in floating point: the two that are looked at come within 2%."""
     for epsilon in map(exact, (0.0001, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0)):
@@ -74,21 +59,19 @@ def rare_variance(epsilon: float, order: int, coordinates: int, categories: int)
     return float(chance * (1 - chance) / (p - q) ** 2)
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0])
-def test_it_is_as_good_as_subset_selection_but_for_the_rounding_of_the_order(
-    epsilon: float,
-) -> None:
+def test_it_is_as_good_as_subset_selection_but_for_the_rounding_of_the_order() -> None:
     """By (1 + r)^2 / 4r, r = (d - 1) / e^epsilon; that is at most 3% at these levels."""
-    categories = 65536
-    order = best_geometry(exact(epsilon), categories).order
-    ratio = (order - 1) / math.exp(epsilon)
-    rounding = (1 + ratio) ** 2 / (4 * ratio)
-    found = variance_over_best_subset(exact(epsilon), categories)
-    assert found == pytest.approx(rounding, rel=0.002)
-    assert 0.999 < found < 1.03
+    epsilons = [exact(epsilon) for epsilon in (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)]
+    one = ProjectiveGeometryResponse(epsilons, categories=65536)
+    other = SubsetSelection(epsilons, categories=65536)
+    orders = np.array([geometry.order for geometry in one.geometries])
+    ratio = (orders - 1) / np.exp(np.array(epsilons, dtype=float))
+    found = np.array(one.facts.variances) / other.facts.variances
+    assert found == pytest.approx((1 + ratio) ** 2 / (4 * ratio), rel=0.002)
+    assert np.all((found > 0.999) & (found < 1.03))
 
 
-@pytest.mark.parametrize("categories", [2, 3, 10, 57, 400])
+@pytest.mark.parametrize("categories", [2, 10, 57])
 def test_the_support_is_counted_over_each_hyperplane(categories: int) -> None:
     mechanism = ProjectiveGeometryResponse(EPSILONS, categories=categories)
     rng = np.random.default_rng(categories)
@@ -105,8 +88,6 @@ def test_the_support_is_counted_over_each_hyperplane(categories: int) -> None:
 
 
 def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
-    from estimators import ReportError
-
     metric = define(
         name="m",
         kind="frequency",
@@ -117,41 +98,6 @@ def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
     metric.randomizer.check(b"\x00", b"\x0e")
     with pytest.raises(ReportError, match="report 10: expected 0 to 9 at its level"):
         metric.randomizer.check(b"\x00\x01", b"\x0e\x0a")
-
-
-@pytest.mark.slow
-def test_a_million_categories_are_decoded_in_seconds() -> None:
-    metric = define(
-        name="m",
-        kind="frequency",
-        mechanism="projective_geometry_response",
-        categories=10**6,
-        levels=[0.5, 1, 2, 4, 8],
-    )
-    values = np.repeat([17, 999_999], [60_000, 40_000])
-    level = np.tile(np.arange(5), 20_000).astype(np.uint8)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
-    table = statistic.reshape(5, -1)
-    mechanism = metric.randomizer
-    assert isinstance(mechanism, ProjectiveGeometryResponse)
-    for one in range(5):
-        alone = np.where(np.arange(5)[:, None] == one, table, 0)
-        tracemalloc.start()
-        start = time.process_time()
-        support = mechanism.support(alone)
-        seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        geometry = mechanism.geometries[one]
-        for category in (0, 17, 4711, 999_999):
-            plane = (geometry.members + category) % geometry.points
-            assert support[one, category] == table[one, 1 + plane].sum()
-        assert seconds < 10
-        assert peak < 25 * 8 * 10**6
-    estimate = metric.estimate(statistic, bound="normal")
-    assert isinstance(estimate.value, np.ndarray)
-    assert np.argsort(estimate.value)[-2:].tolist() == [999_999, 17]
-    assert estimate.lower[17] <= 0.6 <= estimate.upper[17]  # type: ignore[index]
 
 
 class Coordinates:
@@ -169,7 +115,7 @@ class Coordinates:
         scalars = np.array([(0,) * field.degree, *powers])
         index = {tuple(scalar): i for i, scalar in enumerate(scalars.tolist())}
         sums = (scalars[:, None] + scalars) % prime
-        self.add = np.array([[index[tuple(x)] for x in row] for row in sums.tolist()])
+        self.add = np.array([[index[tuple(x)] for x in line] for line in sums.tolist()])
         self.multiply = np.zeros((order, order), dtype=np.int64)
         logs = np.arange(order - 1)
         self.multiply[1:, 1:] = 1 + np.add.outer(logs, logs) % (order - 1)
@@ -211,17 +157,14 @@ class Coordinates:
         return found
 
 
-@pytest.mark.parametrize(
-    ("order", "coordinates"),
-    [(2, 5), (3, 4), (5, 3), (4, 3), (4, 4), (8, 3), (9, 3), (16, 3)],
-)
+@pytest.mark.parametrize(("order", "coordinates"), [(2, 5), (3, 4), (4, 3), (9, 3)])
 def test_the_decoder_agrees_with_the_dynamic_programme_of_the_paper(
     order: int, coordinates: int
 ) -> None:
     space, singer = Coordinates(order, coordinates), DifferenceSet(order, coordinates)
     counts = np.random.default_rng(order).integers(0, 10**9, singer.points)
     programme = space.sums(counts)
-    normal_of = {row.tobytes(): i for i, row in enumerate(space.incidence())}
+    normal_of = {line.tobytes(): i for i, line in enumerate(space.incidence())}
     assert len(normal_of) == singer.points
     for translate, found in enumerate(singer.translated_sums(counts[None], singer.points)[0]):
         inside = np.zeros(singer.points, dtype=np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from fractions import Fraction
 from typing import Any
@@ -23,11 +22,8 @@ from estimators.mechanisms import ProjectiveSketch
 from estimators.mechanisms.projective_sketch import LIMITS
 from estimators.metrics.categories import string_key
 from estimators.question import Question
-from tests.support.paths import ROOT
-from tests.support.prepared_words import PreparedWords
-from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
-
-VECTORS = json.loads((ROOT / "tests" / "vectors" / "projective_sketch.json").read_text())
+from tests.support.reports.cases import ScriptedBits, exact
+from tests.support.rows import row
 
 
 def sketch(epsilons: Any = (1,), **options: int) -> ProjectiveSketch:
@@ -39,7 +35,7 @@ def strings(levels: Any = (1,), **keys: Any) -> LocalMetric:
     return LocalMetric.require(metric)
 
 
-@pytest.mark.parametrize("epsilon", MANY_LEVELS)
+@pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 4.0, 64.0])
 def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) -> None:
     """Every point that a script's words make in a row, for two strings, in fractions."""
     mechanism = sketch([epsilon], rows=64, points=64)
@@ -143,49 +139,21 @@ def test_estimates_are_unbiased_over_the_hashes_also_beside_a_heavy_string() -> 
 # -- Collisions -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rows", "points"), [(1024, 364), (264, 1407), (4659, 80), (2, 64)])
-@pytest.mark.parametrize("p", [0.1, 0.0125, 1e-7])
-def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds(
-    rows: int, points: int, p: float
-) -> None:
+def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> None:
     """One other string is the worst case: its exact law is binomial."""
-    most = most_collisions(rows, points, math.log(p))
-    least = least_collisions(rows, points, math.log(p))
-    assert binom.sf(math.floor(rows * most), rows, 1 / points) <= p
-    assert binom.cdf(math.ceil(rows * least) - 1, rows, 1 / points) <= p
-    assert 0 <= least < 1 / points < most
-    tilts = np.linspace(0.001, 20, 200_000)
-    cumulant = rows * np.log1p(np.expm1(tilts) / points)
-    sharpest = ((cumulant - math.log(p)) / (rows * tilts)).min()
-    assert min(1, sharpest) * (1 - 1e-9) <= most <= min(1, sharpest) * (1 + 1e-3)
-
-
-def test_several_strings_exceed_the_bound_less_often_than_one() -> None:
-    """Exactly: the shares of two strings in three rows of four points, all weights."""
-    rows, points = 3, 4
-    one = binom.pmf(np.arange(rows + 1), rows, 1 / points)
-    for weight, tilt in itertools.product((0.0, 0.2, 0.5), (-6.0, -1.0, 0.5, 2.0, 6.0)):
-        moment = sum(
-            one[i] * one[j] * math.exp(tilt * (weight * i + (1 - weight) * j) / rows)
-            for i, j in itertools.product(range(rows + 1), repeat=2)
-        )
-        alone = sum(one[i] * math.exp(tilt * i / rows) for i in range(rows + 1))
-        assert moment <= alone * (1 + 1e-12)
-
-
-def test_bounds_for_all_times_count_levels_that_may_still_come() -> None:
-    """A level that has no reports yet has its part of beta, so that it may come into use."""
-    counts, support = np.array([10**9, 0, 0, 0]), np.array([[4 * 10**8]] + [[0]] * 3)
-    many, one = sketch([1, 2, 3, 4]), sketch([1])
-    found = [
-        mechanism.estimate_support(n, ones, Question(bound=bound))
-        for mechanism, n, ones in ((many, counts, support), (one, counts[:1], support[:1]))
-        for bound in ("fixed", "anytime")
-    ]
-    lower = [float(np.asarray(each.lower)[0]) for each in found]
-    assert lower[0] == lower[2]
-    assert lower[1] < lower[3]
-    assert found[0].upper == found[2].upper
+    tilts = np.linspace(0.001, 20, 20_000)
+    for (rows, points), p in itertools.product(
+        [(1024, 364), (264, 1407), (4659, 80), (2, 64)], [0.1, 0.0125, 1e-7]
+    ):
+        with row(rows, points, p):
+            most = most_collisions(rows, points, math.log(p))
+            least = least_collisions(rows, points, math.log(p))
+            assert binom.sf(math.floor(rows * most), rows, 1 / points) <= p
+            assert binom.cdf(math.ceil(rows * least) - 1, rows, 1 / points) <= p
+            assert 0 <= least < 1 / points < most
+            cumulant = rows * np.log1p(np.expm1(tilts) / points)
+            sharpest = min(1, ((cumulant - math.log(p)) / (rows * tilts)).min())
+            assert sharpest * (1 - 1e-6) <= most <= sharpest * (1 + 1e-3)
 
 
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
@@ -267,29 +235,15 @@ def test_it_is_the_default_of_open_vocabularies() -> None:
     assert listed.mechanism == "auto"
 
 
-@pytest.mark.parametrize(
-    ("keys", "expected"),
-    [
+def test_options_that_do_not_fit_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
         ({"options": {"points": 63}}, "points = 63: expected 64 to 2048"),
         ({"options": {"rows": 2**19}}, "rows \\* points = 190840832: expected at most 16777216"),
         ({"options": {"seed": -1}}, "seed = -1: expected 0 to 2\\^64 - 1"),
         ({"options": {"buckets": 8}}, "no option 'buckets': expected one of points, rows, seed"),
         ({"memoized": True}, "memoized = True: expected false"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(keys: dict[str, Any], expected: str) -> None:
-    with pytest.raises(DefinitionError, match=expected):
-        strings(**keys)
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: str(vector["definition"])[:30])
-def test_the_same_random_words_give_the_reports_of_their_vector(vector: dict[str, Any]) -> None:
-    """The browser's test reads the same vectors."""
-    metric = strings(**vector["definition"])
-    assert metric.fingerprint.hex() == vector["fingerprint"]
-    for text, level, words, expected in vector["cases"]:
-        prepared = PreparedWords(np.array([int(word, 16) for word in words], dtype=np.uint64))
-        report = metric.randomize([text], [level], prepared)
-        assert metric.randomizer.encode(report).hex() == expected, (text, level)
-        assert prepared.used == len(words)
+    ]
+    for keys, expected in cases:
+        with row(keys), pytest.raises(DefinitionError, match=expected):
+            strings(**keys)

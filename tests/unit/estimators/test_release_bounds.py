@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,7 @@ from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, _bins, _log_tail, population_limits
 from estimators.central.release import Noise
 from estimators.exact.randomness import SeededBits
+from tests.support.rows import row
 
 GRID = 8
 #: Chances of the values -1, -3/4, ..., 1: signs, almost constant, skewed, even, three-point.
@@ -39,38 +41,39 @@ def sums(distribution: dict[int, float], users: tuple[int, ...], weights: tuple[
     return law
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-@pytest.mark.parametrize(("users", "weights"), [((60,), (1,)), ((40, 15), (1, 3))])
-def test_no_law_of_values_has_a_larger_tail(
-    name: str, users: tuple[int, ...], weights: tuple[int, ...]
-) -> None:
-    distribution = DISTRIBUTIONS[name]
-    law = sums(distribution, users, weights)
-    total = sum(n * d for n, d in zip(users, weights, strict=True))
-    tails = np.cumsum(law[::-1])[::-1]
-    places = np.arange(law.size) / (GRID * total) - 1
-    mean = sum(p * v for v, p in distribution.items()) / GRID - 1
-    known = (np.array(users, float), np.array(weights) / total, np.ones(len(users)))
-    kinds: list[Law] = [ValueLaw(*known)]
-    are_signs = set(distribution) == {0, 16}
-    if are_signs:
-        kinds.append(Law(*known))
-    for kind in kinds:
-        bound = np.exp(_log_tail(kind, np.full(places.size, mean), places - 1e-12))
-        assert np.all(bound >= tails * (1 - 1e-9))
-        if are_signs:  # others have less variance than the bound has to allow for
-            assert (bound[tails < 1e-3] < 0.1).all()
+def test_no_law_of_values_has_a_larger_tail() -> None:
+    for name, (users, weights) in itertools.product(
+        DISTRIBUTIONS, [((60,), (1,)), ((40, 15), (1, 3))]
+    ):
+        with row(name, users, weights):
+            distribution = DISTRIBUTIONS[name]
+            law = sums(distribution, users, weights)
+            total = sum(n * d for n, d in zip(users, weights, strict=True))
+            tails = np.cumsum(law[::-1])[::-1]
+            places = np.arange(law.size) / (GRID * total) - 1
+            mean = sum(p * v for v, p in distribution.items()) / GRID - 1
+            known = (np.array(users, float), np.array(weights) / total, np.ones(len(users)))
+            kinds: list[Law] = [ValueLaw(*known)]
+            are_signs = set(distribution) == {0, 16}
+            if are_signs:
+                kinds.append(Law(*known))
+            for kind in kinds:
+                bound = np.exp(_log_tail(kind, np.full(places.size, mean), places - 1e-12))
+                assert np.all(bound >= tails * (1 - 1e-9))
+                if are_signs:  # others have less variance than the bound has to allow for
+                    assert (bound[tails < 1e-3] < 0.1).all()
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 1000), Fraction(1, 3), Fraction(4)])
-def test_the_bins_of_the_noise_hold_all_of_it(rate: Fraction) -> None:
-    noise = Noise((rate,), (1,), 1)
-    ends, chances = _bins(noise, math.log(0.01))
-    assert chances.sum() == pytest.approx(1)
-    assert np.all(chances > 0)
-    drawn = noise.draw(SeededBits(1), 100_000)
-    tally = np.histogram(drawn, np.append(-np.inf, ends + 0.5))[0] / 100_000
-    assert np.abs(tally - chances).max() < 0.008
+def test_the_bins_of_the_noise_hold_all_of_it() -> None:
+    for rate in [Fraction(1, 1000), Fraction(1, 3), Fraction(4)]:
+        with row(rate):
+            noise = Noise((rate,), (1,), 1)
+            ends, chances = _bins(noise, math.log(0.01))
+            assert chances.sum() == pytest.approx(1)
+            assert np.all(chances > 0)
+            drawn = noise.draw(SeededBits(1), 100_000)
+            tally = np.histogram(drawn, np.append(-np.inf, ends + 0.5))[0] / 100_000
+            assert np.abs(tally - chances).max() < 0.008
 
 
 def test_a_limit_is_one_of_a_larger_sum_too() -> None:
@@ -94,10 +97,8 @@ def test_a_limit_is_one_of_a_larger_sum_too() -> None:
     ("kind", "n", "epsilon", "excess"),
     [
         ("mean", 10_000, 0.02, 1.15),
-        ("mean", 10_000, 0.1, 1.1),
         ("mean", 100_000, 1.0, 1.03),
         ("frequency", 1000, 0.05, 1.05),
-        ("frequency", 10_000, 0.1, 1.05),
         ("frequency", 100_000, 1.0, 1.02),
     ],
 )
@@ -111,9 +112,8 @@ def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
     released = metric.release(statistic, SeededBits(5))
     numbers = 1 if kind == "mean" else 2
     rng = np.random.default_rng(1)
-    noise = rng.laplace(scale=numbers / (n * epsilon), size=1_000_000)
-    exact = np.quantile(
-        rng.normal(scale=0.5 / math.sqrt(n), size=noise.size) + noise, 1 - 0.025 / numbers
-    )
+    both = rng.laplace(scale=numbers / (n * epsilon), size=300_000)
+    both += rng.normal(scale=0.5 / math.sqrt(n), size=both.size)
+    exact = np.quantile(both, 1 - 0.025 / numbers)
     half = (np.atleast_1d(released.upper)[0] - np.atleast_1d(released.lower)[0]) / 2
     assert 0.99 < half / exact < excess

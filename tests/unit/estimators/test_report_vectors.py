@@ -4,7 +4,6 @@ the same random words give in Python and in JavaScript."""
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,16 +11,24 @@ import pytest
 from estimators import LocalMetric, define
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords
+from tests.support.rows import row
 
-VECTORS = json.loads((ROOT / "tests" / "vectors" / "mechanisms.json").read_text())
+OPEN = {"projective_sketch": {"kind": "frequency", "categories": "open"}}
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda one: one["definition"]["mechanism"])
-def test_the_same_random_words_give_the_reports_of_the_vectors(vector: dict[str, Any]) -> None:
-    metric = LocalMetric.require(define(name="asked", **vector["definition"]))
-    assert metric.fingerprint.hex() == vector["fingerprint"]
-    for value, level, words, report in vector["cases"]:
-        prepared = PreparedWords(np.array([int(word, 16) for word in words], dtype=np.uint64))
-        values = np.array([value], dtype=object) if isinstance(value, str) else [value]
-        found = metric.randomize(values, [level], prepared)
-        assert (metric.randomizer.encode(found).hex(), prepared.used) == (report, len(words))
+@pytest.mark.parametrize("file", ["mechanisms", "projective_sketch"])
+def test_the_same_random_words_give_the_reports_of_the_vectors(file: str) -> None:
+    for vector in json.loads((ROOT / "tests" / "vectors" / f"{file}.json").read_text()):
+        metric = LocalMetric.require(
+            define(**{"name": "asked", **OPEN.get(file, {}), **vector["definition"]})
+        )
+        for value, level, words, report in vector["cases"]:
+            with row(vector["definition"], value, level):
+                assert metric.fingerprint.hex() == vector["fingerprint"]
+                prepared = PreparedWords(np.array([int(word, 16) for word in words], np.uint64))
+                values = np.array([value], dtype=object) if isinstance(value, str) else [value]
+                found = metric.randomize(values, [level], prepared)
+                assert (metric.randomizer.encode(found).hex(), prepared.used) == (
+                    report,
+                    len(words),
+                )
