@@ -1,9 +1,8 @@
 """How often the bounds miss the truth.
 
-Where sums are counts, all outcomes are enumerated: the chance of a miss is exact, and so is the mean
-width, which says how much narrower a bound could be. Elsewhere sums are drawn from their law; such a
-test fails falsely where misses exceed what a coverage of 1 - beta shows in all but one of 10^4
-seeds.
+Where sums are counts, all outcomes are enumerated: the chance of a miss is exact, and so is the
+mean width. Elsewhere sums are drawn from their law; such a test fails falsely where misses exceed
+what a coverage of 1 - beta shows in all but one of 10^4 seeds.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import mechanisms_for
 from estimators.question import Question
-from tests.support.reports.cases import COMPOSITE
 from tests.support.reports.populations import Population, covers
 from tests.support.rows import row
 
