@@ -27,7 +27,7 @@ FINITE = (*MEANS, *PACKED, *SYMBOLS)
 
 def metric_of(name: str) -> LocalMetric:
     """Return a metric of five categories, or of a mean."""
-    theta: Any = 0.0 if name in MEANS else (1 / CATEGORIES,) * CATEGORIES
+    theta: Any = 0.0 if name in (*MEANS, "laplace") else (1 / CATEGORIES,) * CATEGORIES
     return Population(name, theta, ()).metric
 
 

@@ -17,12 +17,14 @@ from scipy.stats import chi2_contingency, chisquare
 
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits, SystemBits
+from estimators.mechanisms import Windows
 from estimators.mechanisms.lifted_caps import lift
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from tests.statistics.report_laws import FINITE, MEANS, PACKED, chances_of, metric_of, sketched
 from tests.support.reports.directions import vector_reports
 from tests.support.reports.populations import LEVELS, Population, symbol_chances
 from tests.support.rows import row
+from tests.support.windows import knots_of, probabilities
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts, Floats
@@ -71,13 +73,19 @@ def test_hashes_and_random_signs_do_not_change_how_a_report_is_drawn(name: str) 
             assert fits(np.bincount(reports, minlength=chances.size), chances)
 
 
-def test_means_between_the_ends_are_rounded_to_them_and_noise_is_discrete_laplace() -> None:
-    """Of `laplace`, 40 cells of the sum of a value between two steps of the grid and its noise."""
-    signs, noise = (Population(name, 0.0, ()).metric for name in ("randomized_response", "laplace"))
+def test_means_between_the_ends_are_rounded_and_noise_is_discrete_laplace() -> None:
+    """To an end, or by `windows` to a knot. Of `laplace`, 40 cells of the sum of a value between two steps of the grid and its noise."""
+    signs, windows, noise = (metric_of(name) for name in (*MEANS, "laplace"))
+    assert isinstance(windows.randomizer, Windows)
     for level, epsilon in enumerate(LEVELS):
         each, bits = np.full(N, level, dtype=np.uint8), SeededBits(level)
         ones = int(signs.randomize(np.full(N, 0.3), each, bits).sum())
         p = (1 + np.tanh(epsilon / 2) * 0.3) / 2
+        shape = windows.randomizer.shapes[level]
+        symbols = np.bincount(
+            windows.randomize(np.full(N, 0.3), each, bits), minlength=shape.symbols
+        )
+        of_symbols = knots_of(shape, np.array([0.3])) @ probabilities(shape)
         reports = noise.randomize(np.full(N, 0.25 + 0.25 / 1024), each, bits).astype(np.int64)
         q, reach = np.exp(-epsilon / 2048), round(6 * 2048 / epsilon)
         y = np.arange(256 - reach, 258 + reach)
@@ -87,6 +95,7 @@ def test_means_between_the_ends_are_rounded_to_them_and_noise_is_discrete_laplac
         tally = np.bincount(cells[(reports >= y[0]) & (reports <= y[-1])], minlength=expected.size)
         with row(epsilon):
             assert fits(np.array([ones, N - ones]), np.array([p, 1 - p]))
+            assert fits(symbols, of_symbols)
             assert fits(np.append(tally, N - tally.sum()), np.append(expected, 1 - expected.sum()))
 
 
