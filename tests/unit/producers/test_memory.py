@@ -14,7 +14,7 @@ from estimators import Metric, define
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from producers.ledger.permanent_answers import repeat_or_draw
 from tests.support.running.broker import LATE, Broker
-from tests.unit.producers.test_reporter import Clock
+from tests.unit.producers.clocks import Clock
 
 MEMOIZED = define(
     name="late",
