@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from estimators.errors import DefinitionError
 from producers.populations.population import Arrivals
 from producers.populations.suggestion import MOST_CATEGORIES, suggest
 from producers.populations.tables import read_population
+from tests.support.rows import row
 
 
 def defined(folder: Path, text: str) -> Metric:
@@ -83,34 +85,20 @@ def test_numbers_with_long_tails_become_a_distribution_that_has_no_value_of_the_
     assert "(scale 'log'), because the values have long tails, are above 0" in told
 
 
-def test_a_mean_of_numbers_with_long_tails_and_a_distribution_of_others_can_be_asked_for(
-    tmp_path: Path,
-) -> None:
-    assert 'kind = "mean"' in suggest(table(tmp_path, *long_tails()), "latency", kind="mean").text
-    even = table(tmp_path, "age", *(str(age) for age in range(100)))
-    found = suggest(even, "age", kind="distribution")
+def test_the_kind_and_the_range_can_be_asked_for(tmp_path: Path) -> None:
+    file = table(tmp_path, *long_tails())
+    assert 'kind = "mean"' in suggest(file, "latency", kind="mean").text
+    assert 'kind = "mean"' in suggest(file, "latency", within=(130, 150)).text, "without tails"
+    with pytest.raises(DefinitionError, match="the lower one first"):
+        suggest(file, "latency", kind="distribution", within=(500, 1))
+    file = table(tmp_path, "age", *(str(age) for age in range(100)))
+    found = suggest(file, "age", kind="distribution")
     assert 'kind = "distribution"' in found.text
     assert "range = [0.0, 100.0]" in found.text
     assert "scale" not in found.text, "equal steps"
-    within = suggest(even, "age", kind="distribution", within=(0, 50))
+    within = suggest(file, "age", kind="distribution", within=(0, 50))
     assert "range = [0, 50]" in within.text
     assert "51.00% of the values are inside" in "\n".join(within.notes)
-
-
-def test_a_stated_range_that_cuts_the_tails_off_leaves_a_mean(tmp_path: Path) -> None:
-    found = suggest(table(tmp_path, *long_tails()), "latency", within=(130, 150))
-    assert 'kind = "mean"' in found.text
-
-
-def test_a_distribution_of_few_values_needs_a_range(tmp_path: Path) -> None:
-    few = table(tmp_path, "late", *("01" * 50))
-    with pytest.raises(ValueError, match="fewer than 20 different numbers"):
-        suggest(few, "late", kind="distribution")
-
-
-def test_a_range_that_a_distribution_cannot_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match="the lower one first"):
-        suggest(table(tmp_path, *long_tails()), "latency", kind="distribution", within=(500, 1))
 
 
 def test_a_stated_range_is_taken_and_compared(tmp_path: Path) -> None:
@@ -139,19 +127,12 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
     assert 'kind = "mean"' in suggest(file, "latency", missing=["12 ms"]).text
 
 
-@pytest.mark.parametrize(
-    "form", ["{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "USD {}"]
-)
-def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path, form: str) -> None:
-    rows = ['"' + form.format(i) + '"' for i in range(50)]
-    with pytest.raises(ValueError, match="50 of 50 cells are no numbers"):
-        suggest(table(tmp_path, "v", *rows), "v")
+def test_numbers_that_are_written_otherwise_are_no_strings(tmp_path: Path) -> None:
+    for form in ("{},5", "{} ms", "{}%", "1.{:03d},0", "${}.40", "-€ {}", "USD {}"):
+        rows = ['"' + form.format(i) + '"' for i in range(50)]
+        with row(form), pytest.raises(ValueError, match="50 of 50 cells are no numbers"):
+            suggest(table(tmp_path, "v", *rows), "v")
     assert suggest(table(tmp_path, "v", *rows), "v", is_open=True).text
-
-
-def test_a_yes_or_no_is_told_how_it_becomes_a_share(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"--open accepts any string. Or write 1 for yes and 0"):
-        suggest(table(tmp_path, "c", "yes", "no", "no"), "c")
 
 
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
@@ -230,37 +211,23 @@ def test_an_open_vocabulary_of_a_month_of_hours_does_not_fill_redis(tmp_path: Pa
     assert panes * metric.zero().nbytes * 6 <= 64_000_000
 
 
-@pytest.mark.parametrize(
-    ("column", "options", "message"),
-    [
+def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
+    file = table(tmp_path, "number,text,empty,twice,Twice,yes", "1,x,,1,1,no", "2,y,,1,1,yes")
+    cases: list[tuple[str, dict[str, Any], str]] = [
         ("missing", {}, "no column 'missing'"),
+        ("TWICE", {}, "'TWICE' 2 times: 'twice' at position 4 and 'Twice' at position 5"),
         ("empty", {}, "column 'empty' has no value"),
         ("text", {"within": (0, 1)}, "column 'text' has no numbers: leave out the range"),
         ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
-        ("number", {"within": (5, 1)}, "range"),
+        ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
+        ("number", {"within": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
+        ("number", {"kind": "distribution"}, "fewer than 20 different numbers"),
         ("number", {"name": "Not A Name", "within": (0, 9)}, "name"),
-        ("number", {"levels": [0], "within": (0, 9)}, "levels"),
+        ("number", {"levels": [0], "within": (0, 9)}, r"^number\.levels = \[0\]: expected epsilo"),
         ("number", {"time": ["text"], "within": (0, 9)}, "is no event time"),
-    ],
-)
-def test_what_cannot_be_suggested_is_explained(
-    tmp_path: Path, column: str, options: dict[str, object], message: str
-) -> None:
-    file = table(tmp_path, "number,text,empty", "1,x,", "2,y,")
-    with pytest.raises(ValueError, match=message):
-        suggest(file, column, **options)  # type: ignore[arg-type]
-
-
-def test_messages_name_the_metric_and_nothing_of_ours(tmp_path: Path) -> None:
-    file = table(tmp_path, "Delay", *map(str, range(30)))
-    with pytest.raises(ValueError, match=r"^delay\.range = \(5, 1\): expected two finite numbers"):
-        suggest(file, "Delay", within=(5, 1))
-    with pytest.raises(ValueError, match=r"^delay\.levels = \[99\]: expected epsilons above 0"):
-        suggest(file, "Delay", levels=[99])
-    with pytest.raises(ValueError, match="'v' 2 times: 'v' at position 1 and 'v' at position 3"):
-        suggest(table(tmp_path, "v,w,v", "1,2,3"), "v")
-    assert (
-        "column: 'Delay' for 'DELAY'"
-        in suggest(table(tmp_path, "Delay", *map(str, range(30))), "DELAY").notes
-    )
+    ]
+    for column, options, message in cases:
+        with row(message), pytest.raises(ValueError, match=message):
+            suggest(file, column, **options)
+    assert "column: 'number' for 'NUMBER'" in suggest(file, "NUMBER", within=(0, 9)).notes

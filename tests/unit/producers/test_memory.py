@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 from estimators import Metric, define
-from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
+from producers import AlreadyAnswered, BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.ledger.permanent_answers import repeat_or_draw
+from tests.support.rows import row
 from tests.support.running.broker import LATE, Broker
-from tests.unit.producers.test_reporter import Clock
+from tests.unit.producers.clocks import Clock
 
 MEMOIZED = define(
     name="late",
@@ -39,7 +41,7 @@ DAY = 86_400.0
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock(1_700_000_000.0)
+    return Clock()
 
 
 @pytest.fixture
@@ -86,17 +88,15 @@ def test_the_same_value_has_the_same_answer_and_costs_what_others_would(ledger: 
     assert len(set(first.values())) > 1  # alike with probability below 1e-3
 
 
-@pytest.mark.parametrize("changes", [0, 1, 2, 8])
-def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(
-    tmp_path: Path, clock: Clock, changes: int
-) -> None:
-    for number, values in enumerate((["AA"] * 12, ["AA", "B6", "DL", "UA"] * 3)):
-        device = Device(Ledger(tmp_path / str(number), budget=20, clock=clock), CARRIER)
-        costs = []
+def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(tmp_path: Path) -> None:
+    for changes, values in itertools.product((0, 1, 8), ("AAAAAAAAAAAA", "ABDUABDUABDU")):
+        path = tmp_path / f"{changes}{values}"
+        device, costs = Device(Ledger(path, budget=20, clock=Clock()), CARRIER), list[float]()
         for value in values:
-            device.report(value, changes=changes)
+            device.report({"A": "AA", "B": "B6", "D": "DL", "U": "UA"}[value], changes=changes)
             costs.append(cost(device.ledger))
-        assert costs == [min(report, changes + 1) for report in range(1, 13)]
+        with row(changes, values):
+            assert costs == [min(report, changes + 1) for report in range(1, 13)]
 
 
 def test_a_value_that_there_is_no_room_for_is_answered_with_the_one_before_it(
@@ -145,32 +145,27 @@ def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Cloc
         assert len(recent) <= cost(ledger) <= 2
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_changed_definition_draws_no_new_answer(
+    broker: Broker, topic: str, ledger: Ledger
+) -> None:
+    changes: list[dict[str, Any]] = [
         {"pane": "2m"},
         {"levels": [1, 2, 3]},
         {"memoized": False},
         {"mechanism": "oue"},
-    ],
-)
-def test_a_changed_definition_draws_no_new_answer(
-    broker: Broker, topic: str, ledger: Ledger, changes: dict[str, Any]
-) -> None:
-    with Reporter(CARRIER, broker.config, topic=topic) as reporter:
-        reporter.report("AA", 1, time=60.0, ledger=ledger)
-    other = dataclasses.replace(CARRIER, **changes)
-    before = cost(ledger)
-    with (
-        Reporter(other, broker.config, topic=topic) as reporter,
-        pytest.raises(DefinitionChanged, match="the definition of 'carrier' differs from the one"),
-    ):
-        reporter.report("AA", 1, time=600.0, ledger=ledger)
-    assert cost(ledger) == before
-    renamed = dataclasses.replace(CARRIER, name="carrier_2", pane="2m")
-    with Reporter(renamed, broker.config, topic=topic) as reporter:
-        reporter.report("AA", 1, time=600.0, ledger=ledger)
-    assert cost(ledger) == before + 1
+    ]
+    with Connection(broker.config) as connection:
+        Reporter(CARRIER, connection, topic=topic).report("AA", 1, time=60.0, ledger=ledger)
+        before = cost(ledger)
+        for changed in changes:
+            other = dataclasses.replace(CARRIER, **changed)
+            told = "the definition of 'carrier' differs from the one"
+            with row(changed), pytest.raises(DefinitionChanged, match=told):
+                Reporter(other, connection).report("AA", 1, time=600.0, ledger=ledger)
+        assert cost(ledger) == before
+        renamed = dataclasses.replace(CARRIER, name="carrier_2", pane="2m")
+        Reporter(renamed, connection, topic=topic).report("AA", 1, time=600.0, ledger=ledger)
+        assert cost(ledger) == before + 1
 
 
 def test_a_mean_has_two_answers_at_most_however_the_value_moves(ledger: Ledger) -> None:
@@ -212,17 +207,14 @@ def test_an_answer_is_charged_in_each_period_in_which_it_is_used(
     assert ledger.accounts()["carrier"].ever_spent == 1
 
 
-@pytest.mark.parametrize("value", ["AA", "B6"])
-def test_over_budget_the_same_value_is_refused_as_another_one_is(
-    tmp_path: Path, value: str
-) -> None:
-    ledger = Ledger(tmp_path / "ledger", budget=1)
-    device = Device(ledger, CARRIER)
-    answer = device.report("AA")
-    with pytest.raises(BudgetSpent):
-        device.report(value)
-    device.pane -= 1  # the refused report did not take the pane
-    assert device.report(value, changes=0) == answer
+def test_over_budget_the_same_value_is_refused_as_another_one_is(tmp_path: Path) -> None:
+    for value in ("AA", "B6"):
+        device = Device(Ledger(tmp_path / value, budget=1), CARRIER)
+        answer = device.report("AA")
+        with pytest.raises(BudgetSpent):
+            device.report(value)
+        device.pane -= 1  # the refused report did not take the pane
+        assert device.report(value, changes=0) == answer
 
 
 def test_reports_are_drawn_anew_from_a_permanent_answer(ledger: Ledger) -> None:
@@ -233,13 +225,8 @@ def test_reports_are_drawn_anew_from_a_permanent_answer(ledger: Ledger) -> None:
     again = [device.report("AA", 2, changes=0) for _ in range(2)]
     assert again[0] == again[1]  # the permanent answer itself
     assert cost(ledger) == 2
-
-
-def test_levels_have_answers_of_their_own(ledger: Ledger) -> None:
-    device = Device(ledger, CARRIER)
-    device.report("AA", 1)
-    device.report("AA", 2)
-    assert cost(ledger) == 3
+    device.report("AA", 1, changes=0)
+    assert cost(ledger) == 3, "a level has answers of its own"
 
 
 def test_a_pane_has_one_answer(broker: Broker, topic: str, ledger: Ledger) -> None:

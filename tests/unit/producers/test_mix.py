@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 
 from producers.populations.level_distribution import LevelDistribution
+from tests.support.rows import row
 from tests.support.running.broker import LATE
 
 
 def test_a_mix_is_read_as_epsilons_and_shares() -> None:
     mix = LevelDistribution.parse("0.25:0.1, 0.5:0.2,1:0.4,2:0.2,4:0.1")
     assert mix == LevelDistribution((0.25, 0.5, 1.0, 2.0, 4.0), (0.1, 0.2, 0.4, 0.2, 0.1))
+    assert LevelDistribution.even(LATE) == LevelDistribution((0.5, 1.0, 2.0, 4.0), (0.25,) * 4)
 
 
 def test_devices_get_epsilons_in_proportion_and_the_same_for_the_same_seed() -> None:
@@ -22,13 +24,8 @@ def test_devices_get_epsilons_in_proportion_and_the_same_for_the_same_seed() -> 
     assert not (one == 4).any()
 
 
-def test_the_even_mix_has_all_levels_alike() -> None:
-    assert LevelDistribution.even(LATE) == LevelDistribution((0.5, 1.0, 2.0, 4.0), (0.25,) * 4)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
+def test_a_mix_that_is_none_is_explained() -> None:
+    for text, said in (
         ("", "'' in the mix ''"),
         ("1", "'1' in the mix '1': expected epsilon:share pairs"),
         ("1:0.5,x:0.5", "'x:0.5' in the mix"),
@@ -38,13 +35,8 @@ def test_the_even_mix_has_all_levels_alike() -> None:
         ("0:1", "epsilon 0.0: expected a finite number above 0"),
         ("inf:1", "epsilon inf"),
         ("1:0.5,1:0.5", "expected each epsilon once"),
-    ],
-)
-def test_a_mix_that_is_none_is_explained(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        LevelDistribution.parse(text)
-
-
-def test_a_mix_below_the_lowest_level_does_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"the mix cannot be used: epsilon = 0.1: metric 'late'"):
-        LevelDistribution.parse("0.1:1").check(LATE)
+        ("0.1:1", r"the mix cannot be used: epsilon = 0.1: metric 'late'"),
+    ):
+        with row(text), pytest.raises(ValueError, match=said):
+            LevelDistribution.parse(text).check(LATE)
+    LevelDistribution.even(LATE).check(LATE)

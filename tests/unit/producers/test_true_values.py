@@ -18,7 +18,7 @@ from estimators.metrics.loading import definition_of
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
 from tests.support.reports.messages import log
 from tests.support.running.broker import CARRIER, LATE, Broker, Message
-from tests.unit.producers.test_reporter import Clock
+from tests.unit.producers.clocks import Clock
 
 PAY = define(
     name="pay",

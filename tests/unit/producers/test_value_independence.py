@@ -19,7 +19,7 @@ from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
-from tests.unit.producers.test_reporter import Clock
+from tests.unit.producers.clocks import Clock
 
 BEGINNING = 1_700_000_000.0
 PERIOD = 600

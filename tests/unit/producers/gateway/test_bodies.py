@@ -1,61 +1,233 @@
-"""What a body that cannot be counted is answered: what it is, and what to do about it."""
+"""A body that cannot be counted is refused: the answer says what it is, and what to do about it."""
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
-from collections.abc import Callable
+import time
+import uuid
 from typing import Any
 
 import pytest
 
-from producers.gateway.bodies import JSON, read_batch
+from producers.gateway.bodies import JSON, PROTOBUF, Times, read_batch
 from producers.gateway.problems import Problem
 from producers.gateway.several import split
-from tests.support.running.broker import LATE, METRICS
+from producers.wire.batch import encode_batch, new_batch_id
+from producers.wire.report_batches_pb2 import ReportBatches
+from producers.wire.reports_pb2 import ReportBatch
+from tests.support.rows import row
+from tests.support.running.broker import LATE, METRICS, PLACE
 
-ALL = {metric.name: metric for metric in METRICS}
-ZSTD = b"\x28\xb5\x2f\xfd rest"
+SMALL = dataclasses.replace(LATE, name="small", max_batch_reports=2)
+ALL = {metric.name: metric for metric in (*METRICS, SMALL)}
+ONE = encode_batch(LATE, [1], [1], 1_700_000_000_000)
 GOOD = {"level": 1, "report": 1}
+MANY = {f"a{number}": "" for number in range(17)}
 
 
-@pytest.mark.parametrize(
-    ("body", "detail", "remedy"),
-    [
+def refusal(media_type: str, body: bytes) -> Problem:
+    with pytest.raises(Problem) as refused:
+        read_batch(media_type, body, ALL)
+    assert refused.value.status == 400
+    return refused.value
+
+
+def changed(**fields: Any) -> bytes:
+    batch = ReportBatch.FromString(ONE)
+    for name, value in fields.items():
+        setattr(batch, name, value)
+    return batch.SerializeToString()
+
+
+def test_a_serialized_batch_that_nobody_could_count_is_refused_and_says_why() -> None:
+    for body, said, remedy in (
+        (b"\xff\xff", "malformed: not a ReportBatch", "docs/gateway.md"),
+        (b"", "unknown_metric: metric ''", "GET /v1/metrics lists"),
+        (changed(revision=7), f"revision 00000007 of late: expected {LATE.revision:08x}", "to use"),
+        (changed(levels=b"", values=b""), "empty: a batch without reports", "docs/gateway.md"),
+        (changed(batch_id=b"x" * 15), "bad_batch_id: 15 bytes: expected 16", "draw 16 random"),
+        (changed(round=1), "bad_round: round 1", "leave `round` out"),
+        (changed(levels=b"\4"), "bad_level: level 4: expected 0 to 3", "docs/gateway.md"),
+        (changed(values=b"\2"), "bad_value: report 2: expected 0 or 1", "never the value itself"),
+        (changed(values=b"\1\1"), "bad_length: 2 bytes of values for 1 reports", ""),
+        (ONE + b"\x42\x00\x42\x00", "bad_attributes: ['', '']: expected names in order", ""),
+        (changed(time_ms=-1), "time_ms = -1: expected milliseconds since the epoch", ""),
+        (changed(time_ms=253_402_300_800_000), "before the year 10000", ""),
+        (encode_batch(SMALL, [1] * 3, [1] * 3, 5), "small allows 2", "several batches"),
+    ):
+        with row(said):
+            found = refusal(PROTOBUF, body)
+            assert said in found.detail
+            assert remedy in found.remedy
+    last = changed(time_ms=253_402_300_799_999)
+    assert read_batch(PROTOBUF, last, ALL).payload == last
+
+
+def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
+    late = {"metric": "late", "reports": [GOOD]}
+    for given, said in (
+        ([], "a list: expected one batch of reports"),
+        (7, "not a batch of reports: Expected `object`, got `int`"),
+        ({"metric": "late"}, "missing required field `reports`"),
+        (late | {"size": 1}, "unknown field `size`"),
+        (late | {"metric": "lat"}, "metric 'lat': did you mean 'late'?"),
+        (late | {"reports": []}, "empty: a batch without reports"),
+        (late | {"revision": 7}, f"expected {LATE.revision}"),
+        (late | {"batch_id": "7"}, "batch_id = '7': expected 32"),
+        *(
+            (late | {"batch_id": start.ljust(32, "0")}, "expected 32")
+            for start in ("0x1c", "+f1c", " +1c", "f_1c", "\uff16f1c")
+        ),
+        (late | {"time": "now"}, "time = 'now': expected ISO 8601"),
+        (late | {"time": "2026-01-31"}, "with a time zone"),
+        (late | {"time": -1}, "time -1.0: expected a time after"),
+        (late | {"time": 1_700_000_000_000}, "not milliseconds"),
+        (late | {"round": 1}, "bad_round: round 1"),
+        (late | {"attributes": {"os": 7}}, "got `int` - at `$.attr"),
+        (late | {"attributes": {"os": "x" * 65}}, "of 64 bytes at"),
+        (late | {"attributes": MANY}, "17 attributes: expected 16"),
+        (late | {"metric": "small", "reports": [GOOD] * 3}, "3 reports in one batch"),
+        (late | {"metric": "carrier"}, "expected a list of 2 integers for rappor"),
+    ):
+        with row(given):
+            assert said in refusal(JSON, json.dumps(given).encode()).detail
+    for reports, said in (
+        ([{"report": 1}], "reports[0]: expected one of level and"),
+        ([GOOD | {"epsilon": 1}], "expected one of level and"),
+        ([GOOD, {"level": 4, "report": 1}], "reports[1].level = 4"),
+        ([{"level": -1, "report": 1}], "expected 0 to 3"),
+        ([{"epsilon": 0.7, "report": 1}], "one of [0.5, 1, 2, 4]"),
+        ([{"level": 1, "report": 2}], "report 2: expected 0 or 1"),
+        ([{"level": 1, "report": -1}], "reports = -1: expected"),
+        ([{"level": 1, "report": 2**70}], "integers from 0 to 255"),
+        ([{"level": 1, "report": 0.5}], "got `float`"),
+        ([GOOD, {"level": 1, "report": [1]}], "reports[1].report is a list of 1 integers"),
+    ):
+        with row(reports):
+            found = refusal(JSON, json.dumps(late | {"reports": reports}).encode())
+            assert said in found.detail
+
+
+def test_times_that_workers_would_refuse_are_refused() -> None:
+    """Nobody can fill the dead letters, or a quiet partition, with posts of another time."""
+    now, near = time.time(), Times(future=600, past=86_400)
+    for after, told in (
+        (700, r"future: .* of 20.*Z, .* s in the future: expected at most 600 \(aggregate.future"),
+        (-90_000, r"too_old: .* s in the past: expected at most 86,400 \(aggregate.past\)"),
+    ):
+        body = json.dumps({"metric": "late", "reports": [GOOD], "time": now + after}).encode()
+        for media_type, sent in (
+            (JSON, body),
+            (PROTOBUF, changed(time_ms=int(now + after) * 1000)),
+        ):
+            with pytest.raises(Problem, match=told) as refused:
+                read_batch(media_type, sent, ALL, near)
+            assert "clock" in refused.value.remedy
+    for time_ms in (int(now + 300) * 1000, int(now - 80_000) * 1000, 0):
+        assert read_batch(PROTOBUF, changed(time_ms=time_ms), ALL, near).reports == 1
+
+
+def test_json_says_the_same_for_every_shape_of_report() -> None:
+    sliced = dataclasses.replace(
+        LATE, by=["version", "country"], attributes={"version": ["1"], "country": ["DE", "FR"]}
+    )
+    own = {"version": "1", "country": "Liechtenstein", "city": "Vaduz"}
+    key = uuid.uuid4()
+    for metric in (*METRICS, PLACE, sliced):
+        values: Any = [[0.0, 1.0], [3.0, 2.0]] if metric is PLACE else [0, 1]
+        level = metric.level_of([1, 4])
+        reports = metric.randomize(values, level)
+        told = own if metric is sliced else {}
+        given = {
+            "metric": metric.name,
+            "revision": metric.revision,
+            "batch_id": str(key),
+            "time": "2023-11-14T23:13:20+01:00",
+            "attributes": told,
+            "reports": [
+                {"level": int(level[0]), "report": reports[0].tolist()},
+                {"epsilon": metric.levels[level[1]], "report": reports[1].tolist()},
+            ],
+        }
+        found = read_batch(JSON, json.dumps(given).encode(), {metric.name: metric})
+        at = 1_700_000_000_000
+        assert found.payload == encode_batch(metric, level, reports, at, key.bytes, attributes=told)
+        assert (found.key, found.reports, found.metric) == (key.bytes, 2, metric)
+    pairs = [(each.name, each.value) for each in ReportBatch.FromString(found.payload).attributes]
+    assert pairs == [("country", "other"), ("version", "1")]
+
+
+def test_a_serialized_batch_keeps_what_its_definition_has_and_loses_the_rest() -> None:
+    """Attributes stay although the gateway knows nothing of them: workers may."""
+    body = encode_batch(LATE, [1], [1], 5)
+    batch = ReportBatch.FromString(body)
+    batch.attributes.add(name="country", value="DE")
+    for sent in (body, batch.SerializeToString()):
+        found = read_batch(PROTOBUF, sent + b"\x7a\x05alice", ALL)  # field 15
+        assert found.payload == sent
+
+
+def test_json_without_id_and_time_is_given_an_id_and_kafkas_time() -> None:
+    body = json.dumps({"metric": "late", "reports": [GOOD]}).encode()
+    found = [read_batch(JSON, body, ALL) for _ in range(2)]
+    batches = [ReportBatch.FromString(each.payload) for each in found]
+    assert len({batch.batch_id for batch in batches}) == 2
+    assert [batch.batch_id for batch in batches] == [each.key for each in found]
+    assert {(len(batch.batch_id), batch.time_ms) for batch in batches} == {(16, 0)}
+
+
+def test_levels_may_be_given_as_indices_and_as_epsilons() -> None:
+    for reports in (
+        [{"level": 2, "report": 1}, {"level": 0, "report": 0}],
+        [{"epsilon": 2, "report": 1}, {"epsilon": 0.5, "report": 0}],
+        [{"level": 2, "report": 1}, {"epsilon": 0.5, "report": 0}],
+    ):
+        body = json.dumps({"metric": "late", "reports": reports}).encode()
+        batch = ReportBatch.FromString(read_batch(JSON, body, ALL).payload)
+        assert (batch.levels, batch.values) == (b"\2\0", b"\1\0")
+
+
+def test_a_true_value_is_refused_with_what_to_do_instead() -> None:
+    for given in (
+        {"metric": "late", "value": 1, "epsilon": 1},
+        {"metric": "late", "values": [1], "epsilon": 1},
+        {"metric": "late", "reports": [{"level": 1, "value": 1}]},
+    ):
+        found = refusal(JSON, json.dumps(given).encode())
+        assert "a true value" in found.detail
+        assert "randomize it on the device" in found.remedy
+
+
+def test_a_body_that_is_no_json_is_answered_with_what_it_may_be() -> None:
+    for body, detail, remedy in (
         (b"", "an empty body: expected reports", "shows what a body"),
         (gzip.compress(b"{}"), "begins as gzip does", "header Content-Encoding: gzip"),
-        (ZSTD, "begins as zstd does", "header Content-Encoding: zstd"),
-    ],
-    ids=["empty", "gzip", "zstd"],
-)
-@pytest.mark.parametrize(
-    "read", [lambda body: read_batch(JSON, body, ALL), lambda body: split(JSON, body)]
-)
-def test_a_body_that_is_no_json_is_answered_with_what_it_may_be(
-    read: Callable[[bytes], object], body: bytes, detail: str, remedy: str
-) -> None:
-    with pytest.raises(Problem) as refusal:
-        read(body)
-    assert detail in refusal.value.detail
-    assert remedy in refusal.value.remedy
+        (b"\x28\xb5\x2f\xfd rest", "begins as zstd does", "header Content-Encoding: zstd"),
+        (b'{"metric": "\xff"}', "not JSON", "shows what a body"),
+    ):
+        with row(body):
+            found = refusal(JSON, body)
+            assert detail in found.detail
+            assert remedy in found.remedy
+            with pytest.raises(Problem, match=r"list of batches|JSON|empty") as refused:
+                split(JSON, body)
+            assert remedy in refused.value.remedy
+    assert refusal(JSON, b"[" * 10_000)
 
 
-@pytest.mark.parametrize(
-    ("given", "remedy"),
-    [
-        ([], "a list of batches to /v1/reports/batches"),
-        ({"metric": "late", "reports": [{"level": 1, "report": 17}]}, "never the value itself"),
-        ({"metric": "late", "round": 1, "reports": [GOOD]}, "leave `round` out"),
-        ({"metric": "late", "reports": [GOOD], "revision": LATE.revision + 1}, "definition to use"),
-    ],
-)
-def test_a_remedy_is_of_what_was_wrong(given: Any, remedy: str) -> None:
-    with pytest.raises(Problem) as refusal:
-        read_batch(JSON, json.dumps(given).encode(), ALL)
-    assert remedy in refusal.value.remedy
-
-
-def test_a_list_without_batches_is_not_told_to_be_divided() -> None:
-    with pytest.raises(Problem, match="0 batches: expected 1 to 1000") as refusal:
-        split(JSON, b"[]")
-    assert "several posts" not in refusal.value.remedy
+def test_several_batches_are_divided_as_they_are() -> None:
+    bodies = [encode_batch(LATE, [1], [1], 5, new_batch_id()) for _ in range(1000)]
+    assert split(PROTOBUF, ReportBatches(batches=bodies).SerializeToString()) == bodies
+    assert split(JSON, b'[{"metric": "late"}, 7]') == [b'{"metric": "late"}', b"7"]
+    for media_type, body, said, remedy in (
+        (JSON, b"[]", "0 batches: expected 1 to 1000", "post nothing"),
+        (PROTOBUF, b"\x0a\x00" * 1001, "1001 batches", "several posts"),
+        (PROTOBUF, b"\xff", "not a ReportBatches", ""),
+        (JSON, b"{}", "not a list of batches", ""),
+        (JSON, b"[" * 10_000, "not a list of batches", ""),
+    ):
+        with row(said), pytest.raises(Problem, match=said) as refused:
+            split(media_type, body)
+        assert remedy in refused.value.remedy
