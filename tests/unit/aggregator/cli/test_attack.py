@@ -16,68 +16,22 @@ from tests.support.reports.broken import FAULTS, broken
 from tests.support.rows import row
 
 METRICS = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [0.5, 1, 2, 4]
-
-[metrics.delay]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 10]
-levels = [1, 2]
+[metrics]
+late = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [0.5, 1, 2, 4]}
+delay = {kind = "mean", mechanism = "laplace", range = [0, 10], levels = [1, 2]}
+tail = {kind = "frequency", mechanism = "count_sketch", categories = "open", levels = [1, 2]}
+word = {kind = "frequency", categories = "open", levels = [1, 2], options = {rows = 64}}
+place = {kind = "vector_mean", dimension = 2, radius = 5, levels = [1, 2], max_batch_reports = 10}
+inside = {kind = "vector_mean", mechanism = "lifted_caps", dimension = 2, radius = 5, levels = [1]}
+speed = {kind = "mean", mechanism = "windows", range = [0, 1], levels = [1, 2]}
+longest = {kind = "maximum", range = [0, 64], rounds = 6, levels = [0.5, 1, 2]}
+shortest = {kind = "minimum", range = [0, 64], rounds = 4, split = "budget", levels = [4, 8]}
 
 [metrics.carrier]
 kind = "frequency"
 mechanism = "rappor"
 categories = ["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"]
 levels = [1, 2]
-
-[metrics.tail]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-levels = [1, 2]
-
-[metrics.word]
-kind = "frequency"
-categories = "open"
-levels = [1, 2]
-options = { rows = 64 }
-
-[metrics.place]
-max_batch_reports = 10
-kind = "vector_mean"
-dimension = 2
-radius = 5
-levels = [1, 2]
-
-[metrics.inside]
-kind = "vector_mean"
-mechanism = "lifted_caps"
-dimension = 2
-radius = 5
-levels = [1, 2]
-
-[metrics.speed]
-kind = "mean"
-mechanism = "windows"
-range = [0, 1]
-levels = [1, 2]
-
-[metrics.longest]
-kind = "maximum"
-range = [0, 64]
-rounds = 6
-levels = [0.5, 1, 2]
-
-[metrics.shortest]
-kind = "minimum"
-range = [0, 64]
-rounds = 4
-split = "budget"
-levels = [4, 8]
 """
 SURE = "0.999999"
 """Of each level's bound here: a false alarm in this file once in ten thousand runs at most."""

@@ -16,17 +16,9 @@ from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.shuffling import shuffled_epsilon
 
 METRICS = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [0.5, 1]
-
-[metrics.delay]
-kind = "mean"
-mechanism = "auto"
-range = [0, 10]
-levels = [0.5, 8]
+[metrics]
+late = {kind = "mean", mechanism = "randomized_response", range = [0, 1], levels = [0.5, 1]}
+delay = {kind = "mean", mechanism = "auto", range = [0, 10], levels = [0.5, 8]}
 """
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli.commands.watch import changes
+from aggregator.cli.format import Shown, as_text
 from aggregator.cli.main import BLAS_THREADS, COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.windows import Sums, Window
 from aggregator.storage.connection import connect
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
@@ -51,7 +55,6 @@ mechanism = "rappor"
 categories = ["AA", "B6", "DL"]
 levels = [1]
 """
-
 PLACE = """
 [metrics.place]
 kind = "vector_mean"
@@ -61,6 +64,7 @@ radius = 2
 levels = [8]
 unit = "km"
 """
+OPEN = 'kind = "frequency", mechanism = "count_sketch", categories = "open"'
 
 
 @pytest.fixture(autouse=True)
@@ -231,17 +235,11 @@ def test_the_metrics_say_what_auto_chose_what_is_denied_and_how_much_slices_reve
     assert "denied" not in plain
     assert "slices" not in plain
     text = METRICS.replace('"randomized_response"', '"auto"').replace("[0.5, 1]", "[0.5, 1, 4]")
-    denied = """
-[metrics.page]
-kind = "frequency"
-categories = "open"
-mechanism = "count_sketch"
-levels = [1]
-deny = { longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*"] }
-"""
+    denied = '{longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*"]}'
     by = 'by = ["country", "version"]\n[metrics.carrier]'
     declared = '[attributes]\ncountry = ["DE", "FR", "US"]\nversion = ["1", "2", "3"]\n'
-    Path("metrics.toml").write_text(declared + text.replace("[metrics.carrier]", by) + denied)
+    text += f"[metrics]\npage = {{{OPEN}, levels = [1], deny = {denied}}}\n"
+    Path("metrics.toml").write_text(declared + text.replace("[metrics.carrier]", by))
     told = run("metrics", *NOWHERE).stdout
     assert "auto (windows)" in told
     assert "page: devices report other in place of: longer than 40, email, 2 patterns" in told
@@ -250,11 +248,7 @@ deny = { longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*
     assert (delay["chosen"], carrier["chosen"]) == (["windows"] * 3, ["rappor"])
     assert (delay["by"], delay["slices"], delay["bits"]) == (["country", "version"], 25, 4.644)
     assert (carrier["by"], carrier["slices"], carrier["bits"]) == ([], None, None)
-    assert page["deny"] == {
-        "longer_than": 40,
-        "presets": ["email"],
-        "patterns": ["/users/*", "*token*"],
-    }
+    assert page["deny"] == tomllib.loads(f"deny = {denied}")["deny"]
 
 
 def test_a_missing_broker_is_one_message_that_says_what_to_do(
@@ -509,29 +503,20 @@ def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
 
 
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.cli.format import Shown, as_text
-    from aggregator.reading.serialization import as_dict
-    from aggregator.reading.windows import Sums, Window
-
     metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
     )
-    apart, alike = ([[9000, 5500], [9000, 3500]], [[9000, 4500], [9000, 4500]])
-    for table, weights, warned in (
-        (apart, "optimal", True),
-        (apart, "uniform", False),
-        (alike, "optimal", False),
-        (alike, "uniform", False),
-    ):
-        statistic = np.array(table).ravel()
-        found = metric.estimate(statistic, weights=weights)
-        window = Window(metric=metric, status="provisional", content=Sums(statistic))
-        told = as_text(Shown(window, found, 9))
-        assert ("the values depend on the privacy level: weights" in told) == warned
-        assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
-        assert "(Cochran's Q, p = " in told
-        found = Reader.answer(window, Query(weights=weights))
-        assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
+    for apart, weights in ((True, "optimal"), (True, "uniform"), (False, "optimal")):
+        with row(apart, weights):
+            statistic = np.array([9000, 5500, 9000, 3500] if apart else [9000, 4500] * 2)
+            window = Window(metric=metric, status="provisional", content=Sums(statistic))
+            found = Reader.answer(window, Query(weights=weights))
+            told = as_text(Shown(window, found, 9))
+            warned = "the values depend on the privacy level: weights" in told
+            assert warned == (apart and weights == "optimal")
+            assert ("no evidence that values depend on the privacy level" in told) != apart
+            assert "(Cochran's Q, p = " in told
+            assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 
 
 def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
@@ -594,14 +579,7 @@ def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None
 
 
 def test_any_string_of_an_open_vocabulary_may_be_asked_for(redis_url: str) -> None:
-    definition = """
-[metrics.words]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-watch = ["sun"]
-levels = [8]
-"""
+    definition = f'[metrics]\nwords = {{{OPEN}, levels = [8], watch = ["sun"]}}\n'
     Path("metrics.toml").write_text(definition)
     metric = load_metrics("metrics.toml")["words"]
     count_one(redis_url, metric, ["sun"] * 300 + ["rain"] * 700)
@@ -619,7 +597,7 @@ levels = [8]
     (row,) = strict(run("metrics", "--json", "--redis", redis_url).stdout)
     assert (row["categories"], row["reports"]) == ("open", 1000)
     assert "any string" in run("metrics", "--redis", redis_url).output
-    Path("metrics.toml").write_text(definition.replace('watch = ["sun"]', ""))
+    Path("metrics.toml").write_text(definition.replace(', watch = ["sun"]', ""))
     assert (
         "ask for any string with --category"
         in run("estimate", "words", "--redis", redis_url).output
