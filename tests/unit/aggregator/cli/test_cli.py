@@ -8,8 +8,8 @@ import re
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,13 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli.commands.watch import changes
+from aggregator.cli.format import Shown, as_text
 from aggregator.cli.main import BLAS_THREADS, COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.windows import Sums, Window
 from aggregator.storage.connection import connect
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
@@ -33,6 +36,7 @@ from estimators import Metric, define, load_metrics
 from estimators.rounding import at_most
 from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
+from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
 
@@ -51,7 +55,6 @@ mechanism = "rappor"
 categories = ["AA", "B6", "DL"]
 levels = [1]
 """
-
 PLACE = """
 [metrics.place]
 kind = "vector_mean"
@@ -61,6 +64,7 @@ radius = 2
 levels = [8]
 unit = "km"
 """
+OPEN = 'kind = "frequency", mechanism = "count_sketch", categories = "open"'
 
 
 @pytest.fixture(autouse=True)
@@ -90,126 +94,135 @@ def failure(*arguments: str, exit_code: int = 1) -> str:
     return result.stderr
 
 
-def commands() -> Iterator[tuple[str, click.Command]]:
+def test_every_command_explains_itself_and_each_of_its_options() -> None:
+    listed = run("--help")
+    assert listed.exit_code == 0
+    assert "Start with `dither demo`" in listed.output
     context = click.Context(cli)
     for name in COMMANDS:
-        command = cli.get_command(context, name)
-        assert command is not None
-        yield name, command
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_explains_itself_and_each_of_its_options(name: str) -> None:
-    command = dict(commands())[name]
-    assert command.help is not None
-    assert len(command.help.split("\n\n")) > 1, "one line what it does, then how it is used"
-    for parameter in command.params:
-        if isinstance(parameter, click.Option):
-            assert parameter.help, f"{parameter.opts} has no help"
-            assert parameter.help.endswith((".", "]")), parameter.help
-    result = run(name, "--help")
-    assert result.exit_code == 0
-    assert result.output.startswith("Usage: ")
-    assert all(len(line) <= 80 for line in result.output.splitlines())
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_examples_keep_their_lines_in_the_help(name: str) -> None:
-    told = run(name, "--help").output
-    assert "\\b" not in told
-    examples = [line for line in told.splitlines() if re.match(rf"^ +dither {name} ", line)]
-    assert all(example.count(f"dither {name} ") == 1 for example in examples)
-
-
-def test_the_list_of_commands_tells_where_to_begin() -> None:
-    result = run("--help")
-    assert result.exit_code == 0
-    assert "Start with `dither demo`" in result.output
-    for name in COMMANDS:
-        assert re.search(rf"^  {name} +[A-Z]", result.output, re.MULTILINE)
-
-
-def test_what_the_list_says_of_a_command_is_in_its_own_help_too() -> None:
-    for name, command in commands():
-        assert COMMANDS[name].endswith(".")
-        assert command.get_short_help_str(200).strip(".")
+        with row(name):
+            command = cli.get_command(context, name)
+            assert command is not None
+            assert command.help is not None
+            assert len(command.help.split("\n\n")) > 1, "what it does, then how it is used"
+            for option in command.params:
+                if isinstance(option, click.Option):
+                    assert option.help, f"{option.opts} has no help"
+                    assert option.help.endswith((".", "]")), option.help
+            told = run(name, "--help").output
+            assert told.startswith("Usage: ")
+            assert all(len(line) <= 80 for line in told.splitlines())
+            assert "\\b" not in told
+            examples = re.findall(rf"^ +dither {name} .*", told, re.MULTILINE)
+            assert all(example.count(f"dither {name} ") == 1 for example in examples)
+            assert re.search(rf"^  {name} +[A-Z]", listed.output, re.MULTILINE)
+            assert COMMANDS[name].endswith(".")
 
 
 HELP = """
-import sys
-from aggregator.cli.main import main
+import os, sys
+from aggregator.cli.main import BLAS_THREADS, main
 try:
     main(["--help"])
 except SystemExit:
     heavy = {"numpy", "scipy", "redis", "confluent_kafka", "starlette", "rich", "msgspec"}
-    print(sorted(heavy & sys.modules.keys()), file=sys.stderr)
+    print(sorted(heavy & sys.modules.keys()), os.environ[BLAS_THREADS], file=sys.stderr)
 """
 
 
-def seconds(*arguments: str) -> float:
-    began = time.perf_counter()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-    return time.perf_counter() - began
+@pytest.mark.parametrize(("own", "used"), [(None, "1"), ("3", "3")])
+def test_help_imports_nothing_heavy_and_matrices_have_one_thread_unless_it_is_said_otherwise(
+    own: str | None, used: str
+) -> None:
+    """OpenBLAS reads the variable when numpy is imported, so it is set before that."""
+    env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
+    env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
+    told = subprocess.run([sys.executable, "-c", HELP], env=env, capture_output=True, text=True)
+    assert told.stderr.strip() == f"[] {used}"
 
 
-def test_help_imports_nothing_heavy() -> None:
-    told = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
-    assert told.stderr.strip() == "[]"
+def test_an_unknown_command_names_the_nearest() -> None:
+    for typed, meant in (("agregate", "aggregate"), ("metric", "metrics"), ("verfy", "verify")):
+        told = failure(typed, exit_code=2)
+        assert f"no command {typed!r}: did you mean {meant!r}?" in told
+        assert ", ".join(sorted(COMMANDS)) in told
 
 
-def test_help_starts_in_much_less_time_than_numpy() -> None:
-    rounds = [
-        (seconds("-m", "aggregator", "--help"), seconds("-c", "import numpy, redis"))
-        for _ in range(3)
-    ]
-    assert min(ours for ours, _ in rounds) < min(theirs for _, theirs in rounds)
+WRONG_USES = {
+    "estimate": "Missing argument",
+    "estimate delay --beta high": "--beta",
+    "estimate delay --from yesterday": "--from",
+    "estimate delay --weights best": "--weights",
+    "estimate carrier --top 0": "Invalid value for '--top': 0 is not in the range x>=1",
+    "watch carrier --top -3": "Invalid value for '--top': -3 is not in the range x>=1",
+    "aggregate --workers 0": "--workers",
+    "aggregate --log-level loud": "--log-level",
+    "serve --port 70000": "--port",
+    "demo --seconds 0": "--seconds",
+    "metrics --set kafka": "--set",
+    "produce delay": "",
+    "verify --jsn": "--jsn",
+}
+NO_ANSWERS = {
+    "estimate delay --beta 2": "expected",
+    "estimate delay --from inf": "expected",
+    "estimate delay --from nan": "expected",
+    "estimate delay --from 2013-02-01 --to 2013-01-01": "expected an end",
+    "weights delay unifrom": "no policy 'unifrom': did you mean 'uniform'?",
+}
+FAILURES = {
+    "estimate dely": "Error: metric 'dely' is not defined in metrics.toml: ",
+    "weights dely uniform": "Error: metric 'dely' is not defined in metrics.toml: ",
+    "metrics --metrics .": "Error: .: Is a directory\n",
+    "metrics --set serve.prot=80": "Error: command line: serve.prot = '***': expected a known key",
+    "define table.csv --column v --range 5 1": "Error: --range 5 1: expected two finite numbers",
+    "define table.csv --column v --range 1 5 --level 99": (
+        "Error: --level 99: expected epsilons above 0"
+    ),
+    "define table.csv --column v --range 1 5 --name No": (
+        "Error: --name No: expected a lower-case letter"
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"), [("agregate", "aggregate"), ("metric", "metrics"), ("verfy", "verify")]
-)
-def test_an_unknown_command_names_the_nearest(typed: str, meant: str) -> None:
-    told = failure(typed, exit_code=2)
-    assert f"no command {typed!r}: did you mean {meant!r}?" in told
-    assert ", ".join(sorted(COMMANDS)) in told
+def test_a_wrong_use_and_a_question_without_an_answer_are_explained(redis_url: str) -> None:
+    for words, wrong in WRONG_USES.items():
+        with row(words):
+            told = failure(*words.split(), exit_code=2)
+            assert "Usage: " in told
+            assert "Error: " in told
+            assert wrong in told
+    for words, wrong in NO_ANSWERS.items():
+        with row(words):
+            assert wrong in failure(*words.split(), "--redis", redis_url, exit_code=2)
+    Path("table.csv").write_text("v\n1\n2\n")
+    for words, wrong in FAILURES.items():
+        with row(words):
+            at = () if words.startswith("define") else ("--redis", redis_url)
+            told = failure(*words.split(), *at)
+            assert told.startswith(wrong)
+            assert "dely" not in words or "did you mean 'delay'?" in told
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["estimate"],
-        ["estimate", "delay", "--beta", "high"],
-        ["estimate", "delay", "--from", "yesterday"],
-        ["estimate", "delay", "--weights", "best"],
-        ["aggregate", "--workers", "0"],
-        ["aggregate", "--log-level", "loud"],
-        ["serve", "--port", "70000"],
-        ["demo", "--seconds", "0"],
-        ["metrics", "--set", "kafka"],
-        ["produce", "delay"],
-        ["verify", "--jsn"],
-    ],
-    ids=" ".join,
-)
-def test_a_wrong_use_is_explained_with_exit_code_2(arguments: list[str]) -> None:
-    told = failure(*arguments, exit_code=2)
-    assert "Usage: " in told
-    assert "Error: " in told
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["estimate", "delay", "--beta", "2"],
-        ["estimate", "delay", "--from", "inf"],
-        ["estimate", "delay", "--from", "nan"],
-        ["estimate", "delay", "--from", "2013-02-01", "--to", "2013-01-01"],
-    ],
-    ids=" ".join,
-)
-def test_a_question_without_an_answer_is_a_wrong_use(redis_url: str, arguments: list[str]) -> None:
-    told = failure(*arguments, "--redis", redis_url, exit_code=2)
-    assert "expected" in told
+def test_columns_and_files_that_a_command_cannot_read_are_named() -> None:
+    Path("t.csv").write_text("delay,lon\n1,2\n")
+    Path("metrics.toml").write_text(METRICS + PLACE)
+    for words, said in {
+        "define t.csv --column delay --column lon": (
+            "--column delay --column lon: expected one column"
+        ),
+        "produce place --simulate uniform": (
+            "expected --csv FILE with one --column for each coordinate"
+        ),
+        "produce delay --simulate uniform --attribute a=b": "--attribute: expected --csv FILE",
+        "produce delay --csv t.csv --attribute land": "--attribute 'land': expected NAME=COLUMN",
+        "produce delay --csv t.csv --attribute a=delay": "attribute 'a': expected none",
+    }.items():
+        with row(words):
+            at = () if words.startswith("define") else NOWHERE
+            told = run(*words.split(), *at)
+            assert told.exit_code
+            assert said in told.output
 
 
 ON_KAFKA = [["aggregate"], ["verify"], ["produce", "delay", "--simulate", "uniform"]]
@@ -217,91 +230,46 @@ ON_REDIS = [["estimate", "delay"], ["serve"]]
 EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
 
 
-def test_the_metrics_say_what_auto_chose() -> None:
+def test_the_metrics_say_what_auto_chose_what_is_denied_and_how_much_slices_reveal() -> None:
+    plain = run("metrics", *NOWHERE).stdout
+    assert "denied" not in plain
+    assert "slices" not in plain
     text = METRICS.replace('"randomized_response"', '"auto"').replace("[0.5, 1]", "[0.5, 1, 4]")
-    Path("metrics.toml").write_text(text)
-    told = run("metrics", *NOWHERE).stdout
-    assert "auto (windows)" in told
-    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
-    assert listed[0]["chosen"] == ["windows"] * 3
-    assert listed[1]["chosen"] == ["rappor"]
-
-
-def test_the_metrics_say_which_strings_devices_do_not_report() -> None:
-    assert "denied" not in run("metrics", *NOWHERE).stdout
-    text = """
-    [metrics.page]
-    kind = "frequency"
-    categories = "open"
-    mechanism = "count_sketch"
-    levels = [1]
-    deny = { longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*"] }
-    """
-    Path("metrics.toml").write_text(text)
-    expected = (
-        "denied     page: devices report other in place of: longer than 40, email, 2 patterns"
-    )
-    assert expected in run("metrics", *NOWHERE).stdout
-    (page,) = json.loads(run("metrics", *NOWHERE, "--json").stdout)
-    assert page["deny"] == {
-        "longer_than": 40,
-        "presets": ["email"],
-        "patterns": ["/users/*", "*token*"],
-    }
-
-
-def test_the_metrics_say_how_many_slices_they_have_and_how_much_these_reveal() -> None:
-    assert "slices" not in run("metrics", *NOWHERE).stdout
+    denied = '{longer_than = 40, presets = ["email"], patterns = ["/users/*", "*token*"]}'
     by = 'by = ["country", "version"]\n[metrics.carrier]'
     declared = '[attributes]\ncountry = ["DE", "FR", "US"]\nversion = ["1", "2", "3"]\n'
-    Path("metrics.toml").write_text(declared + METRICS.replace("[metrics.carrier]", by))
-    assert "delay: 25 slices, 4.6 bits, by country, version" in run("metrics", *NOWHERE).stdout
-    delay, carrier = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    text += f"[metrics]\npage = {{{OPEN}, levels = [1], deny = {denied}}}\n"
+    Path("metrics.toml").write_text(declared + text.replace("[metrics.carrier]", by))
+    told = run("metrics", *NOWHERE).stdout
+    assert "auto (windows)" in told
+    assert "page: devices report other in place of: longer than 40, email, 2 patterns" in told
+    assert "delay: 25 slices, 4.6 bits, by country, version" in told
+    delay, carrier, page = json.loads(run("metrics", *NOWHERE, "--json").stdout)
+    assert (delay["chosen"], carrier["chosen"]) == (["windows"] * 3, ["rappor"])
     assert (delay["by"], delay["slices"], delay["bits"]) == (["country", "version"], 25, 4.644)
     assert (carrier["by"], carrier["slices"], carrier["bits"]) == ([], None, None)
+    assert page["deny"] == tomllib.loads(f"deny = {denied}")["deny"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--simulate", "uniform", "--attribute", "a=b"], "--attribute: expected --csv FILE"),
-        (["--csv", "t.csv", "--attribute", "land"], "--attribute 'land': expected NAME=COLUMN"),
-        (["--csv", "t.csv", "--attribute", "a=delay"], "attribute 'a': expected none"),
-    ],
-)
-def test_an_attribute_that_cannot_be_read_is_named(arguments: list[str], said: str) -> None:
-    Path("t.csv").write_text("delay\n1\n")
-    told = run("produce", "delay", *NOWHERE, *arguments)
-    assert told.exit_code
-    assert said in told.output
-
-
-def test_reports_that_redis_cannot_tell_are_unknown_and_not_zero() -> None:
-    listed = json.loads(run("metrics", *NOWHERE, "--json").stdout)
-    assert {row["reports"] for row in listed} == {None}
-    table = run("metrics", *NOWHERE).stdout.splitlines()[1:]
-    assert {line.split()[-2:] == ["-", "-"] for line in table} == {True}
-
-
-@pytest.mark.parametrize("arguments", ON_KAFKA, ids=" ".join)
 def test_a_missing_broker_is_one_message_that_says_what_to_do(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
-    told = failure(*arguments, *NOWHERE)
-    assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
-    assert told.count("\n") == 1
-    for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
-        assert remedy in told
+    for arguments in ON_KAFKA:
+        with row(*arguments):
+            told = failure(*arguments, *NOWHERE)
+            assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
+            assert told.count("\n") == 1
+            for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
+                assert remedy in told
 
 
-@pytest.mark.parametrize("arguments", [["topics"], *ON_KAFKA], ids=" ".join)
-def test_a_missing_broker_is_one_line_of_a_real_process(arguments: list[str]) -> None:
+def test_a_missing_broker_is_one_line_of_a_real_process() -> None:
     impatient = (
         "import sys; from aggregator.kafka import clients; clients.ANSWER_SECONDS = 1.0; "
         "from aggregator.cli.main import main; main(sys.argv[1:])"
     )
-    command = [sys.executable, "-c", impatient, *arguments, *NOWHERE]
+    command = [sys.executable, "-c", impatient, "aggregate", *NOWHERE]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, env=path)
     assert process.returncode == 1
@@ -330,141 +298,101 @@ def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_t
     assert all(json.loads(line) for line in log.read_text().splitlines())
 
 
-def test_serve_on_a_port_that_is_taken_says_what_to_do(redis_url: str) -> None:
+def test_a_port_or_an_address_that_cannot_be_had_is_told_with_what_to_choose(
+    redis_url: str,
+) -> None:
+    at = ("--redis", redis_url)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = failure("serve", f"--port={port}", "--redis", redis_url)
-    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
-    assert told.endswith("choose another (--port, or serve.port)\n")
+        for words, setting in ((("serve", *at), "--port, or serve.port"), (("kafka",), "--port")):
+            told = failure(*words, f"--port={port}")
+            assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
+            assert told.endswith(f"choose another ({setting})\n")
+    for host in ("192.0.2.1", "nowhere.invalid"):
+        told = failure("serve", f"--host={host}", *at)
+        assert told.startswith(f"Error: host {host!r}: ")
+        assert told.endswith("choose an address of this machine (--host, or serve.host)\n")
+    for first in (8079, 8078, 65534):
+        several = ["--port=8080", "--workers=3", f"--set=serve.worker_port={first}"]
+        told = failure("serve", *several)
+        assert f"serve.worker_port = {first}: expected 3 ports up to 65535, without 8080" in told
 
 
-@pytest.mark.parametrize("first", [8079, 8078, 65534])
-def test_ports_of_processes_that_cannot_be_used_are_refused_before_any_starts(first: int) -> None:
-    several = ["--port=8080", "--workers=3", f"--set=serve.worker_port={first}"]
-    told = failure("serve", *several)
-    assert f"serve.worker_port = {first}: expected 3 ports up to 65535, without 8080" in told
+def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    for command in ("list", "replay", "drop"):
+        words = ("deadletters", command, *NOWHERE, "--reason")
+        told = failure(*words, "wrong_version", exit_code=2)
+        assert "no reason 'wrong_version': did you mean 'wrong_revision'? (known: bad_b" in told
+        assert "expected one of bad_batch_id, " in failure(*words, "q", exit_code=2)
 
 
-def test_kafka_on_a_port_that_is_taken_names_its_own_option() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        told = failure("kafka", f"--port={port}")
-    assert told.startswith(f"Error: port {port} of 127.0.0.1: Address already in use")
-    assert told.endswith("choose another (--port)\n")
-
-
-@pytest.mark.parametrize("command", ["list", "replay", "drop"])
-def test_a_reason_that_there_is_not_is_refused_with_those_that_there_are(command: str) -> None:
-    told = failure("deadletters", command, "--reason", "wrong_version", *NOWHERE, exit_code=2)
-    assert "no reason 'wrong_version': did you mean 'wrong_revision'? (known: bad_batch_id" in told
-    told = failure("deadletters", command, "--reason", "q", *NOWHERE, exit_code=2)
-    assert "expected one of bad_batch_id, " in told
-
-
-@pytest.mark.parametrize("host", ["192.0.2.1", "nowhere.invalid"])
-def test_serve_on_an_address_of_another_machine_says_what_to_do(host: str, redis_url: str) -> None:
-    told = failure("serve", f"--host={host}", "--redis", redis_url)
-    assert told.startswith(f"Error: host {host!r}: ")
-    assert told.endswith("choose an address of this machine (--host, or serve.host)\n")
-
-
-@pytest.mark.parametrize("arguments", ON_REDIS, ids=" ".join)
 def test_a_missing_redis_is_one_message_that_says_what_to_do(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
-    told = failure(*arguments)
-    assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
-    assert told.count("\n") == 1
-    for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
-        assert remedy in told
-
-
-def test_a_redis_url_without_a_scheme_is_told_all_that_there_are() -> None:
+    for arguments in ON_REDIS:
+        with row(*arguments):
+            told = failure(*arguments)
+            assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
+            assert told.count("\n") == 1
+            for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
+                assert remedy in told
     told = failure("estimate", "delay", "--redis", "localhost:6379")
     for text in (told, " ".join(run("estimate", "--help").stdout.split())):
         for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):
             assert f" {scheme}://" in text
 
 
-@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
-def test_a_missing_metrics_file_is_told_before_any_server_is_asked(arguments: list[str]) -> None:
-    told = failure(*arguments, *NOWHERE, "--metrics", "nowhere.toml")
-    assert told.startswith("Error: no metrics file 'nowhere.toml': ")
-    for remedy in ("[metrics.NAME]", "--metrics", "DITHER_METRICS"):
-        assert remedy in told
-
-
-@pytest.mark.parametrize(
-    ("replaced", "by", "told"),
-    [
+def test_definitions_that_are_missing_or_wrong_are_told_before_any_server_is_asked() -> None:
+    wrong = [
         ("[0.5, 1]", "[1, 0.5]", "delay.levels = [1, 0.5]: expected ascending epsilons"),
         ("[0, 10]", "[10, 0]", "delay.range = [10, 0]: expected two finite numbers"),
         ('"rappor"', '"rapor"', "carrier.mechanism = 'rapor': expected 'rappor'?"),
         ("unit", "units", "delay.units = 'minutes': expected a known key: 'unit'?"),
         ('"mean"', '"average"', "delay.kind = 'average': expected "),
-        ('"minutes"', "5", "delay.unit = 5: expected str, got int"),
         ("[metrics.carrier]", "[metrics.carrier", "TOML = "),
-    ],
-)
-@pytest.mark.parametrize("arguments", EVERYWHERE, ids=" ".join)
-def test_a_bad_definition_names_file_key_value_and_what_was_expected(
-    arguments: list[str], replaced: str, by: str, told: str
+    ]
+    for arguments, (replaced, by, wanted) in zip(EVERYWHERE, wrong, strict=True):
+        with row(*arguments, by):
+            Path("metrics.toml").write_text(METRICS.replace(replaced, by))
+            message = failure(*arguments, *NOWHERE)
+            assert message.startswith(f"Error: metrics.toml: {wanted}")
+            assert "expected" in message
+            told = failure(*arguments, *NOWHERE, "--metrics", "nowhere.toml")
+            assert told.startswith("Error: no metrics file 'nowhere.toml': ")
+            for remedy in ("[metrics.NAME]", "--metrics", "DITHER_METRICS"):
+                assert remedy in told
+
+
+TOLD = [
+    (redis.ConnectionError("Connection closed"), "Redis does not answer (Connection"),
+    (redis.ResponseError("OOM command not allowed"), "Redis is full (OOM command not allowed)"),
+    (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
+    (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
+    (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
+    (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
+]
+DEFECTS = [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")]
+
+
+def test_a_failure_on_the_way_is_one_message_and_a_defect_of_ours_is_not_hidden(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    Path("metrics.toml").write_text(METRICS.replace(replaced, by))
-    message = failure(*arguments, *NOWHERE)
-    assert message.startswith(f"Error: metrics.toml: {told}")
-    assert "expected" in message
+    def failing(error: Exception) -> None:
+        def fail(*_: Any) -> None:
+            raise error
 
+        monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
 
-def test_a_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
-    assert failure("metrics", "--metrics", str(tmp_path)) == f"Error: {tmp_path}: Is a directory\n"
-
-
-def test_a_setting_that_cannot_be_used_is_one_message() -> None:
-    told = failure("metrics", "--set", "serve.prot=80")
-    assert told.startswith("Error: command line: serve.prot = '***': expected a known key")
-
-
-def test_an_unknown_metric_names_the_nearest(redis_url: str) -> None:
-    told = failure("estimate", "dely", "--redis", redis_url)
-    assert told.startswith("Error: metric 'dely' is not defined in metrics.toml: ")
-    assert "did you mean 'delay'?" in told
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (
-            redis.ConnectionError("Connection closed by server."),
-            "Redis does not answer (Connection",
-        ),
-        (redis.ResponseError("OOM command not allowed"), "Redis is full (OOM command not allowed)"),
-        (KafkaException(KafkaError(KafkaError._TRANSPORT)), "Kafka failed: "),
-        (EmbeddedUnavailableError("pip install 'dither[demo]'"), "pip install 'dither[demo]'"),
-        (ModuleNotFoundError("No module", name="rich"), "dither metrics needs rich, which"),
-        (PermissionError(13, "Permission denied", "metrics.toml"), "metrics.toml: Permission"),
-    ],
-)
-def test_a_failure_on_the_way_is_one_message(
-    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
-    message = failure("metrics")
-    assert message.startswith(f"Error: {told}")
-    assert message.count("\n") == 1
-
-
-@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), ModuleNotFoundError("x")])
-def test_a_defect_of_ours_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr("aggregator.cli.commands.metrics.defined_metrics", fail)
-    assert run("metrics").exception is error
+    for error, told in TOLD:
+        with row(error):
+            failing(error)
+            message = failure("metrics")
+            assert message.startswith(f"Error: {told}")
+            assert message.count("\n") == 1
+    for defect in DEFECTS:
+        failing(defect)
+        assert run("metrics").exception is defect
 
 
 def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,6 +446,8 @@ def test_metrics_as_json_have_the_same_keys_with_and_without_redis(redis_url: st
         assert [row["metric"] for row in found] == ["delay", "carrier"]
         assert {(row["reports"], row["event_time"]) for row in found} == {(reports, None)}
     assert "no Redis answers" in result.stderr
+    table = run("metrics", *NOWHERE).stdout.splitlines()[1:]
+    assert all(line.split()[-2:] == ["-", "-"] for line in table), "unknown, and not zero"
 
 
 def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> None:
@@ -533,9 +463,6 @@ def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> 
     assert carrier["categories"] == ["AA", "B6", "DL"]
     assert carrier["value"] == [None] * 3
     assert carrier["upper"] == [1] * 3
-
-
-def test_estimates_for_people_are_readable_before_the_first_report(redis_url: str) -> None:
     told = run("estimate", "delay", "--redis", redis_url)
     assert told.exit_code == 0
     assert "not_ready" in told.output
@@ -557,41 +484,6 @@ def test_the_largest_so_many_are_the_same_for_people_and_as_json(redis_url: str)
     assert "and 2 more categories" in run(*asked, "--top", "1").output
 
 
-@pytest.mark.parametrize("command", ["estimate", "watch"])
-@pytest.mark.parametrize("top", ["0", "-3"])
-def test_to_show_no_category_at_all_is_refused(command: str, top: str) -> None:
-    told = failure(command, "carrier", "--top", top, *NOWHERE[2:], exit_code=2)
-    assert f"Invalid value for '--top': {top} is not in the range x>=1" in told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--range", "5", "1"), "Error: --range 5 1: expected two finite numbers"),
-        (("--range", "1", "5", "--level", "99"), "Error: --level 99: expected epsilons above 0"),
-        (("--range", "1", "5", "--name", "No"), "Error: --name No: expected a lower-case letter"),
-    ],
-)
-def test_a_definition_that_cannot_be_is_told_by_the_option_at_fault(
-    arguments: tuple[str, ...], told: str
-) -> None:
-    Path("table.csv").write_text("v\n1\n2\n")
-    assert failure("define", "table.csv", "--column", "v", *arguments).startswith(told)
-
-
-def test_a_definition_is_of_one_column() -> None:
-    Path("table.csv").write_text("lat,lon\n1,2\n")
-    told = failure("define", "table.csv", "--column", "lat", "--column", "lon", exit_code=2)
-    assert "--column lat --column lon: expected one column" in told
-    assert "vector_mean" in told
-
-
-def test_vectors_are_not_simulated_but_read_from_a_file() -> None:
-    Path("metrics.toml").write_text(METRICS + PLACE)
-    told = failure("produce", "place", "--simulate", "uniform", *NOWHERE, exit_code=2)
-    assert "expected --csv FILE with one --column for each coordinate" in told
-
-
 def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
     at = ("--redis", redis_url)
     assert strict(run("weights", "--json", *at).stdout) == {
@@ -610,39 +502,21 @@ def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
     assert (found["policy"], found["bound"]) == ("paper", "normal")
 
 
-def test_an_unknown_policy_or_metric_names_the_nearest_and_changes_nothing(redis_url: str) -> None:
-    at = ("--redis", redis_url)
-    told = failure("weights", "delay", "unifrom", *at, exit_code=2)
-    assert "no policy 'unifrom': did you mean 'uniform'?" in told
-    assert "did you mean 'delay'?" in failure("weights", "dely", "uniform", *at)
-    assert strict(run("weights", "--json", *at).stdout)["delay"] == "optimal"
-
-
 def test_an_estimate_warns_when_the_values_go_with_the_level() -> None:
-    from aggregator.cli.format import Shown, as_text
-    from aggregator.reading.reader import Reader
-    from aggregator.reading.serialization import as_dict
-    from aggregator.reading.windows import Sums, Window
-
     metric = define(
         name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1]
     )
-    apart, alike = ([[9000, 5500], [9000, 3500]], [[9000, 4500], [9000, 4500]])
-    for table, weights, warned in (
-        (apart, "optimal", True),
-        (apart, "uniform", False),
-        (alike, "optimal", False),
-        (alike, "uniform", False),
-    ):
-        statistic = np.array(table).ravel()
-        found = metric.estimate(statistic, weights=weights)
-        window = Window(metric=metric, status="provisional", content=Sums(statistic))
-        told = as_text(Shown(window, found, 9))
-        assert ("the values depend on the privacy level: weights" in told) == warned
-        assert ("no evidence that values depend on the privacy level" in told) == (table is alike)
-        assert "(Cochran's Q, p = " in told
-        found = Reader.answer(window, Query(weights=weights))
-        assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
+    for apart, weights in ((True, "optimal"), (True, "uniform"), (False, "optimal")):
+        with row(apart, weights):
+            statistic = np.array([9000, 5500, 9000, 3500] if apart else [9000, 4500] * 2)
+            window = Window(metric=metric, status="provisional", content=Sums(statistic))
+            found = Reader.answer(window, Query(weights=weights))
+            told = as_text(Shown(window, found, 9))
+            warned = "the values depend on the privacy level: weights" in told
+            assert warned == (apart and weights == "optimal")
+            assert ("no evidence that values depend on the privacy level" in told) != apart
+            assert "(Cochran's Q, p = " in told
+            assert as_dict(window, found)["heterogeneity"] == found.heterogeneity
 
 
 def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
@@ -705,14 +579,7 @@ def test_a_vector_is_shown_by_coordinate_with_its_radius(redis_url: str) -> None
 
 
 def test_any_string_of_an_open_vocabulary_may_be_asked_for(redis_url: str) -> None:
-    definition = """
-[metrics.words]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-watch = ["sun"]
-levels = [8]
-"""
+    definition = f'[metrics]\nwords = {{{OPEN}, levels = [8], watch = ["sun"]}}\n'
     Path("metrics.toml").write_text(definition)
     metric = load_metrics("metrics.toml")["words"]
     count_one(redis_url, metric, ["sun"] * 300 + ["rain"] * 700)
@@ -730,7 +597,7 @@ levels = [8]
     (row,) = strict(run("metrics", "--json", "--redis", redis_url).stdout)
     assert (row["categories"], row["reports"]) == ("open", 1000)
     assert "any string" in run("metrics", "--redis", redis_url).output
-    Path("metrics.toml").write_text(definition.replace('watch = ["sun"]', ""))
+    Path("metrics.toml").write_text(definition.replace(', watch = ["sun"]', ""))
     assert (
         "ask for any string with --category"
         in run("estimate", "words", "--redis", redis_url).output
@@ -741,20 +608,3 @@ levels = [8]
     assert "'words' is a frequency, and only a distribution has them" in refused.stderr
     windowed = run("estimate", "words", "--from", "2013-01-01", "--redis", redis_url)
     assert "window     from 2013-01-01T00:00:00Z to now" in windowed.stdout
-
-
-@pytest.mark.parametrize(("own", "used"), [(None, "1"), ("3", "3")])
-def test_matrices_have_one_thread_unless_the_environment_says_otherwise(
-    own: str | None, used: str
-) -> None:
-    """OpenBLAS reads the variable when numpy is imported, so it is set before that."""
-    program = (
-        "import os, sys; from aggregator.cli.main import BLAS_THREADS, main\n"
-        "assert 'numpy' not in sys.modules\n"
-        "try: main(['--version'])\n"
-        "finally: print(os.environ[BLAS_THREADS])"
-    )
-    env = {name: value for name, value in os.environ.items() if name != BLAS_THREADS}
-    env |= {"PYTHONPATH": str(ROOT)} | ({} if own is None else {BLAS_THREADS: own})
-    told = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
-    assert told.stdout.splitlines()[-1] == used, told.stderr

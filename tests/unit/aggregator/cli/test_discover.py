@@ -18,6 +18,7 @@ from aggregator.cli.main import cli
 from aggregator.reading.discovery.answers import Discovered, discovery_answer
 from aggregator.reading.windows import Window
 from estimators import Discovery, LocalMetric, define
+from tests.support.rows import row
 
 
 def run(*arguments: str) -> Result:
@@ -47,19 +48,20 @@ def test_a_definition_with_the_code_of_examples_loads(examples: Path) -> None:
     assert again.revision == metric.revision
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--column", "x"), ("--name", "Bad Name"), ("empty",), ()],
-    ids=["a column", "a bad name", "no examples", "nothing"],
-)
-def test_what_cannot_be_a_definition_is_said(examples: Path, arguments: tuple[str, ...]) -> None:
-    given = ["--examples", str(examples), *arguments]
-    if arguments == ("empty",):
-        examples.write_text("\n", encoding="utf-8")
-        given = given[:2]
-    told = run("define", *(given if arguments else ()))
-    assert told.exit_code != 0
-    assert not isinstance(told.exception, (TypeError, KeyError))
+def test_what_cannot_be_a_definition_is_said(examples: Path) -> None:
+    empty = examples.with_name("empty.txt")
+    empty.write_text("\n", encoding="utf-8")
+    given = ("--examples", str(examples))
+    for arguments in (
+        (*given, "--column", "x"),
+        (*given, "--name", "Bad Name"),
+        ("--examples", str(empty)),
+        (),
+    ):
+        with row(*arguments):
+            told = run("define", *arguments)
+            assert told.exit_code != 0
+            assert not isinstance(told.exception, (TypeError, KeyError))
 
 
 def answer(strings: list[str], lower: float, status: str = "final") -> Discovered:
@@ -71,21 +73,21 @@ def answer(strings: list[str], lower: float, status: str = "final") -> Discovere
     return Discovered(Window(metric=metric, status=status, end_ms=0), found, status, 0.05, "it")
 
 
-def test_control_characters_do_not_reach_a_terminal() -> None:
+def test_an_answer_is_plain_text_for_a_terminal_and_plain_json() -> None:
     text = as_text(answer(["a\x1b[2J\u202e"], 0.125))
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert '"a\\u001b[2J\\u202e"' in text
     assert "0.1250" in text
+    assert "> 0" in as_text(answer(["JFK"], 0.0)), "a lower bound of zero is not attained"
+    fields = json.loads(msgspec.json.encode(discovery_answer(answer(["JFK"], 0.1))))
+    found = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
+    assert (fields["strings"], fields["status"], fields["reports"]) == ([found], "final", 9000)
+    assert fields["longest_code"] == 64
 
 
-def test_a_lower_bound_of_zero_is_not_attained() -> None:
-    assert "> 0" in as_text(answer(["JFK"], 0.0))
-
-
-@pytest.mark.parametrize(
-    ("status", "floor", "expected"),
-    [
+def test_an_empty_answer_says_why() -> None:
+    for status, floor, expected in (
         ("not_ready", np.inf, "no pane is closed yet: one of 1m closes 0s of event time after"),
         ("provisional", np.inf, "the window is not closed yet"),
         ("expired", np.inf, "expired (`retention`)"),
@@ -93,25 +95,18 @@ def test_a_lower_bound_of_zero_is_not_attained() -> None:
         ("final", np.inf, "there are no reports"),
         ("final", 0.2, "strings of 10% of people need about 3,600,000"),
         ("final", 0.01, "no string is frequent enough: those of 10.00% of people"),
-    ],
-)
-def test_an_empty_answer_says_why(status: str, floor: float, expected: str) -> None:
-    some = answer([], 0.0, status)
-    empty = dataclasses.replace(some, found=dataclasses.replace(some.found, noise_floor=floor))
-    assert expected in empty.reason
-    assert str(empty) == f"tail: {empty.reason}"
-    assert empty.reason in as_text(empty)
-    assert empty.reason in html.unescape(empty._repr_html_())
+    ):
+        with row(status, floor):
+            some = answer([], 0.0, status)
+            found = dataclasses.replace(some.found, noise_floor=floor)
+            empty = dataclasses.replace(some, found=found)
+            assert expected in empty.reason
+            assert str(empty) == f"tail: {empty.reason}"
+            assert empty.reason in as_text(empty)
+            assert empty.reason in html.unescape(empty._repr_html_())
     full = answer(["JFK"], 0.1)
     assert full.reason == ""
     assert str(full) == "tail: 1 frequent strings in 9,000 reports"
-
-
-def test_an_answer_is_plain_json() -> None:
-    fields = json.loads(msgspec.json.encode(discovery_answer(answer(["JFK"], 0.1))))
-    row = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
-    assert (fields["strings"], fields["status"], fields["reports"]) == ([row], "final", 9000)
-    assert fields["longest_code"] == 64
 
 
 def test_a_string_that_cannot_be_found_has_its_reason() -> None:

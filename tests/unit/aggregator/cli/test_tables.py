@@ -21,15 +21,9 @@ from tests.support.reports.counted import Counting
 
 START, END = "2013-01-01", "2013-01-01T01:00"
 SLICED = """
-[attributes]
-country = ["DE", "FR"]
-
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [4]
-by = ["country"]
+attributes = {country = ["DE", "FR"]}
+[metrics]
+late = {kind = "mean", mechanism = "windows", range = [0, 1], levels = [4], by = ["country"]}
 """
 
 

@@ -22,6 +22,8 @@ from aggregator.web import application
 from aggregator.web.http.access import hashed, new_token
 from estimators import Metric
 from tests.support.reports.counted import Client
+from tests.support.rows import row
+from tests.unit.aggregator.web.gateways import StubGateway
 
 TOKENS = {name: new_token() for name in ("reader", "device", "operator", "everything")}
 SCOPES = {
@@ -60,18 +62,17 @@ DEFINITIONS = ["/v1/metrics", "/v1/metrics/delay"]
 OPEN = ["/healthz", "/openapi.json", "/asyncapi.json", "/"]
 
 
-@pytest.mark.parametrize("path", [*READ, *DEFINITIONS, "/v1/events"])
-def test_without_a_token_the_answer_says_how_to_come_by_one(closed: Client, path: str) -> None:
-    problem = closed.problem(401, path)
-    assert "a token with scope read" in problem["detail"]
-    assert "dither tokens new" in problem["remedy"]
-    assert closed.get(path).headers["www-authenticate"] == 'Bearer realm="dither"'
-    assert closed.ask("HEAD", path).status_code == 401
-
-
-@pytest.mark.parametrize("path", OPEN)
-def test_health_documents_and_pages_are_open(closed: Client, path: str) -> None:
-    assert closed.get(path).status_code == 200
+def test_without_a_token_health_documents_and_pages_are_open_and_nothing_else(
+    closed: Client,
+) -> None:
+    for path in (*READ, *DEFINITIONS, "/v1/events"):
+        with row(path):
+            problem = closed.problem(401, path)
+            assert "a token with scope read" in problem["detail"]
+            assert "dither tokens new" in problem["remedy"]
+            assert closed.get(path).headers["www-authenticate"] == 'Bearer realm="dither"'
+            assert closed.ask("HEAD", path).status_code == 401
+    assert {path: closed.get(path).status_code for path in OPEN} == dict.fromkeys(OPEN, 200)
 
 
 def test_a_scope_admits_to_what_it_is_for_and_to_nothing_else(closed: Client) -> None:
@@ -96,20 +97,17 @@ def test_a_scope_admits_to_what_it_is_for_and_to_nothing_else(closed: Client) ->
     assert closed.ask("PUT", weights, json=body, headers=bearing("operator")).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "token",
-    ["nonsense", "", "dither_", TOKENS["reader"][:-1], TOKENS["reader"].swapcase(), "ü"],
-    ids=["nonsense", "none", "prefix", "cut short", "other case", "not ASCII"],
-)
 def test_a_token_that_is_not_known_is_refused_even_where_none_is_needed(
-    store: Store, metrics: dict[str, Metric], token: str
+    store: Store, metrics: dict[str, Metric]
 ) -> None:
-    client = with_access(store, metrics, "read")
-    headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
-    client.problem(401, "/v1/metrics", headers=headers)
-    answer = client.get("/v1/metrics", headers=headers)
-    assert 'error="invalid_token"' in answer.headers["www-authenticate"]
-    assert client.get("/healthz", headers=headers).status_code == 200
+    client, known = with_access(store, metrics, "read"), TOKENS["reader"]
+    for token in ("nonsense", "", "dither_", known[:-1], known.swapcase(), "ü"):
+        with row(token):
+            headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
+            client.problem(401, "/v1/metrics", headers=headers)
+            answer = client.get("/v1/metrics", headers=headers)
+            assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+            assert client.get("/healthz", headers=headers).status_code == 200
 
 
 def test_the_word_bearer_is_written_as_one_likes_and_other_schemes_are_no_tokens(
@@ -134,23 +132,18 @@ def test_by_default_everybody_may_read_and_report_but_not_set_weights(
     assert client.ask("PUT", "/v1/metrics/delay/weights", json=body).status_code == 401
 
 
+def with_route(client: Client, path: str, text: str, method: str) -> None:
+    """Give an application a gateway with one route."""
+    gateway = StubGateway(Route(path, lambda _: PlainTextResponse(text), methods=[method]))
+    reader = Reader(client.store, {})
+    client.app = application(reader, client.settings, gateway=gateway)  # type: ignore[arg-type]
+
+
 def test_what_devices_report_needs_the_scope_report(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
-    class Gateway:
-        routes = (Route("/v1/reports", lambda _: PlainTextResponse("taken"), methods=["POST"]),)
-
-        stalled = ""
-
-        async def check_kafka(self) -> str:
-            return ""
-
-        async def __aenter__(self) -> None: ...
-
-        async def __aexit__(self, *_: object) -> None: ...
-
     client = with_access(store, metrics, "read")
-    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())  # type: ignore[arg-type]
+    with_route(client, "/v1/reports", "taken", "POST")
     assert client.ask("POST", "/v1/reports").status_code == 401
     assert client.ask("POST", "/v1/reports", headers=bearing("reader")).status_code == 403
     assert client.ask("POST", "/v1/reports", headers=bearing("device")).text == "taken"
@@ -161,20 +154,7 @@ def test_a_route_that_declares_no_scopes_is_closed(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
     client = with_access(store, metrics, "read", "report")
-
-    class Gateway:
-        routes = (Route("/v1/new", lambda _: PlainTextResponse("secret")),)
-
-        stalled = ""
-
-        async def check_kafka(self) -> str:
-            return ""
-
-        async def __aenter__(self) -> None: ...
-
-        async def __aexit__(self, *_: object) -> None: ...
-
-    client.app = application(Reader(store, metrics), client.settings, gateway=Gateway())  # type: ignore[arg-type]
+    with_route(client, "/v1/new", "secret", "GET")
     assert client.get("/v1/new").status_code == 401
     assert client.get("/v1/new", headers=bearing("operator")).text == "secret"
 
@@ -213,13 +193,12 @@ def test_tokens_are_never_the_same_and_can_be_had_as_json() -> None:
         assert one["setting"] == f"{hashed(one['token'])} read admin"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["a"], ["a", "--scope", "write"], ["A b", "--scope", "read"], []]
-)
-def test_a_token_needs_a_name_and_scopes(arguments: list[str]) -> None:
-    told = new(*arguments)
-    assert told.exit_code == 2
-    assert "Traceback" not in told.output
+def test_a_token_needs_a_name_and_scopes() -> None:
+    for arguments in (["a"], ["a", "--scope", "write"], ["A b", "--scope", "read"], []):
+        with row(*arguments):
+            told = new(*arguments)
+            assert told.exit_code == 2
+            assert "Traceback" not in told.output
 
 
 LINE = f"{hashed('x')} read admin"
@@ -240,20 +219,18 @@ def test_tokens_may_come_from_the_environment() -> None:
     assert load_settings(environ={"DITHER_ACCESS_ANONYMOUS": ""}).access.anonymous == []
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "told"),
-    [
-        ("access.tokens.ci", "secret", "as `dither tokens new` prints it"),
-        ("access.tokens.ci", hashed("x"), "as `dither tokens new` prints it"),
-        ("access.tokens.ci", f"{hashed('x')} write", "as `dither tokens new` prints it"),
-        ("access.tokens.ci", 7, "as `dither tokens new` prints it"),
+def test_an_access_that_cannot_be_used_is_an_error() -> None:
+    as_printed = "as `dither tokens new` prints it"
+    for key, value, told in (
+        ("access.tokens.ci", "secret", as_printed),
+        ("access.tokens.ci", hashed("x"), as_printed),
+        ("access.tokens.ci", f"{hashed('x')} write", as_printed),
+        ("access.tokens.ci", 7, as_printed),
         ("access.anonymous", "read rite", "scopes: "),
         ("access.anonymus", "read", "'anonymous'"),
-    ],
-)
-def test_an_access_that_cannot_be_used_is_an_error(key: str, value: object, told: str) -> None:
-    with pytest.raises(SettingsError, match=re.escape(told)):
-        load_settings(flags={key: value}, environ={})
+    ):
+        with row(key, value), pytest.raises(SettingsError, match=re.escape(told)):
+            load_settings(flags={key: value}, environ={})
 
 
 # -- Other origins -------------------------------------------------------------------------------

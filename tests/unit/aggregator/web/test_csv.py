@@ -29,14 +29,12 @@ def table(client: Client, path: str, **params: str) -> httpx.Response:
     return found
 
 
-def test_an_estimate_is_a_table_on_request(client: Client, reader: Reader) -> None:
+def test_an_estimate_and_a_series_are_tables_on_request(client: Client, reader: Reader) -> None:
     found = table(client, "/v1/metrics/delay/estimate", **WINDOW)
     assert found.text == reader.estimate("delay", *WINDOW.values()).to_frame().to_csv()
     assert found.headers["content-disposition"] == 'attachment; filename="delay-estimate.csv"'
     assert "value" in client.json("/v1/metrics/delay/estimate", format="json", **WINDOW)
 
-
-def test_a_series_is_a_table_on_request(client: Client, reader: Reader) -> None:
     found = table(client, "/v1/metrics/delay/series", step="5m", **WINDOW)
     expected = reader.series("delay", *WINDOW.values(), step="5m").to_frame()
     assert found.text == expected.to_csv()
@@ -56,14 +54,6 @@ def test_a_comparison_is_a_table_on_request(client: Client, reader: Reader) -> N
 def test_a_strangers_string_is_no_formula_in_a_spreadsheet(client: Client, reader: Reader) -> None:
     found = table(client, "/v1/metrics/page/estimate", category="=1+1")
     assert found.text.splitlines()[1].startswith("page,frequency,,,,'=1+1,")
-
-
-def test_a_table_has_a_tag_of_its_own(client: Client, reader: Reader) -> None:
-    path = "/v1/metrics/delay/estimate"
-    tag = table(client, path).headers["etag"]
-    assert tag != client.get(path).headers["etag"]
-    again = client.get(path, params={"format": "csv"}, headers={"If-None-Match": tag})
-    assert (again.status_code, again.content) == (304, b"")
 
 
 def test_what_went_wrong_is_a_problem_and_no_table(client: Client, reader: Reader) -> None:

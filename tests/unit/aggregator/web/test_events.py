@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import threading
@@ -20,8 +21,10 @@ from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
 from estimators import Metric
-from tests.support.reports.counted import DEFINITIONS, PATIENCE, Client, Counting, Server, serving
+from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
+from tests.support.rows import row
 from tests.support.running import http_client
+from tests.support.running.deployment import wait_until
 from tests.support.running.servers import Redis
 
 PERIOD = 0.05
@@ -84,42 +87,49 @@ def never() -> None:
 
 
 ALL = frozenset({"delay", "carrier", "place", "page", "silent"})
+WHOLE = 2 * len(ALL) + 1
+"""Events of all that there is: a policy and an estimate of each, and the status."""
 
 
-def test_a_client_gets_all_there_is_and_then_what_changes(
-    counting: Counting, store: Store, metrics: dict[str, Metric]
+@contextlib.contextmanager
+def following(
+    hub: Hub, metrics: frozenset[str] | None = ALL, top: int = 9, last_id: str = ""
+) -> Iterator[Following]:
+    with hub.follow(metrics, top, last_id, never) as follower:
+        yield Following(follower)
+
+
+async def all_there_is(client: Following) -> list[Found]:
+    return await client.until(lambda seen: len(seen) >= WHOLE)
+
+
+def test_a_client_gets_all_there_is_as_the_api_answers_it_and_then_what_changes(
+    counting: Counting, client: Client, store: Store, metrics: dict[str, Metric]
 ) -> None:
     counting.some(5)
+    answers: dict[str, Any] = {}
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(ALL, 2, "", never) as follower:
-            client = Following(follower)
-            seen = await client.until(lambda seen: len(seen) >= 11)
+        with following(hub, top=2) as one:
+            seen = await all_there_is(one)
             kinds = [kind for kind, _, _ in seen]
             assert sorted(kinds) == ["estimate"] * 5 + ["policy"] * 5 + ["status"]
-            answers = {data["metric"]: data for kind, _, data in seen if kind == "estimate"}
-            assert answers["delay"]["reports"] == 406
-            assert (answers["carrier"]["categories"], answers["carrier"]["left_out"]) == (
-                ["AA", "B6"],
-                2,
-            )
-            assert answers["silent"]["status"] == "not_ready"
+            answers.update({data["metric"]: data for kind, _, data in seen if kind == "estimate"})
             await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0] * 4, 4))
-            _, _, changed = await client.estimate("delay", 410)
-            new = client.seen[11:]
+            _, _, changed = await one.estimate("delay", 410)
+            new = one.seen[WHOLE:]
             assert {data.get("metric") for kind, _, data in new if kind == "estimate"} == {"delay"}
             assert changed["value"] == Reader(store, metrics).estimate("delay").value
             await asyncio.to_thread(store.registry.set_policy, "carrier", "uniform")
-            await client.until(
-                lambda seen: any(
-                    kind == "policy" and data == {"metric": "carrier", "policy": "uniform"}
-                    for kind, _, data in seen
-                )
-            )
-            numbers = [int(number.rpartition("-")[2]) for _, number, _ in client.seen]
+            told = {"metric": "carrier", "policy": "uniform"}
+            await one.until(lambda seen: ("policy", told) in [(k, data) for k, _, data in seen])
+            numbers = [int(number.rpartition("-")[2]) for _, number, _ in one.seen]
             assert numbers == sorted(set(numbers))
 
+    asked = {name: client.json(f"/v1/metrics/{name}/estimate", top=2) for name in metrics}
     run(hub_of(store, metrics), scenario)
+    assert answers == asked
+    assert (answers["delay"]["reports"], answers["silent"]["status"]) == (406, "not_ready")
 
 
 def test_a_metric_that_cannot_be_read_keeps_no_other_from_being_sent(
@@ -133,8 +143,8 @@ def test_a_metric_that_cannot_be_read_keeps_no_other_from_being_sent(
         return "dither recount 1" in "".join(found[2].get("missing", []))
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(None, 2, "", never) as follower:
-            seen = await Following(follower).until(lambda seen: bool(seen[-1:]) and told(seen[-1]))
+        with following(hub, None) as client:
+            seen = await client.until(lambda seen: bool(seen[-1:]) and told(seen[-1]))
             answered = {data["metric"] for kind, _, data in seen if kind == "estimate"}
             assert answered == ALL - {"delay"}
             assert {data["redis"] for kind, _, data in seen if kind == "status"} == {"ok"}
@@ -152,37 +162,19 @@ def test_who_follows_all_metrics_follows_those_that_are_defined_later(
         return {data["metric"] for kind, _, data in seen if kind == "estimate"}
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(None, 2, "", never) as first:
-            client = Following(first)
-            await client.until(lambda seen: named(seen) == {"delay"})
+        with following(hub, None) as first:
+            await first.until(lambda seen: named(seen) == {"delay"})
             now["carrier"] = metrics["carrier"]
-            await client.until(lambda seen: named(seen) == {"delay", "carrier"})
+            await first.until(lambda seen: named(seen) == {"delay", "carrier"})
             del now["delay"]
-            await client.until(lambda seen: "delay" not in seen[-1][2].get("metrics", {"delay": 0}))
-            with hub.follow(None, 2, "", never) as second:
-                other = Following(second)
-                await other.until(lambda seen: "status" in [kind for kind, _, _ in seen])
-                assert named(other.seen) == {"carrier"}
+            await first.until(lambda seen: "delay" not in seen[-1][2].get("metrics", {"delay": 0}))
+            with following(hub, None) as second:
+                await second.until(lambda seen: "status" in [kind for kind, _, _ in seen])
+                assert named(second.seen) == {"carrier"}
                 now["delay"] = metrics["delay"]
-                await other.until(lambda seen: named(seen) == {"delay", "carrier"})
+                await second.until(lambda seen: named(seen) == {"delay", "carrier"})
 
     run(hub_of(store, now), scenario)
-
-
-def test_what_a_client_is_sent_is_the_answer_of_the_api(
-    counting: Counting, client: Client, store: Store, metrics: dict[str, Metric]
-) -> None:
-    counting.some(5)
-    found: dict[str, Any] = {}
-
-    async def scenario(hub: Hub) -> None:
-        with hub.follow(ALL, 2, "", never) as follower:
-            for kind, _, data in await Following(follower).until(lambda seen: len(seen) >= 11):
-                if kind == "estimate":
-                    found[data["metric"]] = data
-
-    run(hub_of(store, metrics), scenario)
-    assert found == {name: client.json(f"/v1/metrics/{name}/estimate", top=2) for name in metrics}
 
 
 def test_a_client_follows_only_what_it_asked_for(
@@ -191,11 +183,11 @@ def test_a_client_follows_only_what_it_asked_for(
     counting.some(5)
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(frozenset({"carrier"}), 9, "", never) as follower:
-            seen = await Following(follower).until(lambda seen: len(seen) >= 3)
+        with following(hub, frozenset({"carrier"})) as one:
+            seen = await one.until(lambda seen: len(seen) >= 3)
             assert [kind for kind, _, _ in seen] == ["policy", "status", "estimate"]
-            with hub.follow(frozenset({"delay"}), 9, "", never) as other:
-                assert (await Following(other).estimate("delay", 406))[0] == "estimate"
+            with following(hub, frozenset({"delay"})) as other:
+                assert (await other.estimate("delay", 406))[0] == "estimate"
 
     run(hub_of(store, metrics), scenario)
 
@@ -206,21 +198,21 @@ def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
     counting.some(5)
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(ALL, 9, "", never) as follower:
-            last = (await Following(follower).until(lambda seen: len(seen) >= 11))[-1][1]
+        with following(hub) as client:
+            last = (await all_there_is(client))[-1][1]
         for delays in (407, 408):
             await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
-            with hub.follow(frozenset({"delay"}), 9, "", never) as follower:
-                await Following(follower).estimate("delay", delays)
-        with hub.follow(ALL, 9, last, never) as follower:
-            back = await Following(follower).until(lambda seen: len(seen) >= 2)
+            with following(hub, frozenset({"delay"})) as client:
+                await client.estimate("delay", delays)
+        with following(hub, last_id=last) as client:
+            back = await client.until(lambda seen: len(seen) >= 2)
             assert sorted(kind for kind, _, _ in back) == ["estimate", "status"]
             assert {d["reports"] for kind, _, d in back if kind == "estimate"} == {408}
         run_id = last.partition("-")[0]
         for unknown in ("", "nonsense", "00000000-3", f"{run_id}-x", f"{run_id}-²", "-1"):
-            with hub.follow(ALL, 9, unknown, never) as follower:
-                seen = await Following(follower).until(lambda seen: len(seen) >= 11)
-                assert len({(kind, d.get("metric", "")) for kind, _, d in seen}) == 11
+            with row(unknown), following(hub, last_id=unknown) as client:
+                seen = await all_there_is(client)
+                assert len({(kind, d.get("metric", "")) for kind, _, d in seen}) == WHOLE
 
     run(hub_of(store, metrics), scenario)
 
@@ -243,8 +235,8 @@ def test_a_metric_is_estimated_at_most_once_a_period_for_all_clients_together(
 
     async def scenario(hub: Hub) -> None:
         for _ in range(10):
-            with hub.follow(ALL, 9, "", never) as follower:
-                await Following(follower).until(lambda seen: len(seen) >= 11)
+            with following(hub) as client:
+                await all_there_is(client)
             await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
 
     run(hub_of(store, metrics, period=60), scenario)
@@ -266,14 +258,14 @@ def test_nobody_follows_and_nothing_is_read(
 
     async def scenario(hub: Hub) -> None:
         assert read == []
-        with hub.follow(ALL, 9, "", never) as follower:
-            await Following(follower).until(lambda seen: len(seen) >= 11)
+        with following(hub) as client:
+            await all_there_is(client)
         await asyncio.wait_for(hub._task or asyncio.sleep(0), PATIENCE)
         before = len(read)
         await asyncio.sleep(5 * PERIOD)
         assert len(read) == before
-        with hub.follow(ALL, 9, "", never) as follower:
-            await Following(follower).until(lambda seen: len(seen) >= 11)
+        with following(hub) as client:
+            await all_there_is(client)
 
     run(hub_of(store, metrics), scenario)
 
@@ -285,11 +277,7 @@ def test_who_does_not_read_is_cut_off_and_what_waited_is_forgotten(
     cut: list[int] = []
 
     async def scenario(hub: Hub) -> None:
-        with (
-            hub.follow(ALL, 9, "", lambda: cut.append(1)) as idle,
-            hub.follow(ALL, 9, "", never) as follower,
-        ):
-            client = Following(follower)
+        with hub.follow(ALL, 9, "", lambda: cut.append(1)) as idle, following(hub) as client:
             reports = 406
             while not cut:
                 await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
@@ -318,9 +306,8 @@ def test_one_metric_that_fails_does_not_hold_the_others_back(
     monkeypatch.setattr(Reader, "answer", staticmethod(broken))
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(ALL, 9, "", never) as follower:
-            await Following(follower).estimate("page", 1000)
-            await Following(follower).until(lambda seen: True)
+        with following(hub) as client:
+            await client.estimate("page", 1000)
 
     run(hub_of(store, metrics), scenario)
 
@@ -334,9 +321,8 @@ def test_a_redis_that_is_gone_is_told_and_its_return_too(
         return str(next(d["redis"] for kind, _, d in reversed(seen) if kind == "status"))
 
     async def scenario(hub: Hub) -> None:
-        with hub.follow(ALL, 9, "", never) as follower:
-            client = Following(follower)
-            await client.until(lambda seen: len(seen) >= 11)
+        with following(hub) as client:
+            await all_there_is(client)
             await asyncio.to_thread(redis_server.kill)
             try:
                 await client.until(lambda seen: redis_of(seen).startswith("Redis does not answer"))
@@ -375,93 +361,81 @@ def test_a_quiet_stream_has_a_heartbeat(client: Client, monkeypatch: pytest.Monk
 # -- Over the wire -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, redis_server: Redis) -> Iterator[Server]:
-    file = tmp_path_factory.mktemp("serve") / "metrics.toml"
-    file.write_text(DEFINITIONS)
-    redis_server.clear()
-    with serving(file, redis_server.url, "--set", "serve.max_streams=3") as running:
-        yield running
+def read(server: Server, enough: Callable[[list[Found]], bool], **asked: Any) -> list[Found]:
+    """Return the events of a stream up to where they are enough."""
+    text = ""
+    with http_client.stream("GET", f"{server.url}/v1/events", **asked, timeout=60) as answer:
+        for piece in answer.iter_text():
+            text += piece
+            found = list(parsed(text.rpartition("\n\n")[0]))
+            if enough(found):
+                return found
+    raise AssertionError(text)
 
 
-def test_a_stream_resumes_by_header_or_by_parameter(server: Server, counting: Counting) -> None:
-    counting.some(5)
-
-    def events(count: int, path: str = "/v1/events", **headers: str) -> list[Found]:
-        text = ""
-        with http_client.stream("GET", server.url + path, headers=headers, timeout=60) as answer:
-            for piece in answer.iter_text():
-                text += piece
-                found = list(parsed(text.rpartition("\n\n")[0]))
-                if len(found) >= count:
-                    return found
-        raise AssertionError(text)
-
-    def newer(found: list[Found]) -> set[str]:
-        return {data.get("metric", "") for _, _, data in found}
-
-    last = events(11)[-1][1]
-    counting.count(0, counting.batch("delay", [1.0], 4))
-    assert newer(events(2, **{"Last-Event-ID": last})) <= {"", "delay"}
-    counting.count(0, counting.batch("delay", [1.0], 4))
-    assert newer(events(2, f"/v1/events?last_event_id={last}")) <= {"", "delay"}
-    assert len(newer(events(11, "/v1/events?last_event_id=other-1"))) == 6
+def has_all(found: list[Found]) -> bool:
+    return len(found) >= WHOLE
 
 
-def test_streams_are_limited_and_wrong_questions_are_problems(server: Server) -> None:
-    with httpx.Client(base_url=server.url, timeout=60) as client:
-        assert client.get("/v1/events?metric=dely").status_code == 404
-        assert client.get("/v1/events?tpo=1").status_code == 400
-        assert client.head("/v1/events").status_code == 200
-        first, second, third = (client.stream("GET", "/v1/events") for _ in range(3))
-        with first, second, third:
-            refused = client.get("/v1/events")
-            assert refused.status_code == 503
-            assert int(refused.headers["retry-after"]) > 0
-            assert "max_streams" in refused.json()["remedy"]
-            assert client.get("/metrics").status_code == 200
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            with client.stream("GET", "/v1/events") as again:
-                if again.status_code == 200:
-                    break
-            assert time.monotonic() < deadline, "whoever has left makes room"
-
-
-def test_one_client_cannot_hold_all_streams(metrics_file: Path, redis_url: str) -> None:
-    proxied = ("--set", "serve.trusted_proxies=127.0.0.1")
-    one, other = ({"X-Forwarded-For": address} for address in ("192.0.2.1", "192.0.2.2"))
-    with (
-        serving(metrics_file, redis_url, "--set", "serve.max_streams_per_client=2", *proxied) as at,
-        httpx.Client(base_url=at.url, timeout=60) as client,
-        client.stream("GET", "/v1/events", headers=one) as first,
-        client.stream("GET", "/v1/events", headers=one) as second,
-    ):
-        assert [first.status_code, second.status_code] == [200, 200]
-        refused = client.get("/v1/events", headers=one)
-        assert refused.status_code == 429
-        assert int(refused.headers["retry-after"]) > 0
-        told = refused.json()
-        assert told["detail"] == "192.0.2.1 already follows 2 streams"
-        assert "max_streams_per_client" in told["remedy"]
-        with client.stream("GET", "/v1/events", headers=other) as third:
-            assert third.status_code == 200
-        second.close()
-        deadline = time.monotonic() + PATIENCE
-        while client.head("/v1/events", headers=one).status_code != 200:
-            assert time.monotonic() < deadline, "whoever has left makes room"
-
-
-def test_a_stream_comes_as_the_standard_has_it_and_ends_with_the_server(
+def test_streams_resume_are_limited_and_end_with_the_server(
     metrics_file: Path, redis_url: str, counting: Counting
 ) -> None:
     counting.some(5)
-    with serving(metrics_file, redis_url) as server:
+    flags = ("max_streams=3", "max_streams_per_client=2", "trusted_proxies=127.0.0.1")
+    words = [word for flag in flags for word in ("--set", f"serve.{flag}")]
+    with serving(metrics_file, redis_url, *words) as server:
+        resume(server, counting)
+        with httpx.Client(base_url=server.url, timeout=60) as client:
+            limit(client)
         text = followed_to_its_end(server)
     assert text.startswith("retry: 2000\n\n")
     assert {kind for kind, _, _ in parsed(text)} == {"policy", "status", "estimate"}
     (line,) = server.told.read_text().splitlines()
     assert "serving" in line, "nothing else is told"
+
+
+def resume(server: Server, counting: Counting) -> None:
+    """Follow from the last event on, by header and by parameter."""
+    last = read(server, has_all)[-1][1]
+    ways: list[dict[str, Any]] = [
+        {"headers": {"Last-Event-ID": last}},
+        {"params": {"last_event_id": last}},
+    ]
+    for way in ways:
+        counting.count(0, counting.batch("delay", [1.0], 4))
+        newer = read(server, lambda found: len(found) >= 2, **way)
+        assert {data.get("metric", "") for _, _, data in newer} <= {"", "delay"}
+    read(server, has_all, params={"last_event_id": "other-1"})
+
+
+def limit(client: httpx.Client) -> None:
+    """Hold all streams that one client may, and all that there are."""
+    one, other = ({"X-Forwarded-For": address} for address in ("192.0.2.1", "192.0.2.2"))
+    assert client.get("/v1/events?metric=dely").status_code == 404
+    assert client.get("/v1/events?tpo=1").status_code == 400
+
+    def stream(headers: dict[str, str]) -> Any:
+        return client.stream("GET", "/v1/events", headers=headers)
+
+    with stream(one) as first, stream(one) as second:
+        assert [first.status_code, second.status_code] == [200, 200]
+        refused = client.get("/v1/events", headers=one)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) > 0
+        assert refused.json()["detail"] == "192.0.2.1 already follows 2 streams"
+        assert "max_streams_per_client" in refused.json()["remedy"]
+        with stream(other) as third:
+            assert third.status_code == 200
+            refused = client.get("/v1/events", headers=other)
+            assert refused.status_code == 503
+            assert int(refused.headers["retry-after"]) > 0
+            assert "max_streams" in refused.json()["remedy"]
+            assert client.get("/metrics").status_code == 200
+        second.close()
+        wait_until(
+            lambda: client.head("/v1/events", headers=one).status_code == 200,
+            "whoever has left makes room",
+        )
 
 
 def followed_to_its_end(server: Server) -> str:

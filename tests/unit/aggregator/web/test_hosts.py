@@ -25,65 +25,55 @@ from aggregator.web.http.access import hashed, new_token
 from estimators import Metric
 from producers.gateway.clients import client_of
 from tests.support.reports.counted import Client, serving
+from tests.support.rows import row
 from tests.support.running import http_client
+from tests.unit.aggregator.web.gateways import StubGateway
 
 ANYWHERE = "0.0.0.0"  # noqa: S104
 PATHS = ("/v1/metrics", "/v1/status", "/metrics", "/", "/openapi.json", "/static/dither.js")
 
 
-@pytest.mark.parametrize(
-    ("serve", "answered", "refused"),
-    [
-        pytest.param(
-            Serve(),
-            [
-                "localhost",
-                "LocalHost:8080",
-                "a.localhost",
-                "127.0.0.1:8080",
-                "[::1]:80",
-                "10.1.2.3",
-            ],
-            ["evil.example", "evil.example:8080", "localhost.evil.example", "dither", "", "a b"],
-            id="on loopback",
-        ),
-        pytest.param(
-            Serve(host=ANYWHERE),
-            ["localhost", "serve:8080", "10.1.2.3:8080", "[fd00::1]:8080", socket.gethostname()],
-            ["evil.example", "serve.evil.example", "127.0.0.1.evil.example", "10.1.2", ""],
-            id="elsewhere",
-        ),
-        pytest.param(
-            Serve(host="dither.internal"),
-            ["dither.internal:8080", "Dither.Internal."],
-            ["evil.internal", "dither-internal.example"],
-            id="on a name",
-        ),
-        pytest.param(
-            Serve(host=ANYWHERE, hosts=["dither.example", "*.lab.example"]),
-            ["dither.example", "DITHER.example.:443", "a.lab.example", "localhost", "10.1.2.3"],
-            ["evil.example", "lab.example", "a-lab.example", "serve", "dither.example:80@evil", ""],
-            id="named",
-        ),
-        pytest.param(Serve(hosts=["*"]), ["evil.example", "serve"], [""], id="any"),
-        pytest.param(
-            Serve(host=ANYWHERE, tls_certificate="crt.pem", tls_key="key.pem"),
-            ["dither.example", "evil.example"],
-            [""],
-            id="with a certificate, which evil.example does not have",
-        ),
-    ],
-)
-def test_only_expected_hosts_are_answered(
-    store: Store, metrics: dict[str, Metric], serve: Serve, answered: list[str], refused: list[str]
-) -> None:
-    client = Client(store, metrics, Settings(serve=serve))
-    for host in answered:
-        assert client.get("/v1/metrics", headers={"Host": host}).status_code == 200, host
-    for host in refused:
-        problem = client.problem(421, "/v1/metrics", headers={"Host": host})
-        assert repr(host) in problem["detail"]
-        assert "DITHER_SERVE_HOSTS" in problem["remedy"]
+EXPECTED: dict[str, tuple[Serve, list[str], list[str]]] = {
+    "on loopback": (
+        Serve(),
+        ["localhost", "LocalHost:8080", "a.localhost", "127.0.0.1:8080", "[::1]:80", "10.1.2.3"],
+        ["evil.example", "evil.example:8080", "localhost.evil.example", "dither", "", "a b"],
+    ),
+    "elsewhere": (
+        Serve(host=ANYWHERE),
+        ["localhost", "serve:8080", "10.1.2.3:8080", "[fd00::1]:8080", socket.gethostname()],
+        ["evil.example", "serve.evil.example", "127.0.0.1.evil.example", "10.1.2", ""],
+    ),
+    "on a name": (
+        Serve(host="dither.internal"),
+        ["dither.internal:8080", "Dither.Internal."],
+        ["evil.internal", "dither-internal.example"],
+    ),
+    "named": (
+        Serve(host=ANYWHERE, hosts=["dither.example", "*.lab.example"]),
+        ["dither.example", "DITHER.example.:443", "a.lab.example", "localhost", "10.1.2.3"],
+        ["evil.example", "lab.example", "a-lab.example", "serve", "dither.example:80@evil", ""],
+    ),
+    "any": (Serve(hosts=["*"]), ["evil.example", "serve"], [""]),
+    "with a certificate, which evil.example does not have": (
+        Serve(host=ANYWHERE, tls_certificate="crt.pem", tls_key="key.pem"),
+        ["dither.example", "evil.example"],
+        [""],
+    ),
+}
+
+
+def test_only_expected_hosts_are_answered(store: Store, metrics: dict[str, Metric]) -> None:
+    for name, (serve, answered, refused) in EXPECTED.items():
+        client = Client(store, metrics, Settings(serve=serve))
+        for host in answered:
+            with row(name, host):
+                assert client.get("/v1/metrics", headers={"Host": host}).status_code == 200
+        for host in refused:
+            with row(name, host):
+                problem = client.problem(421, "/v1/metrics", headers={"Host": host})
+                assert repr(host) in problem["detail"]
+                assert "DITHER_SERVE_HOSTS" in problem["remedy"]
 
 
 def test_a_page_that_was_led_here_sees_nothing_but_the_probes(client: Client) -> None:
@@ -107,24 +97,13 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
     secret = new_token()
     access = Access(["report"], {name: f"{hashed(secret)} report"} if name else {})
 
-    class Gateway:
-        routes = (Route("/v1/reports", lambda r: tell(r), methods=["POST"]),)
-
-        stalled = ""
-
-        async def check_kafka(self) -> str:
-            return ""
-
-        async def __aenter__(self) -> None: ...
-
-        async def __aexit__(self, *_: object) -> None: ...
-
     def tell(request: Request) -> Response:
         return PlainTextResponse(f"{client_of(request.scope)} {request.url.scheme}")
 
     settings = Settings(serve=Serve(trusted_proxies=proxies), access=access)
     reader = Reader(Store(redis.Redis(), "reports"), {})  # it is asked for nothing
-    app = application(reader, settings, gateway=Gateway())  # type: ignore[arg-type]
+    gateway = StubGateway(Route("/v1/reports", tell, methods=["POST"]))
+    app = application(reader, settings, gateway=gateway)  # type: ignore[arg-type]
     headers = [("X-Forwarded-For", value) for value in forwarded]
     headers += [("X-Forwarded-Proto", scheme)] if scheme else []
     headers += [("Authorization", f"Bearer {secret}")] if name else []
@@ -137,16 +116,17 @@ def told(proxies: list[str], peer: str, *forwarded: str, scheme: str = "", name:
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("peer", ["127.0.0.1", "::1", "10.0.3.7", "192.0.2.66"])
-def test_by_default_nobody_is_believed_about_an_address_or_a_scheme(peer: str) -> None:
-    shown = "::/64" if peer == "::1" else peer
-    assert told([], peer, "192.0.2.1", scheme="https") == f"{shown} http"
-    assert told(["10.9.0.0/16"], peer, "192.0.2.1", scheme="https") == f"{shown} http"
+def test_by_default_nobody_is_believed_about_an_address_or_a_scheme() -> None:
+    for peer in ("127.0.0.1", "::1", "10.0.3.7", "192.0.2.66"):
+        with row(peer):
+            shown = "::/64" if peer == "::1" else peer
+            assert told([], peer, "192.0.2.1", scheme="https") == f"{shown} http"
+            assert told(["10.9.0.0/16"], peer, "192.0.2.1", scheme="https") == f"{shown} http"
 
 
-@pytest.mark.parametrize(
-    ("peer", "forwarded", "client"),
-    [
+def test_a_proxy_that_is_named_is_believed_about_the_last_address_that_is_no_proxy() -> None:
+    proxies = ["127.0.0.1", "10.0.3.0/24"]
+    for peer, forwarded, client in (
         ("127.0.0.1", ["192.0.2.1"], "192.0.2.1"),
         ("10.0.3.7", ["192.0.2.1"], "192.0.2.1"),
         ("::ffff:10.0.3.7", ["::ffff:192.0.2.1"], "192.0.2.1"),
@@ -156,13 +136,9 @@ def test_by_default_nobody_is_believed_about_an_address_or_a_scheme(peer: str) -
         ("127.0.0.1", ["203.0.113.9", "192.0.2.1, 10.0.3.9"], "192.0.2.1"),
         ("127.0.0.1", ["token phones"], "unknown address"),
         ("127.0.0.1", [], "127.0.0.1"),
-    ],
-)
-def test_a_proxy_that_is_named_is_believed_about_the_last_address_that_is_no_proxy(
-    peer: str, forwarded: list[str], client: str
-) -> None:
-    proxies = ["127.0.0.1", "10.0.3.0/24"]
-    assert told(proxies, peer, *forwarded, scheme="https") == f"{client} https"
+    ):
+        with row(peer, *forwarded):
+            assert told(proxies, peer, *forwarded, scheme="https") == f"{client} https"
 
 
 def test_a_token_is_its_own_client_behind_any_proxy() -> None:
@@ -191,34 +167,33 @@ def test_the_server_itself_limits_a_client_whatever_it_forwards(
 # -- Bodies --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("begun", [b"", b'{"policy":'])
 def test_a_body_that_does_not_come_is_given_up(
-    client: Client, monkeypatch: pytest.MonkeyPatch, begun: bytes
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
-    gone = asyncio.Event()
 
-    async def trickle() -> AsyncIterator[bytes]:
+    async def trickle(begun: bytes) -> AsyncIterator[bytes]:
         if begun:
             yield begun
-        while not gone.is_set():
+        while True:
             await asyncio.sleep(0.02)
             yield b" "
 
-    async def ask() -> httpx.Response:
+    async def ask(begun: bytes) -> httpx.Response:
         transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
         async with (
             asyncio.timeout(20),
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking,
         ):
-            path = "/v1/metrics/delay/weights"
-            return await asking.put(path, content=trickle(), headers=json_body)
+            path, json_body = "/v1/metrics/delay/weights", {"Content-Type": "application/json"}
+            return await asking.put(path, content=trickle(begun), headers=json_body)
 
-    json_body = {"Content-Type": "application/json"}
-    answer = asyncio.run(ask())
-    assert answer.status_code == 408
-    assert answer.headers["connection"] == "close"
-    assert "not complete after 0.1 seconds" in answer.json()["detail"]
+    for begun in (b"", b'{"policy":'):
+        with row(begun):
+            answer = asyncio.run(ask(begun))
+            assert answer.status_code == 408
+            assert answer.headers["connection"] == "close"
+            assert "not complete after 0.1 seconds" in answer.json()["detail"]
 
 
 def test_a_stream_whose_request_has_an_endless_body_ends_without_an_error(

@@ -1,0 +1,21 @@
+"""A gateway that takes nothing: what an application asks of one, and routes of its own."""
+
+from __future__ import annotations
+
+from starlette.routing import Route
+
+
+class StubGateway:
+    """Has some routes, and a Kafka that answers or does not."""
+
+    stalled = ""
+
+    def __init__(self, *routes: Route, kafka: str = "") -> None:
+        self.routes, self._kafka = routes, kafka
+
+    async def check_kafka(self) -> str:
+        return self._kafka
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
