@@ -158,24 +158,6 @@ def test_a_search_that_nobody_asks_for_any_more_ends(
     assert isinstance(background.ask("tail"), DiscoveryProgress), "it begins anew"
 
 
-def test_a_search_that_ends_while_somebody_asks_for_it_again_is_no_failure(
-    background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It had been given up; whether it is under way was looked up a moment before."""
-    background.ask("tail")
-    wait_until(lambda: store.reads == 1, "it reads")
-    clock.seconds = searches.UNASKED_SECONDS + 1
-    store.may_read.set()
-    (search,) = background._searches.values()
-    wait_until(search.future.done, "it is given up")
-    monkeypatch.setattr(searches._Search, "is_under_way", True)
-    told = background.ask("tail")
-    assert isinstance(told, DiscoveryProgress)
-    assert told.status == "cancelled"
-    monkeypatch.undo()
-    assert answer_of(background).strings
-
-
 def test_a_failure_is_told_and_the_search_may_be_tried_again(
     background: Searches, store: Store
 ) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from aggregator.cli.commands.compare import as_text
 from aggregator.config.comparison_definitions import ComparisonDefinition
 from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
-from aggregator.errors import UnknownComparison
 from aggregator.publishing import run_watch
 from aggregator.publishing.comparison_watch import ComparisonWatch
 from aggregator.publishing.events import Event
@@ -35,44 +32,29 @@ from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.reports.counted import HOUR, Client, Counting
 from tests.support.reports.messages import EPOCH, batch
 
-CLICKS = LocalMetric.require(
-    define(
-        name="clicks",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[2, 4],
-        pane="1h",
-        minimum_reports=30,
-        by=["variant"],
-        attributes={"variant": ["new", "old"]},
-    )
+
+def metric(name: str, **fields: Any) -> LocalMetric:
+    """Return a metric by variant."""
+    variants: dict[str, Any] = {"by": ["variant"], "attributes": {"variant": ["new", "old"]}}
+    return LocalMetric.require(define(name=name, pane="1h", **variants, **fields))
+
+
+CLICKS = metric(
+    "clicks",
+    kind="mean",
+    mechanism="randomized_response",
+    range=(0, 1),
+    levels=[2, 4],
+    minimum_reports=30,
 )
-COLOUR = LocalMetric.require(
-    define(
-        name="colour",
-        kind="frequency",
-        mechanism="grr",
-        categories=["red", "blue", "green"],
-        levels=[4],
-        pane="1h",
-        by=["variant"],
-        attributes={"variant": ["new", "old"]},
-    )
+COLOUR = metric(
+    "colour",
+    kind="frequency",
+    mechanism="grr",
+    categories=["red", "blue", "green"],
+    levels=[4],
 )
-WAIT = LocalMetric.require(
-    define(
-        name="wait",
-        kind="distribution",
-        range=(0, 8),
-        bins=8,
-        levels=[4],
-        unit="s",
-        pane="1h",
-        by=["variant"],
-        attributes={"variant": ["new", "old"]},
-    )
-)
+WAIT = metric("wait", kind="distribution", range=(0, 8), bins=8, levels=[4], unit="s")
 BEGIN, HOURS = 2, 14
 """Hours: the comparison begins later than the reports."""
 CHECKOUT = ComparisonDefinition(
@@ -102,27 +84,28 @@ METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
 DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
 
 
+def of_variant(variant: str, one: ReportBatch) -> ReportBatch:
+    one.attributes.append(Attribute(name="variant", value=variant))
+    return one
+
+
 def sent(hours: range, means: tuple[float, float] = (0.6, 0.4)) -> list[ReportBatch]:
     """An hour of reports after another: those of the new variant are larger."""
     found = []
     for hour in hours:
-        draws = np.random.default_rng(hour)
+        draws, time = np.random.default_rng(hour), EPOCH + hour * HOUR
         for number, variant in enumerate(("new", "old")):
             for level, epsilon in enumerate((2.0, 4.0)):
                 values = draws.binomial(1, means[number], 60).tolist()
                 seed = 1 + 10 * hour + 2 * number + level
-                one = batch(CLICKS, values, epsilon, EPOCH + hour * HOUR, seed)
-                one.attributes.append(Attribute(name="variant", value=variant))
-                found.append(one)
+                found.append(of_variant(variant, batch(CLICKS, values, epsilon, time, seed)))
             shares = (0.6, 0.2, 0.2) if variant == "new" else (0.2, 0.6, 0.2)
             colours = draws.choice(3, 100, p=shares).tolist()
-            one = batch(COLOUR, colours, 4.0, EPOCH + hour * HOUR, 8 + 10 * hour + number)
-            one.attributes.append(Attribute(name="variant", value=variant))
-            found.append(one)
-            waits = draws.uniform(0, 3 if variant == "new" else 8, 200)
-            one = batch(WAIT, waits.tolist(), 4.0, EPOCH + hour * HOUR, 10**6 + 10 * hour + number)
-            one.attributes.append(Attribute(name="variant", value=variant))
-            found.append(one)
+            seed = 8 + 10 * hour + number
+            found.append(of_variant(variant, batch(COLOUR, colours, 4.0, time, seed)))
+            waits = draws.uniform(0, 3 if variant == "new" else 8, 200).tolist()
+            seed += 10**6
+            found.append(of_variant(variant, batch(WAIT, waits, 4.0, time, seed)))
     return found
 
 
@@ -188,20 +171,6 @@ def test_shares_below_a_limit_and_quantiles_are_decided(reader: Reader) -> None:
     assert (answer.quantiles, answer.unit) == (["0.5"], "s")
 
 
-def test_shares_and_quantiles_are_printed_by_their_names(reader: Reader) -> None:
-    window: dict[str, Any] = {"start": EPOCH / 1000, "end": (EPOCH + HOURS * HOUR) / 1000}
-    found = reader.compare("wait", {"variant": "new"}, below=[4, 6], **window)
-    assert (found.law, found.bound, found.decided) == ("joint", "fixed", True)
-    below_4, below_6 = as_text(found).splitlines()[-3:-1]
-    assert re.fullmatch(r"below 4  0\.\d+ in \[0\.\d+, 0\.\d+\], p = \S+: different", below_4)
-    assert re.fullmatch(r"below 6  0\.\d+ in \[0\.\d+, 0\.\d+\], p = \S+: different", below_6)
-    found = reader.compare("wait", {"variant": "new"}, quantiles=[0.5], each=True, **window)
-    median, first, second = as_text(found).splitlines()[-4:-1]
-    assert re.fullmatch(r"0\.5  -\d\.\d+ s in \[-\d\.\d+, -\d\.\d+\], p = \S+: different", median)
-    assert first.startswith("  a 1.")
-    assert second.startswith(("  b 4.", "  b 3."))
-
-
 def test_a_definition_without_limits_is_the_same_as_before_there_were_any() -> None:
     assert CHECKOUT.key == "checkout@72872e3b"
     assert QUICK.key != dataclasses.replace(QUICK, below=()).key
@@ -246,15 +215,6 @@ def test_each_category_is_decided_by_itself_and_all_hold_together(reader: Reader
     red = next(one for one in found if one.category == "red")
     assert red.lower is not None
     assert red.lower > 0  # type: ignore[operator]
-
-
-def test_arms_without_a_difference_are_not_decided(store: Store, counting: Counting) -> None:
-    counting.count(0, *sent(range(HOURS), (0.5, 0.5)), *close(HOURS))
-    reader = Reader(store, DEFINITIONS)
-    run = ComparisonRun(reader, CHECKOUT)
-    assert not take(reader, run)
-    assert run.history
-    assert all(one.lower < 0 < one.upper for one in run.history)  # type: ignore[operator]
 
 
 def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) -> None:
@@ -373,17 +333,11 @@ def test_history_is_thinned_out_evenly(reader: Reader, monkeypatch: pytest.Monke
     run = ComparisonRun(reader, CHECKOUT)
     take(reader, run)
     at = [one.at for one in run.history]
-    assert len(at) <= 4
+    assert 1 < len(at) <= 4
     assert at == [iso(CHECKOUT.start_ms + k * 4 * HOUR) for k in range(1, 1 + len(at))]
 
 
-def test_comparisons_are_found_by_name(reader: Reader) -> None:
-    assert [one.definition.name for one in reader.comparisons()] == ["checkout", "colours"]
-    with pytest.raises(UnknownComparison, match=r"'checkuot'.*did you mean 'checkout'"):
-        reader.comparison("checkuot")
-
-
-def test_http_answers_with_comparisons(reader: Reader) -> None:
+def test_http_answers_with_comparisons_by_name(reader: Reader) -> None:
     client = Client(reader.store, DEFINITIONS, Settings())
     found = client.json("/v1/comparisons")["comparisons"]
     assert [one["comparison"] for one in found] == ["checkout", "colours"]

@@ -19,6 +19,7 @@ from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define
 from producers.wire.reports_pb2 import Attribute
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
+from tests.support.rows import row
 
 HOUR, MINUTE = 3_600_000, 60_000
 TOPIC = "reports"
@@ -119,10 +120,11 @@ def counting(store: Store) -> Counting:
 
 
 @pytest.fixture
-def closed(counting: Counting) -> Counting:
+def closed(counting: Counting) -> Reader:
+    """A reader of three days that are final."""
     ends = [agreeing(LATE, EPOCH + 4 * DAY, 10**6 + 99 * part) for part in range(PARTITIONS)]
     counting.count([one for together in zip(*ends, strict=True) for one in together])
-    return counting
+    return Reader(counting.store, METRICS)
 
 
 def reports(found: Slices) -> dict[Any, int]:
@@ -141,71 +143,56 @@ def expected(attribute: str, first: int, last: int, **where: str) -> dict[Any, i
     return found
 
 
-@pytest.mark.parametrize(
-    ("first", "last"),
-    [(0, 3 * DAY), (DAY, 2 * DAY), (5 * HOUR, DAY + 7 * HOUR), (HOUR, 2 * HOUR + 1)],
-)
-def test_slices_of_a_window_have_the_reports_of_their_devices(
-    closed: Counting, first: int, last: int
-) -> None:
-    with Reader(closed.store, METRICS) as reader:
+def test_slices_of_a_window_have_the_reports_of_their_devices(closed: Reader) -> None:
+    windows = [(0, 3 * DAY), (DAY, 2 * DAY), (5 * HOUR, DAY + 7 * HOUR), (HOUR, 2 * HOUR + 1)]
+    for first, last in windows:
         start, end = (EPOCH + first) / 1000, (EPOCH + last) / 1000
-        found = reader.estimate("late", start, end, by=["country"])
         whole = EPOCH + first - first % HOUR, EPOCH + last + -last % HOUR
-        assert (found.window.start_ms, found.window.end_ms) == whole
-        assert reports(found) == expected("country", *whole)
-        assert (found.status, found.coverage) == ("final", 1.0)
-        some = reader.estimate("late", start, end, by=["version"], where={"country": "DE"})
-        assert reports(some) == expected("version", *whole, country="DE")
-        one = reader.estimate("late", start, end, where={"country": "FR", "version": "2"})
-        both = {k: v for k, v in expected("version", *whole, country="FR").items() if k == ("2",)}
-        assert one.reports == sum(both.values())
+        with row(first, last):
+            found = closed.estimate("late", start, end, by=["country"])
+            assert (found.window.start_ms, found.window.end_ms) == whole
+            assert reports(found) == expected("country", *whole)
+            assert (found.status, found.coverage) == ("final", 1.0)
+            some = closed.estimate("late", start, end, by=["version"], where={"country": "DE"})
+            assert reports(some) == expected("version", *whole, country="DE")
+            one = closed.estimate("late", start, end, where={"country": "FR", "version": "2"})
+            assert one.reports == expected("version", *whole, country="FR").get(("2",), 0)
 
 
 def test_the_running_total_has_open_tables_too(counting: Counting) -> None:
-    with Reader(counting.store, METRICS) as reader:
-        found = reader.estimate("late", by=["country"])
-        assert reports(found) == expected("country", 0, 2**60)
-        assert found.status == "provisional"
-        assert found.simultaneous == 4  # as declared: counts still grow
-        assert sum(reports(found).values()) == reader.estimate("late").reports
-        assert found.coverage == 1.0
+    reader = Reader(counting.store, METRICS)
+    found = reader.estimate("late", by=["country"])
+    assert reports(found) == expected("country", 0, 2**60)
+    assert (found.status, found.coverage) == ("provisional", 1.0)
+    assert found.simultaneous == 4, "as declared: counts still grow"
+    assert sum(reports(found).values()) == reader.estimate("late").reports
 
 
-def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Counting) -> None:
-    with Reader(closed.store, METRICS) as reader:
-        query = Query(EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
-        window = reader.window("late", query)
-        whole = reader.window("late", dataclasses.replace(query, by=()))
-        assert (window.sums == whole.sums).all()
-        found = reader.answer_slices(window, query)
-        enough = [one for one in found.slices if one.reports >= LATE.minimum_reports]
-        assert [one.estimate is None for one in found.slices] == [
-            one.reports < LATE.minimum_reports for one in found.slices
-        ]
-        assert found.simultaneous == len(enough) < len(found.slices)
-        for one in enough:
-            assert one.estimate is not None
-            alone = reader.estimate("late", query.start, query.end, where=one.slice)
-            shared = LATE.estimate(
-                reader.window("late", dataclasses.replace(query, by=(), where=one.slice)).sums,
-                0.05 / len(enough),
-            )
-            assert (one.estimate.lower, one.estimate.upper) == (shared.lower, shared.upper)
-            assert one.estimate.lower < alone.lower < alone.upper < one.estimate.upper
-            assert one.estimate.beta == 0.05
-        pointwise = reader.answer_slices(window, dataclasses.replace(query, simultaneous=False))
-        assert pointwise.simultaneous == 1
-        top = reader.answer_slices(window, dataclasses.replace(query, top=1))
-        assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
-        assert top.simultaneous == found.simultaneous
-        assert repr(top.slices[0]) == repr(found.slices[0])
-
-
-def test_most_reports_come_first_and_undeclared_values_last(closed: Counting) -> None:
-    with Reader(closed.store, METRICS) as reader:
-        found = reader.estimate("late", by=["country"])
-        assert [one.slice["country"] for one in found.slices] == ["DE", "FR", "other", None]
+def test_slices_sum_to_the_metric_and_bounds_share_beta(closed: Reader) -> None:
+    query = Query(EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
+    window = closed.window("late", query)
+    assert (window.sums == closed.window("late", dataclasses.replace(query, by=())).sums).all()
+    found = closed.answer_slices(window, query)
+    names = [one.slice["country"] for one in found.slices]
+    assert names == ["DE", "FR", "other", None], "most reports first, undeclared values last"
+    enough = [one for one in found.slices if one.reports >= LATE.minimum_reports]
+    assert [*found.slices[: len(enough)]] == enough
+    assert all(one.estimate is None for one in found.slices[len(enough) :])
+    assert found.simultaneous == len(enough) < len(found.slices)
+    for one in enough:
+        assert one.estimate is not None
+        alone = closed.estimate("late", query.start, query.end, where=one.slice)
+        itself = closed.window("late", dataclasses.replace(query, by=(), where=one.slice))
+        shared = LATE.estimate(itself.sums, 0.05 / len(enough))
+        assert (one.estimate.lower, one.estimate.upper) == (shared.lower, shared.upper)
+        assert one.estimate.lower < alone.lower < alone.upper < one.estimate.upper
+        assert one.estimate.beta == 0.05
+    pointwise = closed.answer_slices(window, dataclasses.replace(query, simultaneous=False))
+    assert pointwise.simultaneous == 1
+    top = closed.answer_slices(window, dataclasses.replace(query, top=1))
+    assert (len(top.slices), top.left_out) == (1, len(found.slices) - 1)
+    assert top.simultaneous == found.simultaneous
+    assert repr(top.slices[0]) == repr(found.slices[0])
 
 
 def test_a_marginal_goes_on_where_an_attribute_was_added(store: Store) -> None:
@@ -225,39 +212,33 @@ def test_a_marginal_goes_on_where_an_attribute_was_added(store: Store) -> None:
         assert sum(reports(newer).values()) == 5 * (len(everyone) - half)
 
 
-def test_a_table_that_is_gone_is_told(closed: Counting) -> None:
+def test_a_table_that_is_gone_is_told(closed: Reader) -> None:
     (key, *_) = sorted(closed.store.client.keys("*}:slices-day:late*"))
     closed.store.client.delete(key)
-    with Reader(closed.store, METRICS) as reader:
-        with pytest.raises(StateUnreadable, match="slices that were counted"):
-            reader.estimate("late", EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
-        assert reader.estimate("late").reports > 0
+    with pytest.raises(StateUnreadable, match="slices that were counted"):
+        closed.estimate("late", EPOCH / 1000, (EPOCH + 3 * DAY) / 1000, by=["country"])
+    assert closed.estimate("late").reports > 0
 
 
 def test_tables_that_expired_lower_the_coverage(store: Store) -> None:
     short = late(by_retention="1ms")
-    counting = Counting(store, {"late": short})
-    everyone = [message(short, one, seed) for seed, one in enumerate(devices())]
-    counting.count(everyone)
-    with Reader(store, {"late": short}) as reader:
-        start = EPOCH + 5 * HOUR
-        found = reader.estimate("late", start / 1000, (start + DAY) / 1000, by=["country"])
-        assert (found.coverage or 0) < 0.3
-        days = reader.estimate("late", EPOCH / 1000, (EPOCH + DAY) / 1000, by=["country"])
-        assert days.coverage == 1.0
+    Counting(store, {"late": short}).count(
+        [message(short, one, seed) for seed, one in enumerate(devices())]
+    )
+    reader, start = Reader(store, {"late": short}), EPOCH + 5 * HOUR
+    found = reader.estimate("late", start / 1000, (start + DAY) / 1000, by=["country"])
+    assert (found.coverage or 0) < 0.3
+    days = reader.estimate("late", EPOCH / 1000, (EPOCH + DAY) / 1000, by=["country"])
+    assert days.coverage == 1.0
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"by": ["contry"]}, "attribute 'contry': did you mean 'country'"),
-        ({"where": {"country": "DEU"}}, "country = 'DEU': did you mean 'DE'"),
-        ({"by": ["country"], "where": {"country": "DE"}}, "expected it once"),
-    ],
-)
-def test_what_there_is_not_is_named(counting: Counting, options: Any, why: str) -> None:
-    with Reader(counting.store, METRICS) as reader:
-        with pytest.raises(ValueError, match=why):
-            reader.estimate("late", **options)
-        with pytest.raises(ValueError, match="metric 'plain' has no slices"):
-            reader.estimate("plain", by=["country"])
+def test_what_there_is_not_is_named(store: Store) -> None:
+    rows: list[tuple[str, dict[str, Any], str]] = [
+        ("late", {"by": ["contry"]}, "attribute 'contry': did you mean 'country'"),
+        ("late", {"where": {"country": "DEU"}}, "country = 'DEU': did you mean 'DE'"),
+        ("late", {"by": ["country"], "where": {"country": "DE"}}, "expected it once"),
+        ("plain", {"by": ["country"]}, "metric 'plain' has no slices"),
+    ]
+    for name, options, why in rows:
+        with row(options), pytest.raises(ValueError, match=why):
+            Reader(store, METRICS).estimate(name, **options)

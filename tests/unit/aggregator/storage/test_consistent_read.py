@@ -91,21 +91,14 @@ def test_a_partition_that_never_stands_still_is_refused_after_a_while(
         total(reading.store, metrics["delay"])
 
 
-def test_a_member_that_names_no_pane_is_refused(store: Store, metrics: dict[str, Metric]) -> None:
+def test_what_is_no_pane_and_no_total_is_refused(store: Store, metrics: dict[str, Metric]) -> None:
+    key, place = metric_key("delay", metrics["delay"].revision), tag(store.topic, 0)
     counting = Counting(store, metrics)
     counting.count(0, counting.batch("delay", [1.0], 0))
-    key = metric_key("delay", metrics["delay"].revision)
-    store.client.sadd(f"{tag(store.topic, 0)}:open", f"pane:{key}:now")
+    store.client.sadd(f"{place}:open", f"pane:{key}:now")
     with pytest.raises(StateUnreadable, match="expected a pane that is open"):
         total(store, metrics["delay"])
-
-
-def test_a_total_of_another_type_is_refused_rather_than_left_out(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
-    key = metric_key("delay", metrics["delay"].revision)
-    counting = Counting(store, metrics)
-    counting.count(0, counting.batch("delay", [1.0], 0))
-    store.client.rpush(f"{tag(store.topic, 0)}:total:{key}:0", "a list")
+    store.client.srem(f"{place}:open", f"pane:{key}:now")
+    store.client.rpush(f"{place}:total:{key}:0", "a list")
     with pytest.raises(StateUnreadable, match="another type"):
         total(store, metrics["delay"])

@@ -1,35 +1,36 @@
-"""Ids of batches are kept in chunks: what commits write of them, and what is read back."""
+"""Ids of batches are kept in chunks: what commits write of them, and how they are read back."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+import redis
 
 from aggregator.errors import StateUnreadable
+from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage import id_chunks
-from aggregator.storage.connection import connect
+from aggregator.storage import id_chunks, partition_store
+from aggregator.storage.commands import Command
 from aggregator.storage.id_chunks import CHUNK_IDS
 from aggregator.storage.store import Store
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY as PUNCTUAL
 from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE
+from tests.support.rows import row
 
-TOPIC = "reports"
 DELAY = dataclasses.replace(PUNCTUAL, lateness="1d")
 METRICS = {"delay": DELAY}
 PREFIX = f"{{dither:{TOPIC}:0}}"
 CHUNK = 4
 
 
-@pytest.fixture
-def store(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(id_chunks, "CHUNK_IDS", CHUNK)
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 class Worker:
@@ -41,15 +42,16 @@ class Worker:
         self.epoch, self.next = int(taken.owner["epoch"]), taken.next_offset
         self.state: Partition = taken.partition(METRICS, FUTURE_MS)
 
-    def count(self, batches: int, at: int = EPOCH) -> None:
-        first = max(0, self.next)
+    def count(self, batches: int, at: int = EPOCH, commit: bool = True) -> None:
+        first = max(0, self.state.next_offset)
         found = (batch(DELAY, [1.0], 1, at, first + i) for i in range(batches))
         self.state.count(log(*found, first=first))
-        self.commit()
+        if commit:
+            self.commit()
 
     def close(self) -> None:
         end = agreeing(DELAY, EPOCH + 48 * HOUR, 10**6)
-        self.state.count(log(*end, first=self.next))
+        self.state.count(log(*end, first=self.state.next_offset))
         self.commit()
 
     def commit(self) -> None:
@@ -59,6 +61,11 @@ class Worker:
     @property
     def ids(self) -> set[bytes]:
         return {each for pane in self.state.panes.values() for each in pane.seen}
+
+    @property
+    def key(self) -> PaneKey:
+        (found,) = (key for key, pane in self.state.panes.items() if pane.seen)
+        return found
 
 
 def numbered(last: int) -> set[bytes]:
@@ -74,42 +81,20 @@ def chunks(store: Store) -> dict[str, int]:
     }
 
 
-def test_commits_write_only_their_new_ids_whatever_ends_within_a_chunk(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker = Worker(store)
-    counted = 0
+def test_commits_write_only_their_new_ids_whatever_ends_within_a_chunk(store: Store) -> None:
+    worker, counted = Worker(store), 0
     for more in (1, 2, 1, 1, 3, 9, 4, 1):
-        (key,) = (k for k, p in worker.state.panes.items() if p.seen) if counted else (None,)
         worker.count(more)
         counted += more
-        key = key or next(k for k, pane in worker.state.panes.items() if pane.seen)
         full = -(-counted // CHUNK)
-        first = min(counted, CHUNK)
-        assert chunks(store) == {"0": first, **{str(n): CHUNK for n in range(1, full)}}
-        assert store.client.hgetall(f"{PREFIX}:ids") == {str(key).encode(): b"%d" % counted}
-        assert Worker(store).ids == numbered(counted)
+        assert chunks(store) == {
+            "0": min(counted, CHUNK),
+            **{str(number): CHUNK for number in range(1, full)},
+        }
+        places = {str(worker.key).encode(): b"%d" % counted}
+        assert store.client.hgetall(f"{PREFIX}:ids") == places
         worker = Worker(store)
-    assert counted == 22
-
-
-def test_what_is_written_is_as_long_as_the_new_ids(store: Store) -> None:
-    worker = Worker(store)
-    worker.count(10)
-    found = [batch(DELAY, [1.0], 1, EPOCH, 10 + i) for i in range(3)]
-    worker.state.count(log(*found, first=10))
-    ((key, pane),) = ((k, p) for k, p in worker.state.panes.items() if p.seen)
-    writes = list(id_chunks.id_writes(PREFIX, key, pane))
-    assert [(words[1].rpartition(":")[2], words[2]) for words in writes] == [
-        ("2", 2 * 16),
-        ("3", CHUNK * 16 - 1),
-        ("3", 0),
-    ]
-    assert [bytes(words[3]) for words in writes] == [
-        b"".join(one.batch_id for one in found[:2]),
-        b"\0",
-        found[2].batch_id,
-    ]
+        assert worker.ids == numbered(counted)
 
 
 def test_chunks_go_with_their_pane(store: Store) -> None:
@@ -118,119 +103,165 @@ def test_chunks_go_with_their_pane(store: Store) -> None:
     worker.count(2, EPOCH + 5 * MINUTE)
     assert len(chunks(store)) == 6
     worker.close()
-    assert {key.start for key, pane in worker.state.panes.items() if pane.seen} == {
-        EPOCH + 48 * HOUR
-    }
-    left = list(store.client.scan_iter(f"{PREFIX}:seen:*"))
-    assert len(left) == -(-len(worker.ids) // CHUNK), "those of the pane that is open"
+    assert worker.key.start == EPOCH + 48 * HOUR
+    assert len(chunks(store)) == -(-len(worker.ids) // CHUNK), "those of the pane that is open"
     assert store.client.hlen(f"{PREFIX}:ids") == 1
 
 
 def test_a_pane_that_opens_and_closes_within_one_commit_leaves_nothing(store: Store) -> None:
     worker = Worker(store)
-    worker.next = -1
-    worker.state.count(log(*(batch(DELAY, [1.0], 1, EPOCH, i) for i in range(9))))
-    end = agreeing(DELAY, EPOCH + 48 * HOUR, 10**6)
-    worker.state.count(log(*end, first=9))
-    worker.commit()
+    worker.count(9, commit=False)
+    worker.close()
     assert Worker(store).ids == worker.ids
     assert store.client.hlen(f"{PREFIX}:ids") == 1
 
 
-def written_before(store: Store, ids: int) -> None:
-    """Have the ids of an open pane in one value, as earlier versions wrote them."""
-    worker = Worker(store)
-    worker.count(ids)
-    client: Any = store.client
-    keys = sorted(
-        client.scan_iter(f"{PREFIX}:seen:*"), key=lambda key: int(key.rpartition(b":")[2])
-    )
-    joined = b"".join(client.get(key) for key in keys)[: 16 * ids]
-    client.delete(*keys, f"{PREFIX}:ids")
-    client.hdel(f"{PREFIX}:sizes", "ids")
-    client.set(keys[0].rpartition(b":")[0], joined)
-
-
-def test_ids_that_an_earlier_version_wrote_are_counted_on_from_and_go_with_their_pane(
+def test_ids_that_an_earlier_version_wrote_in_one_value_are_counted_on_from(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_chunks, "PIECE_BYTES", 48)
-    written_before(store, 11)
-    worker = Worker(store)
-    assert worker.ids == numbered(11)
-    copies = (batch(DELAY, [1.0], 1, EPOCH, i) for i in range(11))
-    worker.state.count(log(*copies, first=11))
-    assert worker.state.counts["duplicate:delay"] == 11
-    worker.commit()
-    worker.count(1)
-    for more in (2, 5, 1):
+    worker, client = Worker(store), store.client
+    worker.count(11)
+    places = [f"{PREFIX}:seen:{worker.key}:{number}" for number in range(3)]
+    joined = b"".join(client.get(place) for place in places)[: 16 * 11]  # type: ignore[misc]
+    client.delete(*places, f"{PREFIX}:ids")
+    client.hdel(f"{PREFIX}:sizes", "ids")
+    client.set(f"{PREFIX}:seen:{worker.key}", joined)
+    for more in (1, 2, 5):
         worker = Worker(store)
+        assert worker.ids == numbered(worker.next)
         worker.count(more)
-        assert worker.ids == Worker(store).ids
-        assert len(worker.ids) == worker.next - 11
-        worker = Worker(store)
-    assert chunks(store).keys() == {str(EPOCH), "0", "1", "2"}
-    worker = Worker(store)
+    assert chunks(store).keys() == {str(EPOCH), "0", "1"}
     worker.close()
-    left = [key for key in store.client.scan_iter(f"{PREFIX}:seen:*") if b":%d" % EPOCH in key]
+    left = [key for key in client.scan_iter(f"{PREFIX}:seen:*") if b":%d" % EPOCH in key]
     assert left == []
 
 
-@pytest.mark.parametrize("number", [0, 1, 4])
-def test_a_chunk_that_is_gone_is_missed_at_a_takeover(store: Store, number: int) -> None:
-    worker = Worker(store)
-    worker.count(18)
-    (key,) = (key for key in worker.state.panes if worker.state.panes[key].seen)
-    place = f"{PREFIX}:seen:{key}:{number}"
-    store.client.delete(place)
-    for look in (lambda: store.partition.snapshot(0), lambda: Worker(store)):
-        with pytest.raises(StateUnreadable) as error:
-            look()
-        assert error.value.key == place
+def test_a_chunk_that_is_gone_is_missed(store: Store) -> None:
+    for number in (0, 1, 4):
+        store.client.flushdb()
+        worker = Worker(store)
+        worker.count(18)
+        place = f"{PREFIX}:seen:{worker.key}:{number}"
+        store.client.delete(place)
+        looks: list[Callable[[], object]] = [
+            lambda: store.partition.snapshot(0),
+            lambda: Worker(store),
+        ]
+        if number == 4:
+            looks.insert(0, lambda: worker.count(1))  # noqa: B023 # to which it would be added
+        for look in looks:
+            with row(number), pytest.raises(StateUnreadable) as error:
+                look()
+            assert error.value.key == place
 
 
-def test_no_id_is_added_to_a_chunk_that_is_gone(store: Store) -> None:
-    worker = Worker(store)
-    worker.count(18)
-    (key,) = (key for key in worker.state.panes if worker.state.panes[key].seen)
-    store.client.delete(f"{PREFIX}:seen:{key}:4")
-    with pytest.raises(StateUnreadable) as error:
-        worker.count(1)
-    assert error.value.key == f"{PREFIX}:seen:{key}:4"
+def test_chunks_that_are_not_as_they_were_written_are_refused(store: Store) -> None:
+    def copied(client: Any, key: PaneKey) -> None:
+        client.setrange(f"{PREFIX}:seen:{key}:1", 0, client.get(f"{PREFIX}:seen:{key}:0"))
 
-
-def test_numbers_of_ids_that_are_gone_are_missed(store: Store) -> None:
-    worker = Worker(store)
-    worker.count(18)
-    store.client.delete(f"{PREFIX}:ids")
-    with pytest.raises(StateUnreadable, match=":ids"):
-        worker.count(1)
-    with pytest.raises(StateUnreadable, match=":ids"):
-        Worker(store)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "told"),
-    [
-        (lambda c, k: c.hset(f"{PREFIX}:ids", str(k), "x"), "a whole number"),
-        (lambda c, k: c.hset(f"{PREFIX}:ids", str(k), 19), ":4"),
-        (
-            lambda c, k: c.setrange(f"{PREFIX}:seen:{k}:1", 0, c.get(f"{PREFIX}:seen:{k}:0")),
-            "twice",
-        ),
-    ],
-    ids=["no number", "more than there are", "an id twice"],
-)
-def test_chunks_that_are_not_as_they_were_written_are_refused(
-    store: Store, spoil: Any, told: str
-) -> None:
-    worker = Worker(store)
-    worker.count(20 if told == "twice" else 16)
-    (key,) = (key for key in worker.state.panes if worker.state.panes[key].seen)
-    spoil(store.client, key)
-    with pytest.raises(StateUnreadable, match=told):
-        Worker(store)
+    spoils: list[tuple[str, Callable[[Any, PaneKey], object]]] = [
+        ("a whole number", lambda client, key: client.hset(f"{PREFIX}:ids", str(key), "x")),
+        (":5", lambda client, key: client.hset(f"{PREFIX}:ids", str(key), 21)),
+        (":ids", lambda client, _: client.delete(f"{PREFIX}:ids")),
+        ("twice", copied),
+    ]
+    for told, spoil in spoils:
+        store.client.flushdb()
+        worker = Worker(store)
+        worker.count(20)
+        spoil(store.client, worker.key)
+        with row(told), pytest.raises(StateUnreadable, match=told):
+            Worker(store)
 
 
 def test_a_chunk_fits_the_size_classes_of_redis() -> None:
     assert 0.95 * 2**16 < CHUNK_IDS * 16 < 2**16 - 64
+
+
+# -- Read in pieces, so that Redis answers others meanwhile ----------------------------------------
+
+PIECE = 16 * CHUNK
+BATCHES = 300
+"""In five panes: the ids of each are several pieces, and the last of them is not full."""
+
+
+def of_five_panes(store: Store) -> Worker:
+    worker = Worker(store)
+    for pane in range(5):
+        worker.count(BATCHES // 5 + (-1) ** pane, EPOCH + pane * 5 * MINUTE)
+    return worker
+
+
+def ids(partition: Partition) -> dict[Any, set[bytes]]:
+    return {key: set(pane.seen) for key, pane in partition.panes.items() if pane.seen}
+
+
+def before_ids_are_read(
+    monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], times: int = 1
+) -> None:
+    """Have something happen whenever ids are read, so many times."""
+    left = [times]
+
+    def read(ask: Any, prefix: str, panes: Sequence[Any]) -> list[id_chunks.StoredIds]:
+        left[0] -= 1
+        if left[0] >= 0:
+            happens()
+        return id_chunks.read_ids(ask, prefix, panes)
+
+    monkeypatch.setattr(partition_store, "read_ids", read)
+
+
+@pytest.mark.parametrize("commands", [3, 1_000])
+def test_all_ids_are_read_and_no_reply_is_longer_than_a_piece(
+    store: Store, monkeypatch: pytest.MonkeyPatch, commands: int
+) -> None:
+    monkeypatch.setattr(id_chunks, "ROUND_COMMANDS", commands)
+    monkeypatch.setattr(id_chunks, "ROUND_BYTES", 4 * PIECE)
+    worker, rounds = of_five_panes(store), []
+    ask = store.partition._commands.ask
+
+    def watched(asked: Sequence[Command]) -> list[Any]:
+        replies = ask(asked)
+        if asked[0][0] == "GETRANGE":
+            rounds.append([len(reply) for reply in replies])
+        return replies
+
+    monkeypatch.setattr(store.partition._commands, "ask", watched)
+    for found in (store.partition.acquire(0, "two"), store.partition.snapshot(0)):
+        assert ids(found.partition(METRICS, FUTURE_MS)) == ids(worker.state)
+    lengths = [length for each in rounds for length in each]
+    assert sum(lengths) == 2 * 16 * len(worker.ids)
+    assert max(lengths) == PIECE
+    assert max(map(len, rounds)) <= commands
+    assert max(map(sum, rounds)) <= 4 * PIECE
+
+
+def test_who_finds_panes_closed_meanwhile_reads_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = of_five_panes(store).next
+    before_ids_are_read(monkeypatch, lambda: Worker(store).close())
+    taken = store.partition.acquire(0, "two")
+    assert (taken.owner["worker"], int(taken.owner["epoch"])) == ("two", 4)
+    assert taken.next_offset > counted
+    closed = taken.partition(METRICS, FUTURE_MS)
+    assert not any(key.start < EPOCH + HOUR for key in ids(closed))
+    closed.count(log(batch(DELAY, [1.0], 1, EPOCH + 48 * HOUR, 7), first=taken.next_offset))
+    store.partition.commit(0, 4, taken.next_offset, closed, {})
+    store.client.flushdb()
+    of_five_panes(store)
+    before_ids_are_read(monkeypatch, lambda: Worker(store).close())
+    found = store.partition.snapshot(0)
+    assert found.next_offset > counted
+    assert not found.gone
+
+
+def test_a_partition_that_is_always_overtaken_is_left_for_later(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_five_panes(store)
+    owner = f"{PREFIX}:owner"
+    before_ids_are_read(monkeypatch, lambda: store.client.hincrby(owner, "epoch", 1), times=99)
+    with pytest.raises(redis.exceptions.TryAgainError):
+        store.partition.acquire(0, "two")

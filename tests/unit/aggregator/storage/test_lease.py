@@ -50,6 +50,9 @@ def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redi
     assert client.exists(f"{KEY}:lease"), "for Redis a tenth is left"
     assert lease.renew()
     assert lease.held
+    client.flushdb()
+    assert not lease.renew()
+    assert not lease.held, "the store forgot it"
 
 
 def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
@@ -77,11 +80,3 @@ def test_it_stays_held_while_it_is_renewed_and_is_free_afterwards(client: redis.
         assert lease.held
         assert not other.acquire()
     assert other.acquire()
-
-
-def test_a_store_that_forgot_the_lease_ends_it(client: redis.Redis) -> None:
-    lease = Lease(client, KEY, "holder", 60)
-    assert lease.acquire()
-    client.flushdb()
-    assert not lease.renew()
-    assert not lease.held

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import pytest
 
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import Metric
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS
 
-TOPIC = "reports"
 PREFIX = f"{{dither:{TOPIC}:0}}"
 OLD = {"delay": dataclasses.replace(DELAY, lateness="1d", retention="1d", max_key_reports=99)}
 NEW = {"delay": dataclasses.replace(OLD["delay"], pane="5m")}
 BATCHES = 20
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 def counted(

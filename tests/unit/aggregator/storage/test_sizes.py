@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,14 +13,14 @@ from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage import parsing
-from aggregator.storage.connection import connect
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from estimators import define
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import FUTURE_MS, MINUTE
+from tests.support.rows import row
 
-TOPIC = "reports"
 PREFIX = f"{{dither:{TOPIC}:0}}"
 QUESTION: dict[str, Any] = {
     "kind": "mean",
@@ -34,12 +34,6 @@ AGE = define(name="age", max_key_reports=5, **QUESTION, **TIMES)
 METRICS = {"delay": DELAY, "age": AGE}
 KEY = metric_key("delay", DELAY.revision)
 OPEN = EPOCH + 9 * MINUTE
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 @dataclasses.dataclass
@@ -88,44 +82,43 @@ def keys_of(store: Store, kind: str) -> list[str]:
     return sorted(key.decode() for key in client.scan_iter(f"{PREFIX}:{kind}*"))
 
 
-KINDS = ["open", "indexed", "expiring", "sizes", "index:pane:", "index:total:", "seen:", "keys:"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_commit_adds_to_no_key_that_is_gone_and_nobody_takes_it_over(
-    store: Store, kind: str
-) -> None:
-    counting = counted(store)
-    key = keys_of(store, kind)[-1]
-    store.client.delete(key)
-    before = contents(store)
-    counting.count(range(15, 22))
-    with pytest.raises(StateUnreadable, match=r"dither recount 0") as error:
-        counting.commit()
-    assert error.value.key == key
-    assert contents(store) == before
-    if kind != "seen:":
-        with pytest.raises(StateUnreadable) as error:
-            store.partition.acquire(0, "two")
+def test_a_commit_adds_to_no_key_that_is_gone_and_nobody_takes_it_over(store: Store) -> None:
+    kinds = ["open", "indexed", "expiring", "sizes", "index:pane:", "index:total:", "seen:"]
+    for kind in [*kinds, "keys:"]:
+        store.client.flushdb()
+        counting = counted(store)
+        key = keys_of(store, kind)[-1]
+        store.client.delete(key)
+        before = contents(store)
+        counting.count(range(15, 22))
+        with row(kind), pytest.raises(StateUnreadable, match=r"dither recount 0") as error:
+            counting.commit()
         assert error.value.key == key
+        assert contents(store) == before
+        if kind != "seen:":
+            with row(kind), pytest.raises(StateUnreadable) as error:
+                store.partition.acquire(0, "two")
+            assert error.value.key == key
 
 
-@pytest.mark.parametrize("kind", ["open", "index:pane:", "keys:"])
-def test_nor_to_one_of_which_a_part_is_gone(store: Store, kind: str) -> None:
-    counting, client = counted(store), store.client
-    key = keys_of(store, kind)[-1]
-    if kind == "open":
-        client.srem(key, *list(client.smembers(key))[:1])
-    elif kind == "keys:":
-        client.hset(key, b"another", 1)
-    else:
-        client.zremrangebyrank(key, 0, 0)
-    counting.count(range(15, 22))
-    with pytest.raises(StateUnreadable) as error:
-        counting.commit()
-    assert error.value.key == key
-    with pytest.raises(StateUnreadable, match=r"all that was committed"):
-        store.partition.acquire(0, "two")
+def test_nor_to_one_of_which_a_part_is_gone(store: Store) -> None:
+    client: Any = store.client
+    spoils: dict[str, Callable[[str], object]] = {
+        "open": lambda key: client.srem(key, next(iter(client.smembers(key)))),
+        "index:pane:": lambda key: client.zremrangebyrank(key, 0, 0),
+        "keys:": lambda key: client.hset(key, b"another", 1),
+    }
+    for kind, spoil in spoils.items():
+        client.flushdb()
+        counting = counted(store)
+        key = keys_of(store, kind)[-1]
+        spoil(key)
+        counting.count(range(15, 22))
+        with row(kind), pytest.raises(StateUnreadable) as error:
+            counting.commit()
+        assert error.value.key == key
+        with row(kind), pytest.raises(StateUnreadable, match=r"all that was committed"):
+            store.partition.acquire(0, "two")
 
 
 def test_where_nothing_is_gone_commits_and_take_overs_go_on(store: Store) -> None:
@@ -172,56 +165,32 @@ def test_sizes_that_an_earlier_version_has_left_behind_are_not_believed(store: S
     assert sizes["indexed"] == len(store.members(f"{PREFIX}:indexed"))
 
 
-@pytest.mark.parametrize("gone", [["sizes"], ["indexed", "index:pane:"], ["index:pane:"]])
-def test_no_window_is_answered_of_an_index_that_is_gone(store: Store, gone: list[str]) -> None:
-    counted(store)
-    reader = Reader(store, METRICS)
-    window = ("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
-    assert reader.estimate(*window).reports == 5
-    for kind in gone:
-        store.client.delete(*(key for key in keys_of(store, kind) if kind[-1] != ":" or KEY in key))
-    with pytest.raises(StateUnreadable):
-        reader.estimate(*window)
-
-
-def test_no_window_is_answered_of_an_index_of_which_a_part_is_gone(store: Store) -> None:
-    counted(store)
-    store.client.zremrangebyrank(f"{PREFIX}:index:pane:{KEY}", 1, 1)
-    with pytest.raises(StateUnreadable, match=r"index:pane"):
-        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
-
-
-@pytest.mark.parametrize("part", [1, 0], ids=["part", "all"])
-def test_no_running_total_is_answered_while_open_panes_are_gone(store: Store, part: int) -> None:
-    counted(store)
-    reader = Reader(store, METRICS)
-    assert reader.estimate("delay").reports == 20
-    opened = list(store.members(f"{PREFIX}:open"))
-    store.client.srem(f"{PREFIX}:open", *(opened[:1] if part else opened))
-    with pytest.raises(StateUnreadable, match=r":open"):
-        reader.estimate("delay")
-
-
-def test_nothing_is_answered_of_a_partition_whose_watermarks_are_gone(store: Store) -> None:
-    counted(store)
-    store.client.delete(f"{PREFIX}:watermarks")
-    with pytest.raises(StateUnreadable, match=r":watermarks"):
-        Reader(store, METRICS).estimate("delay")
-
-
-def test_no_window_is_answered_of_an_index_that_has_a_pane_twice(store: Store) -> None:
-    counted(store)
-    start = EPOCH + MINUTE
-    store.client.zadd(f"{PREFIX}:index:pane:{KEY}", {f"{start}:999": start})
-    with pytest.raises(StateUnreadable, match=r"two of a pane"):
-        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
-
-
-def test_no_window_is_answered_with_a_pane_at_another_place_of_its_index(store: Store) -> None:
-    counted(store)
+def test_nothing_is_answered_of_what_is_gone_or_wrong(store: Store) -> None:
     client: Any = store.client
-    index = f"{PREFIX}:index:pane:{KEY}"
-    (last,) = client.zrange(index, -1, -1)
-    client.zadd(index, {last: EPOCH + MINUTE})
-    with pytest.raises(StateUnreadable, match=r"at another place"):
-        Reader(store, METRICS).estimate("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
+    index, second = f"{PREFIX}:index:pane:{KEY}", EPOCH + MINUTE
+    window: tuple[Any, ...] = ("delay", EPOCH / 1000, (EPOCH + 5 * MINUTE) / 1000)
+
+    def moved() -> None:
+        (last,) = client.zrange(index, -1, -1)
+        client.zadd(index, {last: second})
+
+    spoils: list[tuple[str, Callable[[], object], tuple[Any, ...], str]] = [
+        ("sizes", lambda: client.delete(f"{PREFIX}:sizes"), window, ":sizes"),
+        ("index", lambda: client.delete(index), window, "index"),
+        ("indexes", lambda: client.delete(index, f"{PREFIX}:indexed"), window, "index"),
+        ("a part", lambda: client.zremrangebyrank(index, 1, 1), window, "index:pane"),
+        ("twice", lambda: client.zadd(index, {f"{second}:999": second}), window, "two of a pane"),
+        ("moved", moved, window, "at another place"),
+        ("open", lambda: client.delete(f"{PREFIX}:open"), window[:1], ":open"),
+        ("one open", lambda: client.spop(f"{PREFIX}:open"), window[:1], ":open"),
+        ("marks", lambda: client.delete(f"{PREFIX}:watermarks"), window[:1], ":watermarks"),
+    ]
+    reader = Reader(store, METRICS)
+    for name, spoil, question, told in spoils:
+        client.flushdb()
+        counted(store)
+        assert reader.estimate(*window).reports == 5
+        assert reader.estimate("delay").reports == 20
+        spoil()
+        with row(name), pytest.raises(StateUnreadable, match=told):
+            reader.estimate(*question)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
-from aggregator.errors import Fenced, PartialCommit, StoreUnreachable
+from aggregator.errors import Fenced, PartialCommit
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage import snapshot
-from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
 from estimators import Metric, define
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import ARRIVAL, EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
-
-TOPIC = "reports"
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 def acquired(store: Store, worker: str = "one") -> tuple[int, int, Partition]:
@@ -121,24 +111,6 @@ def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store)
         store.partition.commit(0, epoch, expected, partition, {})
 
 
-def test_thousands_of_batches_fit_into_one_commit(store: Store) -> None:
-    epoch, expected, partition = acquired(store)
-    partition.count(log(*(batch(DELAY, [1.0], seed=i) for i in range(9_000))))
-    store.partition.commit(0, epoch, expected, partition, {})
-    (seen,) = (seen for _, _, seen in store.partition.snapshot(0).open.values())
-    assert len(seen) == 9_000
-
-
-def test_the_running_total_is_the_closed_panes_and_the_open_ones(store: Store) -> None:
-    epoch, expected, partition = acquired(store)
-    messages = [batch(DELAY, [1.0, 2.0], 1, EPOCH + i * 20 * MINUTE, i) for i in range(12)]
-    partition.count(log(*messages))
-    store.partition.commit(0, epoch, expected, partition, {})
-    found = store.panes.running([0], metric_key(DELAY.name, DELAY.revision))
-    total = sum((np.frombuffer(one, "<i8") for _, one in found), start=DELAY.zero())
-    assert DELAY.counts(total).sum() == 24
-
-
 def test_expired_panes_leave_by_themselves(store: Store) -> None:
     kept = define(
         name="kept",
@@ -172,12 +144,6 @@ def test_an_expiry_beyond_what_redis_takes_is_the_last_that_it_takes(store: Stor
     key = f"{{dither:{TOPIC}:0}}:pane:{metric_key('delay', kept.revision)}:{EPOCH}"
     assert store.ask([("EXISTS", key)]) == [1]
     assert store.partition.acquire(0, "two").next_offset == partition.next_offset
-
-
-def test_an_unreachable_redis_is_named_without_its_password() -> None:
-    with pytest.raises(StoreUnreachable, match=r"redis://app:\*\*\*@127\.0\.0\.1:1/0") as error:
-        connect("redis://app:hunter2@127.0.0.1:1/0")
-    assert "hunter2" not in str(error.value)
 
 
 def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
