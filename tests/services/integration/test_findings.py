@@ -24,30 +24,10 @@ METRICS = """
 country = ["DE", "FR"]
 variant = ["new", "old"]
 
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [2, 4]
-pane = "1h"
-minimum_reports = 30
-by = ["country"]
-
-[metrics.clicks]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [4]
-pane = "1h"
-minimum_reports = 30
-by = ["variant"]
-
-[metrics.unseen]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [2]
-by = ["variant"]
+[metrics]
+late = {kind = "mean", range = [0, 1], levels = [2, 4], pane = "1h", by = ["country"]}
+clicks = {kind = "mean", range = [0, 1], levels = [4], pane = "1h", by = ["variant"]}
+unseen = {kind = "mean", range = [0, 1], levels = [2], by = ["variant"]}
 
 [alarms.moved]
 metric = "late"
@@ -122,9 +102,8 @@ def client_of(deployment: Deployment) -> Client:
     return Client(deployment.store, deployment.metrics, settings_of(deployment))
 
 
-def until(deployment: Deployment) -> dict[str, str | None]:
+def until(client: Client) -> dict[str, str | None]:
     """Return up to when each alarm and comparison was looked at."""
-    client = client_of(deployment)
     found = {one["alarm"]: one["until"] for one in client.json("/v1/alarms")["alarms"]}
     for name in ("checkout", "share"):
         found[name] = client.json(f"/v1/comparisons/{name}")["until"]
@@ -134,8 +113,9 @@ def until(deployment: Deployment) -> dict[str, str | None]:
 def publish_until(deployment: Deployment, moment: str, even: str) -> None:
     """Publish until everything was looked at; the alarm `all` looks every other hour."""
     expected = {"moved": moment, "all": even, "checkout": moment, "share": moment}
+    client = client_of(deployment)
     with publishing(deployment), publishing(deployment):
-        wait_until(lambda: until(deployment) == expected, "all was looked at")
+        wait_until(lambda: until(client) == expected, "all was looked at")
 
 
 def forget(deployment: Deployment, pattern: str) -> None:
@@ -147,8 +127,9 @@ def test_what_is_found_is_published_once_and_shown_alike_everywhere(
     defined: Callable[..., Deployment],
 ) -> None:
     deployment = defined(METRICS)
-    before = client_of(deployment).json("/v1/alarms")
-    assert set(until(deployment).values()) == {None}
+    client = client_of(deployment)
+    before = client.json("/v1/alarms")
+    assert set(until(client).values()) == {None}
     assert "no publisher" in before["alarms"][0]["reason"]
     assert before["promised_per_year"] == pytest.approx(2 * 8.76)
 
@@ -179,7 +160,7 @@ def test_what_is_found_is_published_once_and_shown_alike_everywhere(
     assert found[0].value == alarm.value
     for pattern in ("*publisher*", "*:alarm*"):
         forget(deployment, pattern)
-        assert until(deployment)["moved"] is None
+        assert until(client)["moved"] is None
         publish_until(deployment, "2013-01-02T02:00:00Z", "2013-01-02T02:00:00Z")
         assert [one.id for one in events(deployment, ALARM)] == [one.id for one in found]
         assert events(deployment, DECISION) == decisions
@@ -212,7 +193,7 @@ def check_alarms(deployment: Deployment, found: list[Found]) -> None:
     assert min(float(one["evidence"]) for one in raised) >= 1
     listed = deployment.dither("alarms").stdout
     assert "country=FR went up from 0." in listed
-    assert "its baseline has 0 reports: expected 30" in listed
+    assert "its baseline has 0 reports: expected " in listed
     assert "All alarms together: at most 17.5 false alarms a year expected" in listed
     assert json.loads(deployment.dither("alarms", "--json").stdout) == shown
     wrong = deployment.dither("alarms", "replay", "move")

@@ -154,15 +154,11 @@ def test_open_panes_that_do_not_fit_halt_the_largest_partition(
     payloads = [batch(delay, [1.0], 2, EPOCH + n, n).SerializeToString() for n in range(2_000)]
     deployment.settings.aggregate.memory = limit = 40_000
     with deployment.worker() as worker:
-        for number in (0, 2, 3):
+        for number in (0, 2):
             deployment.produce([(number, one) for one in payloads])
             wait_until(lambda n=number: bool(deployment.owners("halted")[n]), "it does not fit")  # type: ignore[misc]
             assert sum(owned.open_bytes for owned in worker.owned.values()) <= limit
     assert "the open panes of this worker take" in deployment.owners("halted")[0]
-    with deployment.worker() as worker:  # it takes over more than fits
-        owned = worker.owned
-        wait_until(lambda: sum(bool(owned[n].halted) for n in [*owned]) >= 2, "halted again")
-        assert sum(owned[n].open_bytes for n in [*owned]) <= limit
     deployment.settings.aggregate.memory = 10**9
     deployment.count()
     assert deployment.verify().verified

@@ -74,22 +74,24 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
     )
     bad = [made for made, _ in kinds.values()]
     client: Any = deployment.store.client
-    with traced(deployment) as (tracing, receiver), deployment.worker(tracer=tracing) as worker:
-        wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")
-        owned = [*worker.owned.values()]
-        wait_until(lambda: any(one.measured.commits for one in owned), "it commits")
-        deployment.produce(good)
-        deployment.wait_until_counted()
-        deployment.produce([(0, made) for made in bad])
-        deployment.wait_until_counted()
+    with traced(deployment) as (tracing, receiver):
+        with deployment.worker(tracer=tracing) as worker:
+            wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")
+            owned = [*worker.owned.values()]
+            wait_until(lambda: any(one.measured.commits for one in owned), "it commits")
+            for messages in (good, [(0, made) for made in bad]):
+                deployment.produce(messages)
+                deployment.wait_until_counted()
         counts = deployment.counts()
-        client.config_set("maxmemory", "1")
-        try:
-            deployment.produce(traffic(deployment, 2, seed=1))
-            wait_until(lambda: worker._backoff.is_waiting, "Redis takes nothing")
-        finally:
-            client.config_set("maxmemory", "0")
-        deployment.wait_until_counted()
+        with deployment.worker(tracer=tracing) as worker:
+            wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")
+            client.config_set("maxmemory", "1")
+            try:
+                deployment.produce(traffic(deployment, 2, seed=1))
+                wait_until(lambda: worker._backoff.is_waiting, "Redis takes nothing")
+            finally:
+                client.config_set("maxmemory", "0")
+            deployment.wait_until_counted()
     everything = traces(receiver)
     failed = [root for root, _ in everything if root.get("status")]
     commits = [trace for trace in everything if trace[0] not in failed]
@@ -101,7 +103,7 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
     assert {root["name"] for root in roots} == {"commit"}
     topics = {attributes_of(root)["messaging.destination.name"] for root in roots}
     assert topics == {deployment.topic}
-    assert total(roots, MESSAGES) in range(len(good) + len(bad), len(good) + len(bad) + 7)
+    assert total([root for root, _ in everything], MESSAGES) >= len(good) + len(bad) + 6
     assert total(roots, "dither.refused_messages") == len(bad)
     accepted = sum(count for key, count in counts.items() if key.startswith("accepted"))
     assert total(roots, "dither.reports") >= accepted
@@ -110,7 +112,7 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
         assert {child["name"] for child in children} == {"fetch", "count", "check", "store"}
         stored = [child for child in children if child["name"] == "store"]
         fetched = [child for child in children if child["name"] == "fetch"]
-        assert total(fetched, MESSAGES) == total([root], MESSAGES) > 0
+        assert total(fetched, MESSAGES) == total([root], MESSAGES)
         for attribute in ("dither.reports", "dither.bytes_written"):
             assert total(stored, attribute) == total([root], attribute)
         partitions |= {attributes_of(one)["messaging.destination.partition.id"] for one in stored}
@@ -149,33 +151,26 @@ def test_a_worker_process_sends_its_last_spans_and_ends_in_time_where_no_collect
     assert deployment.verify().verified
 
 
-def test_a_commit_of_many_polls_has_few_children_and_whole_sums(deployment: Deployment) -> None:
-    with traced(deployment) as (tracing, receiver):
-        trace = CommitTrace(tracing, "reports")
-        for _ in range(MOST_STEPS):
-            trace.fetched(trace.begin("fetch"), 3)
-            with trace.step("count", has_work=True):
-                pass
-        with trace.committing(), trace.step("store", has_work=True, partition=0) as store:
-            trace.add(store, {REPORTS: 7})
-        with trace.committing():
-            trace.begin("fetch")  # an idle interval
-    ((root, children),) = traces(receiver)
-    assert len(children) == MOST_STEPS
-    assert (total([root], MESSAGES), total([root], REPORTS)) == (3 * MOST_STEPS, 7)
-
-
-def test_traces_are_sampled_as_wholes(
+def test_a_commit_of_many_polls_has_few_children_and_traces_are_sampled_as_wholes(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-    for share, expected in (("0", 0), ("1", 3)):
+    for share, expected in (("0", 0), ("1", 1)):
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", share)
         with traced(deployment) as (tracing, receiver):
-            for _ in range(3):
-                with tracing.span("commit") as commit, tracing.span("store", None, commit):
+            trace = CommitTrace(tracing, "reports")
+            for _ in range(MOST_STEPS):
+                trace.fetched(trace.begin("fetch"), 3)
+                with trace.step("count", has_work=True):
                     pass
-        assert (len(traces(receiver)), len(receiver.spans())) == (expected, 2 * expected)
+            with trace.committing(), trace.step("store", has_work=True, partition=0) as store:
+                trace.add(store, {REPORTS: 7})
+            with trace.committing():
+                trace.begin("fetch")  # an idle interval
+        assert len(traces(receiver)) == expected
+        assert len(receiver.spans()) == expected * (1 + MOST_STEPS)
+    ((root, _),) = traces(receiver)
+    assert (total([root], MESSAGES), total([root], REPORTS)) == (3 * MOST_STEPS, 7)
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -27,7 +27,7 @@ FAR_AHEAD = 4_000_000_000_000
 def kept(lasting: Callable[[str], Deployment]) -> Deployment:
     """A deployment whose log of some days is counted, its workers gone; `altered` changes it."""
     deployment = lasting(METRICS)
-    deployment.count(traffic(deployment, 240))
+    deployment.count(traffic(deployment, 160))
     return deployment
 
 
@@ -85,7 +85,7 @@ def test_one_altered_byte_is_named_with_its_partition_and_pane(kept: Deployment)
     proved = kept.dither("verify", "--json")
     assert proved.returncode == 0
     shown = json.loads(proved.stdout)
-    assert (shown["verified"], shown["messages"]) == (True, 3 * 240)
+    assert (shown["verified"], shown["messages"]) == (True, 3 * 160)
     assert shown["differences"] == shown["unverifiable"] == []
 
 
@@ -229,7 +229,7 @@ def test_verify_works_beside_a_running_worker(deployment: Deployment) -> None:
 
 @pytest.mark.usefixtures("apache_kafka")
 def test_what_a_log_without_its_beginning_does_not_prove_is_told(deployment: Deployment) -> None:
-    deployment.count(traffic(deployment, 160))
+    deployment.count(traffic(deployment, 140))
     deployment.cut({2: 1})
     run = deployment.dither("verify")
     assert run.returncode == 1

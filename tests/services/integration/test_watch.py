@@ -129,7 +129,6 @@ def test_bash_completes_commands_options_and_metrics(metrics_file: Path) -> None
     typed = {
         "dither wat": "watch",
         "dither watch ": "delay carrier age",
-        "dither estimate c": "carrier",
         "dither watch age --inter": "--interval",
         "dither watch --metrics other.toml ": "tail",
         "dither watch --metrics broken.toml ": "",
@@ -144,6 +143,5 @@ def test_bash_completes_commands_options_and_metrics(metrics_file: Path) -> None
         check=True,
     )
     assert run.stdout.splitlines() == [*typed.values()]
-    for shell in ("zsh", "fish"):
-        script = subprocess.run([*DITHER, "completion", shell], capture_output=True, text=True)
-        assert f"_DITHER_COMPLETE={shell}_complete" in script.stdout
+    script = subprocess.run([*DITHER, "completion", "fish"], capture_output=True, text=True)
+    assert "_DITHER_COMPLETE=fish_complete" in script.stdout
