@@ -87,7 +87,7 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
             wait_until(lambda: len(worker.owned) == deployment.partitions, "it owns all")
             client.config_set("maxmemory", "1")
             try:
-                deployment.produce(traffic(deployment, 2, seed=1))
+                deployment.produce(traffic(deployment, 42, seed=1)[-6:])
                 wait_until(lambda: worker._backoff.is_waiting, "Redis takes nothing")
             finally:
                 client.config_set("maxmemory", "0")
