@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from aggregator.config.settings import Settings
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.reader import Reader
+from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from producers.wire.batch import heartbeat
 from tests.support.reports.messages import EPOCH, batch
@@ -89,7 +90,7 @@ def final_ids(deployment: Deployment, topic: str = "") -> Counter[str]:
 
 
 def reader_of(deployment: Deployment) -> Reader:
-    return Reader(deployment.store, deployment.metrics)
+    return deployment.reader()
 
 
 def settings_of(deployment: Deployment, **publish: Any) -> Settings:
@@ -111,6 +112,19 @@ def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
         yield publisher
     finally:
         publisher.stop()
+
+
+@contextlib.contextmanager
+def coordinating(deployment: Deployment, coordinators: int = 1) -> Iterator[None]:
+    """Coordinate rounds in threads."""
+    running = [Coordinator(deployment.settings, reader_of(deployment)) for _ in range(coordinators)]
+    for coordinator in running:
+        coordinator.start()
+    try:
+        yield
+    finally:
+        for coordinator in running:
+            coordinator.stop()
 
 
 def ages(deployment: Deployment, panes: range, reports: int = 120) -> list[tuple[int, bytes]]:

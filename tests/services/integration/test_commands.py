@@ -9,31 +9,28 @@ import re
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aggregator.kafka import clients
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from estimators.rounding import common_decimals, interval, nearest
 from tests.support.reports.messages import EPOCH
+from tests.support.reports.metrics import METRICS
 from tests.support.reports.searching import METRICS as SEARCH
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, wait_until
 from tests.support.running.processes import children, living
-from tests.support.running.servers import Kafka
-
-BATCHES = 40
 
 
-@pytest.fixture
-def counted(deployment: Deployment) -> Deployment:
-    deployment.produce(traffic(deployment, BATCHES))
-    with deployment.worker():
-        deployment.wait_until_counted()
+@pytest.fixture(scope="module")
+def counted(lasting: Callable[[str], Deployment]) -> Deployment:
+    deployment = lasting(METRICS)
+    deployment.count(traffic(deployment, 40))
     return deployment
 
 
@@ -41,20 +38,22 @@ def accepted(deployment: Deployment, name: str) -> int:
     return deployment.counts()[f"accepted:{name}"]
 
 
-def test_estimate_answers_for_people_and_as_json(counted: Deployment) -> None:
-    found = as_json(counted.dither("estimate", "delay", "--json"))
-    assert found["metric"] == "delay"
+def test_estimate_answers_for_people_and_as_json_of_all_or_of_a_window(counted: Deployment) -> None:
+    command = ("estimate", "delay", "--json")
+    found = as_json(counted.dither(*command))
+    assert (found["metric"], found["status"]) == ("delay", "provisional")
     assert found["reports"] == accepted(counted, "delay")
     assert -60 <= found["lower"] < found["value"] < found["upper"] <= 180
-    assert found["status"] == "provisional"
-    told = counted.dither("estimate", "delay")
-    assert told.returncode == 0
+    told = counted.dither("estimate", "delay").stdout
     value, lower, upper = interval([found[key] for key in ("value", "lower", "upper")])
-    assert f"{value} minutes in [{lower}, {upper}]" in told.stdout
-    carrier = as_json(counted.dither("estimate", "carrier", "--json"))
-    assert carrier["categories"] == ["AA", "B6", "DL", "EV", "UA"]
-    for key in ("value", "lower", "upper"):
-        assert len(carrier[key]) == 5
+    assert f"{value} minutes in [{lower}, {upper}]" in told
+    begin, end = str(EPOCH / 1000), str(EPOCH / 1000 + 3 * 3600)
+    parts = [
+        as_json(counted.dither(*command, "--from", begin, "--to", end)),
+        as_json(counted.dither(*command, "--from", "2013-01-01T03:00", "--to", "2013-02-01")),
+    ]
+    assert all(part["reports"] > 0 for part in parts)
+    assert sum(part["reports"] for part in parts) == found["reports"]
 
 
 def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
@@ -62,6 +61,7 @@ def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
 ) -> None:
     command = ("estimate", "carrier", "--json")
     whole = as_json(counted.dither(*command, "--simplex"))
+    assert whole["categories"] == ["AA", "B6", "DL", "EV", "UA"]
     assert sum(whole["simplex"]) == pytest.approx(1)
     assert min(whole["simplex"]) >= 0
     told = counted.dither("estimate", "carrier", "--simplex", "--top=2").stdout
@@ -74,23 +74,12 @@ def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
     alone = as_json(counted.dither(*command, "--category=UA", "--pointwise"))
     assert whole["lower"][4] < some["lower"][0] < alone["lower"][0]
     assert alone["upper"][0] < some["upper"][0] < whole["upper"][4]
-    refused = counted.dither(*command, "--category=UA", "--simplex")
-    assert refused.returncode == 2
-    assert "all categories of a frequency" in refused.stderr
-    unknown = counted.dither(*command, "--category=UB")
-    assert unknown.returncode == 2
-    assert "category 'UB' of 'carrier': did you mean" in unknown.stderr
-
-
-def test_estimate_of_a_window_counts_that_window_alone(counted: Deployment) -> None:
-    begin, end = EPOCH / 1000, EPOCH / 1000 + 3 * 3600
-    arguments = ("estimate", "delay", "--json")
-    parts = [
-        as_json(counted.dither(*arguments, "--from", str(begin), "--to", str(end))),
-        as_json(counted.dither(*arguments, "--from", "2013-01-01T03:00", "--to", "2013-02-01")),
-    ]
-    assert all(part["reports"] > 0 for part in parts)
-    assert sum(part["reports"] for part in parts) == accepted(counted, "delay")
+    for options, why in (
+        (("--category=UA", "--simplex"), "all categories of a frequency"),
+        (("--category=UB",), "category 'UB' of 'carrier': did you mean"),
+    ):
+        refused = counted.dither(*command, *options)
+        assert (refused.returncode, why in refused.stderr) == (2, True)
 
 
 def test_metrics_tell_how_far_each_is_counted(counted: Deployment) -> None:
@@ -99,79 +88,46 @@ def test_metrics_tell_how_far_each_is_counted(counted: Deployment) -> None:
     for row in found:
         assert row["reports"] == accepted(counted, row["metric"])
         assert row["event_time"] == "2013-01-01T09:45:00Z"
-    told = counted.dither("metrics")
-    assert told.returncode == 0
-    listed, _, notes = told.stdout.partition("\n\n")
-    assert [line.split()[0] for line in listed.splitlines()] == [
-        *("metric", "delay", "carrier", "age")
-    ]
+    listed, _, notes = counted.dither("metrics").stdout.partition("\n\n")
+    names = [line.split()[0] for line in listed.splitlines()]
+    assert names == ["metric", "delay", "carrier", "age"]
     assert " ".join(notes.split()) == "slices delay: 4 slices, 2.0 bits, by country"
 
 
-def test_verify_proves_the_sums_and_names_what_is_wrong(counted: Deployment) -> None:
-    proved = counted.dither("verify", "--json")
-    assert proved.returncode == 0, proved.stdout + proved.stderr
-    found = json.loads(proved.stdout)
-    assert found["verified"] is True
-    assert found["messages"] == 3 * BATCHES
-    assert found["differences"] == found["unverifiable"] == []
-    client: Any = counted.store.client
-    key = min(client.scan_iter(match=f"{{dither:{counted.topic}:*}}:pane:delay@*"))
-    client.setrange(key, 0, b"\x7f")
-    partition = key.decode().split("}")[0].rpartition(":")[2]
-    disproved = counted.dither("verify")
-    assert disproved.returncode == 1
-    assert f"partition {partition}: pane of delay from 2013-01-01T" in disproved.stdout
-    assert "Traceback" not in disproved.stderr
-
-
-def test_an_estimate_says_that_more_is_waiting_and_that_nobody_counts(counted: Deployment) -> None:
-    assert "waiting" not in counted.dither("estimate", "delay", "--json").stderr
-    assert "waiting" not in counted.dither("estimate", "delay").stdout
+def test_an_estimate_says_that_more_is_waiting_that_nobody_counts_and_what_is_halted(
+    counted: Deployment,
+) -> None:
+    command, as_rows = ("estimate", "delay"), ("estimate", "delay", "--json")
+    assert "waiting" not in counted.dither(*as_rows).stderr + counted.dither(*command).stdout
+    before = counted.log_ends()
     counted.produce(traffic(counted, 7, seed=9))
-    waiting = sum(
-        end - int(counted.store.owner(number).get("next", 0))
-        for number, end in counted.log_ends().items()
-    )
-    assert waiting > 0
-    told = counted.dither("estimate", "delay").stdout
+    waiting = sum(counted.log_ends().values()) - sum(before.values())
+    told = counted.dither(*command).stdout
     assert f"waiting    {waiting} messages in Kafka are not counted yet" in told
-    assert f"waiting    {waiting} mess" in counted.dither("estimate", "delay", "--json").stderr
+    assert f"waiting    {waiting} mess" in counted.dither(*as_rows).stderr
     assert "no worker" not in told, "one has counted a moment ago"
     client: Any = counted.store.client
     for number in counted.store.partitions():
-        mark = f"{tag(counted.topic, number)}:committed"
-        client.pexpire(mark, LAST_COMMIT_MS - 3_600_000)
-    assert "no worker has counted since 20" in counted.dither("estimate", "delay").stdout
+        client.pexpire(f"{tag(counted.topic, number)}:committed", LAST_COMMIT_MS - 3_600_000)
+    assert "no worker has counted since 20" in counted.dither(*command).stdout
+    for asked in (command, ("metrics",)):
+        assert "halted" not in counted.dither(*asked).stdout
+        client.hset(f"{tag(counted.topic, 2)}:owner", "halted", "offset 7 cannot be counted")
+        said = f"warning    partition 2 is halted, and only up to offset {before[2]} is counted: "
+        assert f"{said}offset 7 cannot be counted" in counted.dither(*asked).stdout
+        assert f"{said}offset 7 cannot be counted" in counted.dither(*asked, "--json").stderr
+        client.hset(f"{tag(counted.topic, 2)}:owner", "halted", "")
 
 
-def test_a_halted_partition_is_named_while_others_count(counted: Deployment) -> None:
-    said = "partition 2 is halted, and only up to offset "
-    for command in (("estimate", "delay"), ("metrics",)):
-        assert said not in counted.dither(*command).stdout
-    client: Any = counted.store.client
-    key = f"{tag(counted.topic, 2)}:owner"
-    client.hset(key, "halted", "offset 7 cannot be counted")
-    done = int(client.hget(key, "next"))
-    told = f"warning    {said}{done} is counted: offset 7 cannot be counted"
-    for command in (("estimate", "delay"), ("metrics",)):
-        assert told in counted.dither(*command).stdout
-        assert told in counted.dither(*command, "--json").stderr
-
-
-def owners(deployment: Deployment) -> set[str]:
-    numbers = range(deployment.partitions)
-    return {deployment.store.owner(number).get("worker", "") for number in numbers}
-
-
-def test_a_supervised_worker_that_is_killed_is_started_again(deployment: Deployment) -> None:
+@pytest.mark.more
+def test_workers_are_started_again_by_their_supervisor_and_end_with_it(
+    deployment: Deployment,
+) -> None:
     supervisor = deployment.start_worker("--workers", "2")
     try:
-        wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
-        workers = children(supervisor.pid)
-        assert len(workers) == 2
+        wait_until(lambda: len({*deployment.owners("worker")} - {""}) == 2, "two workers count")
+        killed = min(children(supervisor.pid))
         deployment.produce(traffic(deployment, 20))
-        killed = min(workers)
         os.kill(killed, signal.SIGKILL)
         wait_until(
             lambda: len(children(supervisor.pid)) == 2 and killed not in children(supervisor.pid),
@@ -181,55 +137,22 @@ def test_a_supervised_worker_that_is_killed_is_started_again(deployment: Deploym
         deployment.produce(traffic(deployment, 20, seed=1))
         deployment.wait_until_counted()
     finally:
-        supervisor.send_signal(signal.SIGTERM)
-        exit_code = supervisor.wait(40)
-    assert exit_code == 0
-    assert living(workers) == set()
-    assert deployment.store.registry.deaths() == 1
-    assert deployment.verify().verified
-
-
-def test_workers_whose_supervisor_is_killed_count_no_further(deployment: Deployment) -> None:
-    supervisor = deployment.start_worker("--workers", "2")
-    try:
-        wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
-        workers = children(supervisor.pid)
-        deployment.produce(traffic(deployment, 20))
-        deployment.wait_until_counted()
-    finally:
         supervisor.kill()
         supervisor.wait()
     wait_until(lambda: not living(workers), "the workers have ended, too")
+    assert deployment.store.registry.deaths() == 1
     counted = deployment.state()
-    deployment.produce(traffic(deployment, 20, seed=1))
+    deployment.produce(traffic(deployment, 20, seed=2))
     assert deployment.state() == counted
-    with deployment.worker():
+
+    supervisor = deployment.start_worker("--workers", "2")
+    try:
         deployment.wait_until_counted()
-    assert deployment.verify().verified
-
-
-def test_supervised_workers_commit_what_they_have_counted_when_they_are_stopped(
-    deployment: Deployment,
-) -> None:
-    deployment.settings.aggregate.commit_interval = "1h"
-    bad: list[tuple[int, bytes]] = [(n, b"\xff") for n in range(deployment.partitions)]
-    deployment.produce([*traffic(deployment, 20), *bad])
-    for seconds in (1, 5, 20):  # nothing tells from outside what was counted, and not committed
-        supervisor = deployment.start_worker("--workers", "2")
-        try:
-            wait_until(lambda: len(owners(deployment) - {""}) == 2, "two workers count")
-            workers = children(supervisor.pid)
-            threading.Event().wait(seconds)
-        finally:
-            supervisor.send_signal(signal.SIGTERM)
-            exit_code = supervisor.wait(40)
-        assert exit_code == 0
-        assert living(workers) == set()
-        counted = {n: int(deployment.store.owner(n)["next"]) for n in range(deployment.partitions)}
-        if counted == deployment.log_ends():
-            break
-    assert counted == deployment.log_ends()
-    assert deployment.counts()["malformed:"] == deployment.partitions
+        workers = children(supervisor.pid)
+    finally:
+        supervisor.send_signal(signal.SIGTERM)
+        exit_code = supervisor.wait(40)
+    assert (exit_code, living(workers)) == (0, set())
     assert deployment.verify().verified
 
 
@@ -250,79 +173,31 @@ def producing(
         process.communicate()
 
 
-def test_production_that_is_interrupted_tells_what_was_delivered(deployment: Deployment) -> None:
-    command = ("delay", "--simulate", "uniform", "--devices=100000", "--seconds=600", "--json")
-    with producing(deployment, *command) as (process, errors):
-        wait_until(lambda: any(deployment.log_ends().values()), "something is delivered")
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
-    told = errors.read_text()
-    assert "Traceback" not in told
-    assert process.returncode == 0, told
-    found = json.loads(output)
-    assert 0 < found["reports"] < 100_000
-    assert -60 < found["truth"] < 180
-    assert "`dither deadletters list` shows those that they refuse" in told
-    with deployment.worker():
-        deployment.wait_until_counted()
-    assert accepted(deployment, "delay") == found["reports"]
-
-
-def test_devices_that_wait_for_a_round_say_so(kafka: Kafka, redis_url: str, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.toml"
-    file.write_text(SEARCH)
-    deployment = Deployment(kafka, redis_url, file)
-    with producing(deployment, "longest", "--simulate", "uniform") as (process, errors):
-        wait_until(lambda: "waiting for a round" in errors.read_text(), "it is told")
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, errors.read_text()
-    assert output.startswith(b"0 reports of longest")
-    assert "refused" not in errors.read_text(), "nothing was delivered"
-
-
-QUESTIONS = """
-[metrics.words]
-kind = "frequency"
-categories = "open"
-watch = ["sun"]
-levels = [4]
-
-[metrics.place]
-kind = "vector_mean"
-mechanism = "hemisphere"
-dimension = 2
-radius = 5
-levels = [4]
-"""
-
-
-def test_strings_and_vectors_go_from_a_table_to_the_proof(
-    kafka: Kafka, redis_url: str, tmp_path: Path
+@pytest.mark.more
+def test_production_that_is_interrupted_tells_what_was_delivered_or_what_it_waits_for(
+    defined: Callable[..., Deployment],
 ) -> None:
-    file, table = tmp_path / "metrics.toml", tmp_path / "table.csv"
-    file.write_text(QUESTIONS)
-    rows = ["word,east,north", *["sun,3,-4"] * 300, *["rain,1,NA"] * 700]
-    table.write_text("\n".join(rows) + "\n")
-    deployment = Deployment(kafka, redis_url, file)
-    words = as_json(
-        deployment.dither("produce", "words", "--csv", str(table), "--column", "word", "--json")
-    )
-    assert words["truth"] == {"sun": 0.3}
-    columns = ("--column", "east", "--column", "north")
-    place = as_json(deployment.dither("produce", "place", "--csv", str(table), *columns, "--json"))
-    assert (place["reports"], place["missing"]) == (300, 700)
-    assert place["truth"] == {"0": 3.0, "1": -4.0}
-    with deployment.worker():
-        deployment.wait_until_counted()
-    asked = deployment.dither("estimate", "words", "--category", "rain", "--beta=1e-6", "--json")
-    rain = as_json(asked)
-    assert rain["categories"] == ["rain"]
-    assert rain["lower"][0] <= 0.7 <= rain["upper"][0]
-    found = as_json(deployment.dither("estimate", "place", "--beta=1e-6", "--json"))
-    assert found["lower"][0] <= 3 <= found["upper"][0]
-    assert found["radius"] < 5
-    assert deployment.dither("verify").returncode == 0
+    deployment = defined(SEARCH)
+    command = ("delay", "--simulate", "uniform", "--devices=100000", "--seconds=600", "--json")
+    with (
+        producing(deployment, *command) as (process, errors),
+        producing(deployment, "longest", "--simulate", "uniform") as (waiting, _),
+    ):
+        wait_until(lambda: any(deployment.log_ends().values()), "something is delivered")
+        wait_until(lambda: "waiting for a round" in errors.read_text(), "it is told")
+        told = []
+        for each in (process, waiting):
+            each.send_signal(signal.SIGINT)
+            told.append(each.communicate(timeout=60)[0])
+            assert each.returncode == 0, errors.read_text()
+    assert "Traceback" not in errors.read_text()
+    found = json.loads(told[0])
+    assert 0 < found["reports"] < 100_000
+    assert 0 < found["truth"] < 1
+    assert errors.read_text().count("`dither deadletters list` shows those that they refuse") == 1
+    assert told[1].startswith(b"0 reports of longest")
+    deployment.count()
+    assert accepted(deployment, "delay") == found["reports"]
 
 
 def test_production_tells_how_it_read_the_file_and_what_it_clipped(
@@ -332,8 +207,7 @@ def test_production_tells_how_it_read_the_file_and_what_it_clipped(
     rows = ["31.01.2026 09:00;5", "31.01.2026 10:00;-61", "01.02.2026 10:00;900"]
     table.write_text("\n".join(["Hour;DELAY", *rows]) + "\n")
     arguments = ("delay", "--csv", str(table), "--time-column", "Hour")
-    zone = ("--time-zone", "Europe/Berlin")
-    done = deployment.dither("produce", *arguments, *zone)
+    done = deployment.dither("produce", *arguments, "--time-zone", "Europe/Berlin")
     assert done.returncode == 0, done.stderr
     assert "0 had no value, 2 were clipped to [-60, 180]" in done.stdout
     assert done.stderr.splitlines()[:3] == [
@@ -358,15 +232,29 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     arguments = ("delay", "--csv", str(table), "--time-column", "hour", "--json")
     told = deployment.dither("produce", *arguments).stderr
     assert "30 of 30 rows are older than aggregate.past = 400d" in told
-    with deployment.worker():
-        deployment.wait_until_counted()
+    deployment.count()
     assert deployment.counts() == {"too_old:delay": 30}
     found = re.search(r"`dither aggregate --set (aggregate\.past)=(\d+d)`", told)
     assert found is not None
     deployment.settings.aggregate.past = found[2]
     assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
-    replayed = as_json(deployment.dither("deadletters", "replay", "--json"))
-    assert replayed["sent"] == 1
-    with deployment.worker():
-        deployment.wait_until_counted()
+    assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 1
+    deployment.count()
     assert accepted(deployment, "delay") == 60
+
+
+@pytest.mark.more
+def test_the_attack_of_an_audit_runs_in_a_topic_of_its_own_and_leaves_none(
+    deployment: Deployment,
+) -> None:
+    command = ("audit", "delay", "--attack", "--reports", "20000", "--confidence", "0.999999")
+    told = deployment.dither(*command, "--json")
+    if not deployment.kafka.is_real:
+        assert (told.returncode, "leave out --kafka" in told.stderr) == (1, True)
+        return
+    found = as_json(told)
+    assert [row["holds"] for row in found["attacks"]] == [True] * 3
+    assert all(row["reports"] == 20_000 and row["at_least"] > 0 for row in found["attacks"])
+    assert deployment.log_ends() == dict.fromkeys(range(deployment.partitions), 0)
+    listed = clients.admin(deployment.settings).list_topics(timeout=30).topics
+    assert not [name for name in listed if name.startswith("dither.audit.")]

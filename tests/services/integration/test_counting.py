@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-import signal
+import dataclasses
 import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+from confluent_kafka import Producer
 
 from aggregator.counting import worker as worker_module
 from aggregator.monitoring.collector import Exporter
-from aggregator.reading.reader import Reader
+from producers import Reporter
 from producers.wire.framing import frame
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.bad_batches import bad_batches
+from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
-from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.deployment import Deployment, as_json, wait_until
 
 
-def test_counted_sums_equal_the_reports_and_the_log_proves_them(deployment: Deployment) -> None:
-    deployment.produce(traffic(deployment, 100))
-    with deployment.worker():
-        deployment.wait_until_counted()
-    counts = deployment.counts()
-    assert set(counts) == {"accepted:delay", "accepted:carrier", "accepted:age"}
+def sizes(messages: list[tuple[int, bytes]]) -> Counter[str]:
+    """Return how many reports messages have, by metric."""
+    found: Counter[str] = Counter()
+    for _, payload in messages:
+        one = ReportBatch.FromString(payload)
+        found[one.metric] += len(one.levels)
+    return found
+
+
+def test_whoever_counts_a_log_each_report_counts_once_and_gives_the_same_bytes(
+    deployment: Deployment,
+) -> None:
+    """Messages come once, twice and five times, bare, framed, and both."""
+    messages = traffic(deployment, 60)
+    log = [(n, one) for n, payload in messages[:60] for one in (payload, frame(7, payload))]
+    log += [one for one in messages[60:90] for _ in range(5)]
+    log += [(n, frame(7, payload)) for n, payload in messages[90:]]
+    deployment.count(log)
+    counts, once = deployment.counts(), sizes(messages)
+    twice = sizes(messages[:60]) + Counter({k: 4 * v for k, v in sizes(messages[60:90]).items()})
+    assert counts == {
+        **{f"accepted:{name}": number for name, number in once.items()},
+        **{f"duplicate:{name}": number for name, number in twice.items()},
+    }
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
-    assert outcome.messages == 300
-    assert outcome.partitions == deployment.partitions
-
-
-def test_two_runs_over_the_same_log_give_the_same_bytes(deployment: Deployment) -> None:
-    deployment.produce(traffic(deployment, 60))
-    with deployment.worker():
-        deployment.wait_until_counted()
+    assert (outcome.messages, outcome.partitions) == (len(log), deployment.partitions)
     first = deployment.state()
     deployment.store.client.flushdb()
     with deployment.worker("one"), deployment.worker("two"):
@@ -56,30 +73,16 @@ def test_workers_share_the_partitions_and_hand_them_over_when_they_leave(
     assert deployment.verify().verified
 
 
-def test_a_worker_process_drains_commits_and_leaves_on_sigterm(deployment: Deployment) -> None:
-    process = deployment.start_worker()
-    deployment.produce(traffic(deployment, 30))
-    deployment.wait_until_counted()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 0
-    assert deployment.verify().verified
-
-
-def test_redis_that_lost_everything_is_filled_again_from_the_log(deployment: Deployment) -> None:
-    deployment.produce(traffic(deployment, 30))
-    with deployment.worker():
-        deployment.wait_until_counted()
-        before = deployment.state()
-        deployment.store.client.flushdb()
-        deployment.wait_until_counted()
-        wait_until(lambda: deployment.state() == before, "the same state again")
-
-
-def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: Deployment) -> None:
+def test_redis_that_lost_everything_or_is_older_than_the_log_is_brought_up_to_date(
+    deployment: Deployment,
+) -> None:
     client = deployment.store.client
     deployment.produce(traffic(deployment, 30))
     with deployment.worker():
         deployment.wait_until_counted()
+        before = deployment.state()
+        client.flushdb()
+        wait_until(lambda: deployment.state() == before, "the same state again")
         older = [(key, client.dump(key) or b"") for key in client.scan_iter()]
         deployment.produce(traffic(deployment, 30, seed=1))
         deployment.wait_until_counted()
@@ -89,7 +92,6 @@ def test_redis_restored_from_an_older_state_is_brought_up_to_date(deployment: De
             for key, value in older:
                 restored.restore(key, 0, value)
             restored.execute()
-        deployment.wait_until_counted()
         wait_until(lambda: deployment.state() == newest, "the newest state again")
     assert deployment.verify().verified
 
@@ -99,106 +101,69 @@ def test_bad_batches_go_to_the_dead_letters_and_good_ones_are_counted(
 ) -> None:
     good = traffic(deployment, 40)
     kinds = bad_batches(
-        deployment.metrics["delay"],
-        deployment.metrics["carrier"],
-        deployment.metrics["age"],
+        *(deployment.metrics[name] for name in ("delay", "carrier", "age")),
         noise_bytes=10_000_000 if deployment.kafka.is_real else 100_000,
         now_ms=int(1000 * time.time()),
     )
     assert len(kinds) >= 20
-    bad: dict[str, list[bytes | None]] = {}
-    for payload, reason in kinds.values():
-        bad.setdefault(reason, []).append(payload)
-    everything = [(0, payload) for payloads in bad.values() for payload in payloads]
+    bad = [*kinds.values()]
     mixed: list[tuple[int, bytes | None]] = list(good)
-    for i, message in enumerate(everything):
-        mixed.insert(4 * i, message)
-    deployment.produce(mixed)
-    with deployment.worker():
-        deployment.wait_until_counted()
-    letters = deployment.dead(len(everything))
-    assert len(letters) == len(everything)
-    found: dict[str, list[bytes | None]] = {}
-    for letter in letters:
-        headers = letter["headers"]
-        reason = headers["__connect.errors.exception.class.name"].decode()
-        found.setdefault(reason, []).append(letter["value"])
+    for i, (payload, _) in enumerate(bad):
+        mixed.insert(4 * i, (0, payload))
+    deployment.count(mixed)
+    letters = deployment.dead(len(bad))
+    about = [letter["headers"] for letter in letters]
+    found = [
+        (letter["value"], letter["headers"]["__connect.errors.exception.class.name"].decode())
+        for letter in letters
+    ]
+    assert sorted(found, key=repr) == sorted(bad, key=repr)
+    for headers in about:
         assert headers["__connect.errors.topic"].decode() == deployment.topic
         assert headers["__connect.errors.partition"] == b"0"
         assert headers["__connect.errors.exception.message"]
-    assert {k: sorted(v, key=repr) for k, v in found.items()} == {
-        k: sorted(v, key=repr) for k, v in bad.items()
-    }
-    reader = Reader(deployment.store, deployment.metrics)
-    outcomes = reports_total(reader)
-    counted = {name: reader.estimate(name).reports for name in deployment.metrics}
-    sizes = dict.fromkeys(deployment.metrics, 0)
-    for _, payload in good:
-        one = ReportBatch.FromString(payload)
-        sizes[one.metric] += len(one.levels)
-    assert counted == sizes
-    assert outcomes.pop("accepted") == sum(sizes.values())
-    assert set(outcomes) == set(bad)
-    for reason, payloads in bad.items():
-        assert outcomes[reason] >= len(payloads)
-    assert deployment.verify().verified
-
-
-def test_framed_batches_are_counted_beside_bare_ones_and_once(deployment: Deployment) -> None:
-    messages = traffic(deployment, 30)
-    both = [(n, one) for n, payload in messages for one in (payload, frame(7, payload))]
-    deployment.produce(both[:90] + [(n, frame(7, payload)) for n, payload in messages[45:]])
-    with deployment.worker():
-        deployment.wait_until_counted()
-    sizes: dict[str, int] = {}
-    for _, payload in messages:
-        one = ReportBatch.FromString(payload)
-        sizes[one.metric] = sizes.get(one.metric, 0) + len(one.levels)
-    counts = deployment.counts()
-    assert {name: counts[f"accepted:{name}"] for name in sizes} == sizes
-    twice = sum(len(ReportBatch.FromString(payload).levels) for _, payload in messages[:45])
-    assert sum(count for name, count in counts.items() if name.startswith("duplicate")) == twice
-    outcome = deployment.verify()
-    assert outcome.verified, outcome.differences
-
-
-def reports_total(reader: Reader) -> dict[str, int]:
-    """Return dither_reports_total as it is scraped, by outcome."""
-    found: dict[str, int] = {}
+    reader, once = deployment.reader(), sizes(good)
+    assert {name: reader.estimate(name).reports for name in deployment.metrics} == once
+    outcomes: Counter[str] = Counter()
     for family in Exporter(reader, top_categories=5).collect():
         for sample in family.samples:
             if sample.name == "dither_reports_total":
-                outcome = sample.labels["outcome"]
-                found[outcome] = found.get(outcome, 0) + int(sample.value)
-    return found
-
-
-@pytest.mark.parametrize("copies", [2, 5])
-def test_batches_that_come_twice_are_counted_once(deployment: Deployment, copies: int) -> None:
-    messages = traffic(deployment, 20)
-    latest = {}
-    deployment.produce([message for message in messages for _ in range(copies)])
-    with deployment.worker():
-        deployment.wait_until_counted()
-    counts = deployment.counts()
-    for name in deployment.metrics:
-        latest[name] = counts[f"accepted:{name}"]
-        assert counts[f"duplicate:{name}"] == (copies - 1) * latest[name]
+                outcomes[sample.labels["outcome"]] += int(sample.value)
+    refused = Counter(reason for _, reason in bad)
+    assert outcomes.pop("accepted") == once.total()
+    assert outcomes.keys() == refused.keys()
+    assert outcomes >= refused
     assert deployment.verify().verified
 
 
+@pytest.mark.more
 def test_a_backlog_that_changes_many_panes_is_committed_in_parts(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_module, "SLICE_MESSAGES", 3)
     monkeypatch.setattr(worker_module, "MANY_PANES", 2)
     deployment.settings.aggregate.commit_interval = "1h"
-    deployment.produce(traffic(deployment, 60))
-    with deployment.worker():
-        deployment.wait_until_counted()
+    deployment.count(traffic(deployment, 60))
     outcome = deployment.verify()
     assert outcome.verified, outcome.differences
     assert outcome.messages == 180
+
+
+def test_a_worker_commits_what_it_has_counted_when_it_is_stopped(deployment: Deployment) -> None:
+    deployment.settings.aggregate.commit_interval = "1h"
+    bad: list[tuple[int, bytes]] = [(n, b"\xff") for n in range(deployment.partitions)]
+    deployment.produce([*traffic(deployment, 20), *bad])
+    ends = deployment.log_ends()
+    with deployment.worker() as worker:
+
+        def counted() -> dict[int, int]:
+            return {n: owned.state.next_offset for n, owned in worker.owned.items()}
+
+        wait_until(lambda: counted() == ends, "everything is counted")
+        assert deployment.counts() == {}, "and nothing is committed"
+    assert deployment.owners("next") == [str(end) for end in ends.values()]
+    assert deployment.counts()["malformed:"] == deployment.partitions
+    assert deployment.verify().verified
 
 
 def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
@@ -207,7 +172,7 @@ def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
     deployment.produce(traffic(deployment, 20))
     with deployment.worker() as first:
         deployment.wait_until_counted()
-        epochs = [deployment.store.owner(n)["epoch"] for n in range(deployment.partitions)]
+        epochs = deployment.owners("epoch")
         deployment.settings.aggregate.group += "-second"
         with deployment.worker() as second:
             wait_until(
@@ -217,5 +182,85 @@ def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
             deployment.produce(traffic(deployment, 20, seed=1))
             deployment.wait_until_counted()
         assert not any(owned.halted for owned in first.owned.values())
-    found = [deployment.store.owner(n)["epoch"] for n in range(deployment.partitions)]
-    assert found == epochs, "nobody was fenced"
+    assert deployment.owners("epoch") == epochs, "nobody was fenced"
+
+
+def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[int]:
+    """Send keys and payloads as reporters and the gateway do; return their partitions."""
+    found: list[int] = []
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None
+        found.append(message.partition())
+
+    producer = Producer({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    for key, payload in messages:
+        producer.produce(deployment.topic, payload, key=key, on_delivery=delivered)
+        assert producer.flush(30) == 0
+    producer.close()
+    return found
+
+
+def test_a_copy_counts_once_in_each_partition_and_honest_senders_stay_in_one(
+    deployment: Deployment,
+) -> None:
+    delay = deployment.metrics["delay"]
+    sent = [batch(delay, [1.0], seed=seed) for seed in range(20)]
+    messages = [(one.batch_id, one.SerializeToString()) for one in sent]
+    old = batch(delay, [1.0], time_ms=EPOCH - 1, seed=99)
+    first = places(deployment, [*messages, (old.batch_id, old.SerializeToString())])
+    deployment.settings.aggregate.past = "1d"
+    deployment.count()
+    assert deployment.counts() == {"too_old:delay": 21}
+    deployment.settings.aggregate.past = "36500d"
+    assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 21
+    assert places(deployment, messages) == first[:20], "a retry has the same key"
+    payload = batch(delay, [1.0] * 7, seed=100).SerializeToString()
+    everywhere = [(number, payload) for number in range(deployment.partitions)]
+    deployment.count(everywhere * 5)
+    found, copies = deployment.counts(), 7 * deployment.partitions
+    assert found["accepted:delay"] == 21 + copies
+    assert found["duplicate:delay"] == 20 + 4 * copies
+    assert deployment.verify().verified
+
+
+LIMITED = """
+[metrics.late]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [1]
+pane = "1h"
+max_batch_reports = 20
+max_key_reports = 100
+"""
+
+
+def test_who_floods_adds_no_more_than_the_limit_whichever_worker_counts(
+    defined: Callable[..., Deployment],
+) -> None:
+    deployment = defined(LIMITED)
+    unlimited = dataclasses.replace(deployment.metrics["late"], max_batch_reports=None)
+
+    def report(key: bytes, batches: int, size: int = 20) -> None:
+        servers = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+        options: dict[str, Any] = {"topic": deployment.topic, "batch_reports": size, "key": key}
+        with Reporter(unlimited, servers, **options) as reporter:  # type: ignore[arg-type]
+            reporter.report(np.ones(batches * size), epsilon=1, time=EPOCH / 1000)
+
+    report(b"flood", batches=3)
+    deployment.count()
+    report(b"flood", batches=50)
+    report(b"honest", batches=4)
+    report(b"large", batches=1, size=21)
+    deployment.count()
+    assert deployment.counts() == {
+        "accepted:late": 100 + 80,
+        "over_limit:late": 48 * 20,
+        "too_many_reports:late": 21,
+    }
+    letters = deployment.dead(49)
+    reasons = [letter["headers"]["__connect.errors.exception.class.name"] for letter in letters]
+    assert sorted(reasons) == [b"over_limit"] * 48 + [b"too_many_reports"]
+    outcome = deployment.verify()
+    assert outcome.verified, outcome.differences

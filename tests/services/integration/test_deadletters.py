@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from aggregator.dead_letters.handled_marks import HandledMarks
@@ -24,7 +25,6 @@ from tests.support.reports.messages import DAY, EPOCH, agreeing
 from tests.support.running.deployment import Deployment
 from tests.support.running.servers import Kafka
 
-HOUR = 3_600_000
 METRICS = """
 [metrics.delay]
 kind = "mean"
@@ -44,10 +44,8 @@ pane = "1h"
 
 
 @pytest.fixture
-def metrics_file(tmp_path: Path) -> Path:
-    file = tmp_path / "metrics.toml"
-    file.write_text(METRICS)
-    return file
+def deployment(defined: Callable[..., Deployment]) -> Deployment:
+    return defined(METRICS)
 
 
 Ask = Callable[..., Any]
@@ -65,17 +63,11 @@ def ask(deployment: Deployment) -> Ask:
     return run
 
 
-@pytest.fixture
-def without_age(deployment: Deployment, tmp_path: Path) -> Path:
-    """The definitions before the repair: somebody forgot a metric."""
-    file = tmp_path / "before.toml"
-    file.write_text(METRICS.partition("[metrics.age]")[0])
-    return file
-
-
 def test_a_forgotten_metric_is_counted_once_after_it_was_defined(
-    deployment: Deployment, ask: Ask, without_age: Path
+    deployment: Deployment, ask: Ask, tmp_path: Path
 ) -> None:
+    without_age = tmp_path / "before.toml"
+    without_age.write_text(METRICS.partition("[metrics.age]")[0])
     delay, age = deployment.metrics["delay"], deployment.metrics["age"]
     deployment.produce([(i % 3, payload(delay, i)) for i in range(9)])
     deployment.produce([(i % 3, payload(age, i, EPOCH + i)) for i in range(9)])
@@ -174,32 +166,14 @@ def send(deployment: Deployment) -> Iterator[Callable[[Rejection], None]]:
     producer.close()
 
 
-class Original:
-    """A message of the reports topic."""
-
-    def __init__(self, topic: str, number: int, value: bytes, arrived: int = EPOCH) -> None:
-        self.of, self.number, self.payload, self.arrived = topic, number, value, arrived
-
-    def topic(self) -> str:
-        return self.of
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self.number
-
-    def key(self) -> bytes | None:
-        return b"key %d" % self.number
-
-    def value(self) -> bytes | None:
-        return self.payload
-
-    def headers(self) -> list[tuple[str, str | bytes | None]]:
-        return [("trace", b"1")]
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.arrived
+def original(topic: str, number: int, value: bytes) -> Any:
+    """Return a message of the reports topic that arrived in 2013."""
+    found = mock.Mock(spec=Message)
+    found.topic.return_value, found.partition.return_value = topic, 0
+    found.offset.return_value, found.key.return_value = number, b"key %d" % number
+    found.value.return_value, found.timestamp.return_value = value, (1, EPOCH)
+    found.headers.return_value = [("trace", b"1")]
+    return found
 
 
 Send = Callable[[Rejection], None]
@@ -215,10 +189,10 @@ def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cu
     producer = clients.producer(deployment.settings)
     letters = DeadLetters(producer, deployment.deadletters)
     for number in range(30):
-        original = Original(reports, number, b"\xffgarbage")
+        one = original(reports, number, b"\xffgarbage")
         for _ in range(2):
-            letters.send(Rejection(original, "malformed", "not a ReportBatch"))
-    letters.send(Rejection(Original("another", 1, b"\xffgarbage"), "malformed", ""))
+            letters.send(Rejection(one, "malformed", "not a ReportBatch"))
+    letters.send(Rejection(original("another", 1, b"\xffgarbage"), "malformed", ""))
     letters.flush(30)
     producer.produce(deployment.deadletters, b"no dead letter at all")
     producer.flush(30)
@@ -243,7 +217,7 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
     whole = payload(delay, 1, reports=60_000)
     producer = clients.producer(deployment.settings, **{"message.max.bytes": 110_000})
     letters = DeadLetters(producer, deployment.deadletters)
-    letters.send(Rejection(Original(deployment.topic, 7, whole), "wrong_revision", ""))
+    letters.send(Rejection(original(deployment.topic, 7, whole), "wrong_revision", ""))
     letters.flush(30)
     producer.close()
     found = ask("list")
@@ -255,14 +229,13 @@ def test_a_truncated_message_cannot_be_sent_again_and_says_so(
     assert f"{len(whole)} bytes, of which this letter has the beginning" in told
 
 
-@pytest.mark.usefixtures("apache_kafka")  # it tells whether it stamps messages
 def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matters(
-    deployment: Deployment, ask: Ask, send: Send
+    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
 ) -> None:
     delay = deployment.metrics["delay"]
     timed, untimed = payload(delay, 1), payload(delay, 2, 0)
-    send(Rejection(Original(deployment.topic, 7, timed), "unknown_metric", ""))
-    send(Rejection(Original(deployment.topic, 8, untimed), "unknown_metric", ""))
+    for number, one in ((7, timed), (8, untimed)):
+        send(Rejection(original(deployment.topic, number, one), "unknown_metric", ""))
     assert ask("replay")["sent"] == 2
     consumer = clients.consumer(deployment.settings, "look")
     consumer.assign([TopicPartition(deployment.topic, 0, 0)])
@@ -275,21 +248,17 @@ def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matte
     assert found[0].timestamp()[1] > EPOCH + DAY, "retention would delete what is old"
     assert found[1].timestamp()[1] == EPOCH, "the event time rests on it"
 
-
-def test_a_topic_that_stamps_messages_itself_gets_none_whose_event_time_would_be_lost(
-    apache_kafka: Kafka, deployment: Deployment, ask: Ask, send: Send
-) -> None:
-    topic = apache_kafka.topic(1, message_timestamp_type="LogAppendTime")
-    deployment.topic = deployment.settings.topics.reports = topic
-    send(Rejection(Original(topic, 8, payload(deployment.metrics["delay"], 2, 0)), "future", ""))
+    stamping = apache_kafka.topic(1, message_timestamp_type="LogAppendTime")
+    deployment.topic = deployment.settings.topics.reports = stamping
+    send(Rejection(original(stamping, 8, untimed), "future", ""))
     (kept,) = ask("replay")["kept"]
-    assert kept["reason"] == "time_lost"
+    assert kept["reason"] == "time_lost", "this topic would stamp it anew"
 
 
 def test_dropping_without_saying_which_is_refused_and_asks_before_it_does(
     deployment: Deployment, ask: Ask, send: Send
 ) -> None:
-    send(Rejection(Original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
+    send(Rejection(original(deployment.topic, 7, b"\xff\x1b[2J"), "malformed", "\x1b[2J"))
     refused = command(deployment, "drop")
     assert refused.exit_code == 2
     assert "--reason" in refused.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import urllib.request
@@ -20,6 +19,7 @@ from aggregator.storage.redis_keys import definitions_key
 from estimators import load_metrics
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.metrics import METRICS
+from tests.support.rows import row
 from tests.support.running.deployment import Deployment, wait_until
 
 ADDED = """
@@ -72,38 +72,44 @@ def test_a_question_that_is_added_is_counted_from_its_first_report_on(live: Depl
     assert len(outcome.definitions) == 2
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [('lateness = "1h"', 'lateness = "30h"')],
-        [('lateness = "1h"', 'lateness = "30h"'), ('lateness = "30h"', 'lateness = "0s"')],
-        [('unit = "minutes"', "max_batch_reports = 5")],
-        [('unit = "minutes"', "max_key_reports = 25")],
-        [("[metrics.delay]", "[metrics.delayed]")],
-        [("[metrics.delay]", "[metrics.delayed]"), ("[metrics.delayed]", "[metrics.delay]")],
-        [("range = [-60, 180]", "range = [-60, 200]")],
-        [('by = ["country"]', "by = []")],
-        [('["DE", "FR"]', '["DE", "FR", "GB"]'), ('"GB"]', '"GB", "IT"]')],
-        [('by = ["country"]', 'by = ["country"]\nby_pane = "2h"')],
-    ],
-)
-def test_each_message_is_verified_by_the_definitions_that_counted_it(
-    live: Deployment, changes: list[tuple[str, str]]
-) -> None:
-    text = METRICS
+CHANGES = [
+    [('lateness = "1h"', 'lateness = "30h"')],
+    [('lateness = "1h"', 'lateness = "0s"')],
+    [('unit = "minutes"', "max_batch_reports = 5")],
+    [('unit = "minutes"', "max_key_reports = 25")],
+    [("[metrics.delay]", "[metrics.delayed]")],
+    [],
+    [("range = [-60, 180]", "range = [-60, 200]")],
+    [('by = ["country"]', "by = []")],
+    [('["DE", "FR"]', '["DE", "FR", "GB"]')],
+    [('["DE", "FR"]', '["DE", "FR", "GB", "IT"]')],
+    [('by = ["country"]', 'by = ["country"]\nby_pane = "2h"')],
+]
+
+
+def test_each_message_is_verified_by_the_definitions_that_counted_it(live: Deployment) -> None:
+    first = 58  # reports that only the first of the changes does not find late
     with live.worker():
         live.wait_until_counted()
-        for step, (old, new) in enumerate(changes):
-            text = text.replace(old, new)
-            redefine(live, text)
-            wait_until(lambda: load_metrics(live.metrics_file) == dict(live.metrics), "redefined")
-            name = "delayed" if "[metrics.delayed]" in text else "delay"
-            first = 58 + 100 * step if "lateness" in new else 100 + 100 * step
-            live.produce(reports(live, name, range(first, first + 30)))
-            live.wait_until_counted()
-    outcome = live.verify()
-    assert outcome.verified, [str(one) for one in outcome.differences][:5]
-    assert len(outcome.definitions) == 2 if len(changes) == 1 else len(outcome.definitions) > 1
+        for changes in CHANGES:
+            with row(*changes):
+                text = METRICS
+                for old, new in changes:
+                    assert old in text
+                    text = text.replace(old, new)
+                redefine(live, text)
+                metrics = load_metrics(live.metrics_file)
+                wait_until(lambda metrics=metrics: metrics == dict(live.metrics), "redefined")  # type: ignore[misc]
+                name = "delayed" if "[metrics.delayed]" in text else "delay"
+                live.produce(reports(live, name, range(first, first + 30)))
+                live.wait_until_counted()
+                outcome = live.verify()
+                assert outcome.verified, [str(one) for one in outcome.differences][:5]
+                first += 100
+    assert len(outcome.definitions) >= len(CHANGES)
+    counts = live.counts()
+    assert counts["accepted:delayed"] == 30 * SIZE
+    assert counts["too_many_reports:delay"] == 30 * SIZE
 
 
 def kept(deployment: Deployment) -> set[str]:
@@ -139,7 +145,7 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
         live.wait_until_counted()
         redefine(live, METRICS.replace('lateness = "1h"', 'lateness = "2h"'))
         wait_until(
-            lambda: all("definitions:10" in live.store.owner(n) for n in range(live.partitions)),
+            lambda: all(live.owners("definitions:10")),
             "the new definitions are in force everywhere",
         )
         live.produce(reports(live, "delay", range(100, 130)))
@@ -165,22 +171,19 @@ def test_messages_of_lost_definitions_are_named_and_the_others_verified(live: De
     assert "A running worker writes the current definitions again" in outcome.unjudged[0].detail
 
 
-def said(deployment: Deployment) -> list[str]:
-    """Return what workers say of their file, by partition."""
-    numbers = range(deployment.partitions)
-    return [deployment.store.owner(number).get("unusable", "?") for number in numbers]
-
-
 def test_a_file_that_cannot_be_used_changes_nothing(live: Deployment) -> None:
     with live.worker():
         redefine(live, METRICS.replace("levels = [1, 4]", "levels = [-1]"))
         live.wait_until_counted()
         assert not LiveMetrics.refresh(live.metrics)  # type: ignore[arg-type]
-        wait_until(lambda: all("[-1]: expected" in one for one in said(live)), "workers say why")
+        wait_until(
+            lambda: all("[-1]: expected" in one for one in live.owners("unusable")),
+            "workers say why",
+        )
         redefine(live, METRICS + ADDED)
         live.produce(reports(live, "clicked", range(6)))
         live.wait_until_counted()
-        wait_until(lambda: set(said(live)) == {""}, "workers say that all is well again")
+        wait_until(lambda: set(live.owners("unusable")) == {""}, "all is well")
     assert live.counts()["accepted:clicked"] == 6 * SIZE
 
 
@@ -203,17 +206,6 @@ def test_a_partition_that_halted_goes_on_under_corrected_definitions(
     assert live.verify().verified
 
 
-def test_a_hangup_has_the_file_read_though_it_looks_the_same(metrics_file: Path) -> None:
-    metrics, before = LiveMetrics(metrics_file), metrics_file.stat()
-    text = METRICS.replace("levels = [1, 4]", "levels = [1, 5]")
-    metrics_file.write_text(text)
-    os.utime(metrics_file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert not metrics.refresh()
-    metrics.ask()
-    assert metrics.refresh()
-    assert list(metrics["carrier"].levels) == [1, 5]
-
-
 @contextlib.contextmanager
 def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     try:
@@ -230,6 +222,7 @@ def asked(url: str, body: Any = None) -> Any:
         return json.loads(answer.read())
 
 
+@pytest.mark.more
 def test_servers_gateways_and_supervised_workers_follow_without_a_restart(
     deployment: Deployment,
 ) -> None:

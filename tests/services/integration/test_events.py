@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,12 +20,9 @@ from aggregator.publishing.events import FINAL, Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import final_key, publisher_key
 from aggregator.timestamps import iso
-from producers.wire.batch import heartbeat
-from producers.wire.reports_pb2 import Attribute
 from tests.support.events import (
     PANE,
     Found,
@@ -63,174 +58,109 @@ def wait_for_finals(deployment: Deployment, panes: int) -> None:
     wait_until(lambda: len(final_ids(deployment)) >= panes, f"{panes} final events")
 
 
-def test_events_in_the_envelope_of_connect_are_the_same_events(counted: Deployment) -> None:
-    with publishing(counted, connect_schemas=True):
+def forget_the_copy(deployment: Deployment) -> None:
+    """Delete what Redis has of the topic: from then on events are known from the topic alone."""
+    client: Any = deployment.store.client
+    client.delete(*client.scan_iter(match="*publisher*"))
+
+
+def test_each_closed_pane_is_one_cloud_event_with_the_readers_answer(counted: Deployment) -> None:
+    with publishing(counted):
         wait_for_finals(counted, 24)
+        wait_until(lambda: len(on_topic(counted)) == 25, "and a running total")
+        assert counted.store.registry.publishing()[0]
+    has_leader, published = counted.store.registry.publishing()
+    assert not has_leader, "it has let go of the lease"
+    assert published["final"] == 24
+    found, revision = on_topic(counted), counted.metrics["age"].revision
+    for event in found:
+        cloud: Any = from_kafka(KafkaMessage(event.headers, event.key, event.value), JSONFormat())
+        assert (cloud.get_specversion(), cloud.get_id()) == ("1.0", event.id)
+        assert (cloud.get_source(), cloud.get_subject()) == (f"/dither/{counted.topic}", "age")
+        assert cloud.get_type() in ("dither.estimate.final", "dither.estimate.provisional")
+        assert cloud.get_time().tzinfo is not None
+        assert cloud.get_datacontenttype() == "application/json"
+        assert cloud.get_data() == event.answer
+    for pane, event in enumerate(event for event in found if event.is_final):
+        start, end = (EPOCH + pane * PANE) / 1000, (EPOCH + (pane + 1) * PANE) / 1000
+        expected, answer = reader_of(counted).estimate("age", start, end), event.answer
+        assert answer["status"] == expected.status == "final"
+        assert (answer["bound"], answer["reports"]) == ("fixed", 120)
+        assert (answer["value"], answer["unbiased"]) == (expected.shown, expected.value)
+        assert (answer["lower"], answer["upper"]) == (expected.lower, expected.upper)
+        assert event.headers["ce_time"].decode() == answer["to"]
+        assert event.key == f"age@{revision:08x}/{answer['from']}"
+        assert event.id == f"{event.key}/final/optimal"
+
+
+def test_events_in_the_envelope_of_connect_and_from_some_time_on_are_the_same_events(
+    counted: Deployment,
+) -> None:
+    begin = str(iso(EPOCH + 20 * PANE))
+    with publishing(counted, connect_schemas=True, since=begin):
+        wait_for_finals(counted, 4)
+        wait_until(lambda: len(on_topic(counted)) == 5, "and the running total of everything")
     framed = [event for event in on_topic(counted) if event.is_final]
     assert {event.answer["schema"]["name"] for event in framed} == {FINAL}
-    for key in counted.store.client.keys("*publisher*"):  # it is known from the topic alone
-        counted.store.client.delete(key)
+    starts = [event.answer["payload"]["from"] for event in framed]
+    assert (min(starts), len(starts)) == (begin, 4)
+    forget_the_copy(counted)
     count(counted, range(24, 26))
-    with publishing(counted):
-        wait_for_finals(counted, 26)
+    with publishing(counted, since=begin):
+        wait_for_finals(counted, 6)
     assert set(final_ids(counted).values()) == {1}
-    bare = [event for event in on_topic(counted) if event.is_final][24:]
+    bare = [event for event in on_topic(counted) if event.is_final][4:]
     assert [event.answer["status"] for event in bare] == ["final"] * 2
     assert framed[0].answer["payload"].keys() == bare[0].answer.keys()
 
 
-def test_each_closed_pane_has_one_event_with_the_readers_answer(counted: Deployment) -> None:
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-        assert counted.store.registry.publishing()[0]
-    has_leader, events = counted.store.registry.publishing()
-    assert not has_leader, "it has let go of the lease"
-    assert events["final"] == 24
-    found = [event for event in on_topic(counted) if event.is_final]
-    assert len(found) == 24
-    revision = counted.metrics["age"].revision
-    for pane, event in enumerate(found):
-        start, end = (EPOCH + pane * PANE) / 1000, (EPOCH + (pane + 1) * PANE) / 1000
-        expected = reader_of(counted).estimate("age", start, end)
-        assert event.answer["status"] == expected.status == "final"
-        assert event.answer["bound"] == "fixed"
-        assert (event.answer["value"], event.answer["unbiased"]) == (expected.shown, expected.value)
-        assert (event.answer["lower"], event.answer["upper"]) == (expected.lower, expected.upper)
-        assert event.answer["reports"] == 120
-        assert event.headers["ce_time"].decode() == event.answer["to"]
-        assert event.key == f"age@{revision:08x}/{event.answer['from']}"
-        assert event.id == f"{event.key}/final/optimal"
-
-
-def test_the_events_are_cloudevents_in_kafkas_binary_mode(counted: Deployment) -> None:
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-        wait_until(lambda: len(on_topic(counted)) == 25, "and a running total")
-    for found in on_topic(counted):
-        event: Any = from_kafka(KafkaMessage(found.headers, found.key, found.value), JSONFormat())
-        assert event.get_specversion() == "1.0"
-        assert event.get_id() == found.id
-        assert event.get_source() == f"/dither/{counted.topic}"
-        assert event.get_type() in ("dither.estimate.final", "dither.estimate.provisional")
-        assert event.get_subject() == "age"
-        assert event.get_time().tzinfo is not None
-        assert event.get_datacontenttype() == "application/json"
-        assert event.get_data() == json.loads(found.value)
-
-
-def test_a_running_total_is_published_under_its_metric_when_it_changes(
+def test_a_running_total_is_published_when_it_changes_and_a_policy_holds_from_then_on(
     counted: Deployment,
 ) -> None:
     def totals() -> list[Found]:
         return [event for event in on_topic(counted) if not event.is_final]
 
     with publishing(counted):
+        wait_for_finals(counted, 24)
         wait_until(lambda: len(totals()) == 1, "the first total")
-        count(counted, range(24, 30))
-        wait_until(lambda: totals()[-1].answer["reports"] == 30 * 120, "the total has grown")
-        grown = len(totals())
         counted.store.registry.set_policy("age", "uniform")
-        wait_until(lambda: len(totals()) == grown + 1, "another policy is a change")
+        wait_until(lambda: len(totals()) == 2, "another policy is a change")
+        count(counted, range(24, 26))
+        wait_for_finals(counted, 26)
     with publishing(counted):  # another one knows which total it was
-        count(counted, range(30, 31))
-        wait_until(lambda: totals()[-1].answer["reports"] == 31 * 120, "the total has grown again")
+        count(counted, range(26, 27))
+        wait_until(lambda: totals()[-1].answer["reports"] == 27 * 120, "the total has grown again")
     last = totals()[-1]
-    assert last.key == "age"
-    assert last.answer["policy"] == "uniform"
-    assert last.answer["status"] == "provisional"
+    assert (last.key, last.answer["policy"], last.answer["status"]) == (
+        *("age", "uniform", "provisional"),
+    )
     assert len({event.id for event in totals()}) == len(totals())
+    policies = [event.answer["policy"] for event in on_topic(counted) if event.is_final][:26]
+    assert policies == ["optimal"] * 24 + ["uniform"] * 2
 
 
-def test_whoever_publishes_them_final_events_are_the_same_bytes(counted: Deployment) -> None:
-    first, second = counted.estimates, f"{counted.estimates}-again"
+@pytest.mark.usefixtures("apache_kafka")
+def test_whoever_publishes_them_final_events_are_the_same_bytes_and_there_once(
+    counted: Deployment,
+) -> None:
+    """First Redis forgets everything, then the topic is deleted and created again."""
     with publishing(counted):
         wait_for_finals(counted, 24)
     counted.store.client.flushdb()
     counted.settings.aggregate.group += "-again"
-    with counted.worker():
-        counted.wait_until_counted()
-        wait_until(lambda: all_are_final(counted, 24), "final")
-    counted.settings.topics.estimates = second
+    count(counted, range(24, 26))
     with publishing(counted):
-        wait_until(lambda: len(final_ids(counted, second)) >= 24, "24 final events")
-    one, two = (
-        [event for event in on_topic(counted, topic) if event.is_final] for topic in (first, second)
-    )
-    assert one == two
-
-
-SLICED = """
-[metrics.late]
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 1]
-levels = [4]
-pane = "10m"
-by = ["country"]
-by_pane = "30m"
-
-[attributes]
-country = ["DE"]
-"""
-
-
-def test_slices_are_published_once_and_their_events_are_read_back(
-    tmp_path: Path, deployment_of: Callable[[Path], Deployment]
-) -> None:
-    file = tmp_path / "metrics.toml"
-    file.write_text(SLICED)
-    deployment = deployment_of(file)
-    late = deployment.metrics["late"]
-
-    def count(panes: range) -> None:
-        sent = []
-        for pane in panes:
-            attributes = [Attribute(name="country", value="DE" if pane % 2 else "FR")]
-            one = batch(late, [1] * 200, 4, EPOCH + pane * PANE, 1 + pane, attributes=attributes)
-            sent.append((pane % 2, one.SerializeToString()))
-        beats = [heartbeat(late, EPOCH + panes.stop * PANE)] * CONFIRMING_BATCHES
-        sent += [(number, beat) for number in range(deployment.partitions) for beat in beats]
-        deployment.produce(sent)
-        with deployment.worker():
-            deployment.wait_until_counted()
-
-    def stretches() -> list[Any]:
-        told = [event.answer for event in on_topic(deployment) if event.is_final]
-        return [answer.get("slices") and answer["slices"][0]["to"] for answer in told]
-
-    count(range(7))
-    with publishing(deployment, slices=["late: country"]):
-        wait_for_finals(deployment, 7)
-    ends = [None, None, "2013-01-01T00:30:00Z", None, None, "2013-01-01T01:00:00Z", None]
-    assert stretches() == ends
-    deployment.store.client.delete(*deployment.store.client.keys("*publish*"))
-    count(range(7, 9))
-    with publishing(deployment, slices=["late: country"]):  # all that it knows is on the topic
-        wait_for_finals(deployment, 9)
-    assert stretches() == [*ends, None, "2013-01-01T01:30:00Z"]
-    assert set(final_ids(deployment).values()) == {1}
-
-
-def test_a_changed_policy_holds_for_panes_that_become_final_from_then_on(
-    counted: Deployment,
-) -> None:
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-        counted.store.registry.set_policy("age", "uniform")
-        count(counted, range(24, 26))
         wait_for_finals(counted, 26)
-    policies = [event.answer["policy"] for event in on_topic(counted) if event.is_final]
-    assert policies == ["optimal"] * 24 + ["uniform"] * 2
-
-
-def test_panes_from_before_since_are_left_alone(counted: Deployment) -> None:
-    begin = str(iso(EPOCH + 20 * PANE))
-    with publishing(counted, since=begin):
-        wait_for_finals(counted, 4)
-        wait_until(lambda: len(on_topic(counted)) == 5, "and the running total of everything")
-    starts = [event.answer["from"] for event in on_topic(counted) if event.is_final]
-    assert min(starts) == begin
-    assert len(starts) == 4
+    before = [event for event in on_topic(counted) if event.is_final]
+    assert len({event.id for event in before}) == len(before) == 26
+    admin = AdminClient({"bootstrap.servers": counted.kafka.bootstrap_servers})
+    admin.delete_topics([counted.estimates])[counted.estimates].result(30)
+    wait_until(lambda: counted.estimates not in admin.list_topics(timeout=30).topics, "it is gone")
+    topic_admin.ensure_topics(counted.settings)
+    assert not on_topic(counted)
+    with publishing(counted):
+        wait_for_finals(counted, 26)
+    assert [event for event in on_topic(counted) if event.is_final] == before
 
 
 def test_idle_partitions_are_closed_by_heartbeats_and_what_comes_then_changes_no_answer(
@@ -295,14 +225,12 @@ class Crash(BaseException):
     """Ends a publisher's thread where it stands."""
 
 
-def crash(*_: Any) -> None:
-    raise Crash
-
-
 @pytest.mark.usefixtures("apache_kafka")
-def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once(
+def test_events_of_publishers_that_crashed_before_and_after_their_commit_are_published_once(
     counted: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    note = PublishedLog.note_committed
+
     def produce_and_crash(self: EventProducer, events: Sequence[Event]) -> dict[int, int]:
         producer = self._producer
         producer.begin_transaction()
@@ -311,41 +239,31 @@ def test_events_of_a_publisher_that_crashed_before_its_commit_are_published_once
         producer.flush(30)
         raise Crash
 
-    with monkeypatch.context() as broken:
-        broken.setattr(EventProducer, "publish", produce_and_crash)
-        _run_until_it_crashes(counted, broken)
-    assert not on_topic(counted)
-    _publish_the_rest(counted)
-
-
-def test_events_of_a_publisher_that_crashed_after_its_commit_are_published_once(
-    counted: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    note = PublishedLog.note_committed
-
     def crash_at_events(self: PublishedLog, committed: Any, positions: dict[int, int]) -> None:
         if any(event.type == FINAL for event in committed):
-            crash()
+            raise Crash
         note(self, committed, positions)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(PublishedLog, "note_committed", crash_at_events)
-        _run_until_it_crashes(counted, broken)
-    assert len(final_ids(counted)) == 24
-    _publish_the_rest(counted)
-
-
-def test_events_are_published_once_though_redis_forgot_everything(counted: Deployment) -> None:
+    for owner, name, crashing, published in (
+        (EventProducer, "publish", produce_and_crash, 0),
+        (PublishedLog, "note_committed", crash_at_events, 24),
+    ):
+        with monkeypatch.context() as broken:
+            broken.setattr(owner, name, crashing)
+            broken.setattr(Lease, "release", lambda self: None)
+            broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all in one transaction
+            publisher = Publisher(settings_of(counted, lease="500ms"), reader_of(counted))
+            with pytest.raises(Crash):
+                publisher.run()
+        assert len(final_ids(counted)) == published
+    count(counted, range(24, 30))
     with publishing(counted):
-        wait_for_finals(counted, 24)
-    counted.store.client.flushdb()
-    counted.settings.aggregate.group += "-again"
-    count(counted, range(24, 26))
-    with publishing(counted):
-        wait_for_finals(counted, 26)
-    assert set(final_ids(counted).values()) == {1}
+        wait_for_finals(counted, 30)
+    found = final_ids(counted)
+    assert (len(found), set(found.values())) == (30, {1})
 
 
+@pytest.mark.more
 def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: Deployment) -> None:
     client, prefix = counted.store.client, publisher_key(counted.topic)
     finals = final_key(prefix, metric_key("age", counted.metrics["age"].revision))
@@ -365,7 +283,9 @@ def test_a_key_of_the_copy_that_somebody_deleted_brings_no_event_twice(counted: 
 
 
 @pytest.mark.usefixtures("apache_kafka")
-def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(counted: Deployment) -> None:
+def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
+    counted: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def published() -> int:
         return counted.store.registry.publishing()[1]["final"]
 
@@ -388,51 +308,25 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(counted: 
         other.flush(30)
         count(counted, range(24, 25))
         wait_until(lambda: published() == 25, "one behind what is under way")
-    counted.store.client.delete(*counted.store.client.keys("dither:{publisher:*"))
+    forget_the_copy(counted)
+    looks, catch_up = [0], PublishedLog.catch_up
+
+    def counting_looks(self: PublishedLog) -> None:
+        looks[0] += 1
+        catch_up(self)
+
+    monkeypatch.setattr(PublishedLog, "catch_up", counting_looks)
     with publishing(counted):
-        wait_until(lambda: counted.store.registry.publishing()[0], "the lease is held")
-        threading.Event().wait(1)
+        wait_until(lambda: looks[0] > 0, "it reads the topic")
         other.commit_transaction(30)
         wait_until(lambda: published() == 25, "all are found again")
         count(counted, range(25, 26))
         wait_until(lambda: published() == 26, "and one more")
-    other.close()
     source = f"/dither/{counted.topic}".encode()
     own = [event for event in on_topic(counted) if event.headers.get("ce_source") == source]
     finals = [event.id for event in own if event.is_final]
     assert len(finals) == len(set(finals)) == 26
     other.close()
-
-
-@pytest.mark.usefixtures("apache_kafka")
-def test_a_topic_that_was_deleted_and_created_again_gets_every_event(counted: Deployment) -> None:
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-    admin = AdminClient({"bootstrap.servers": counted.kafka.bootstrap_servers})
-    admin.delete_topics([counted.estimates])[counted.estimates].result(30)
-    wait_until(lambda: counted.estimates not in admin.list_topics(timeout=30).topics, "it is gone")
-    topic_admin.ensure_topics(counted.settings)
-    assert not on_topic(counted)
-    with publishing(counted):
-        wait_for_finals(counted, 24)
-    assert set(final_ids(counted).values()) == {1}
-
-
-def _run_until_it_crashes(deployment: Deployment, broken: pytest.MonkeyPatch) -> None:
-    broken.setattr(Lease, "release", lambda self: None)
-    broken.setattr(unpublished_panes, "BATCH_SECONDS", 60.0)  # all panes in one transaction
-    publisher = Publisher(settings_of(deployment, lease="500ms"), reader_of(deployment))
-    with pytest.raises(Crash):
-        publisher.run()
-
-
-def _publish_the_rest(deployment: Deployment) -> None:
-    count(deployment, range(24, 30))
-    with publishing(deployment):
-        wait_for_finals(deployment, 30)
-    found = final_ids(deployment)
-    assert len(found) == 30
-    assert set(found.values()) == {1}
 
 
 @pytest.mark.usefixtures("apache_kafka")

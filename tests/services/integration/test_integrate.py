@@ -1,43 +1,29 @@
-"""The consumer of docs/integrate.md works as it stands there."""
+"""What the README and docs/integrate.md show works as it stands there."""
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 import sqlite3
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from aggregator.config.settings import Publish
 from aggregator.reading.slices.answers import SliceAnswer, SlicesAnswer
-from tests.support.events import ages, all_are_final, final_ids, on_topic, publishing, reader_of
+from tests.support.events import ages, all_are_final, final_ids, on_topic, publishing
 from tests.support.paths import ROOT
-from tests.support.running.deployment import Deployment, wait_until
-
-DOCUMENT = ROOT / "docs" / "integrate.md"
+from tests.support.running.deployment import Deployment, as_json, wait_until
 
 
-def blocks(language: str) -> list[str]:
-    """Return the page's blocks of code in a language."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+def blocks(page: str, language: str) -> list[str]:
+    """Return a page's blocks of code in a language."""
+    text = (ROOT / page).read_text(encoding="utf-8")
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-def block(language: str) -> str:
-    """Return the page's only block of code in a language."""
-    (found,) = blocks(language)
-    return found
-
-
-def publish(deployment: Deployment, panes: range) -> None:
-    deployment.produce(ages(deployment, panes))
-    wait_until(lambda: all_are_final(deployment, panes.stop), "final")
-    wait_until(lambda: len(final_ids(deployment)) == panes.stop, "published")
 
 
 def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
@@ -52,71 +38,60 @@ def rows(database: Path) -> list[tuple[str, str, str, bytes]]:
         connection.close()
 
 
-def test_its_consumer_keeps_each_final_estimate_once_though_it_is_killed(
+def test_the_consumer_keeps_each_final_estimate_once_though_it_is_killed(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    source = block("python")
+    """Each run is in a group of its own: the second has lost all offsets, and reads all again."""
+    (source,) = blocks("docs/integrate.md", "python")
     assert len(source.splitlines()) <= 20
     source = source.replace("localhost:9092", deployment.kafka.bootstrap_servers)
     source = source.replace('"dither.estimates"', f'"{deployment.estimates}"')
     file, database = tmp_path / "consumer.py", tmp_path / "estimates.db"
-
-    def consume_until(panes: int) -> None:
-        """Run the consumer until it has so many rows, then kill it.
-
-        Each in a group of its own: the next one has lost all offsets, and reads everything again.
-        """
-        file.write_text(source.replace("my-backend", f"{deployment.topic}-{panes}"))
-        with subprocess.Popen([sys.executable, str(file)], cwd=tmp_path) as consumer:
-            try:
-                wait_until(lambda: len(rows(database)) >= panes, f"{panes} rows")
-                assert consumer.poll() is None
-            finally:
-                consumer.kill()
-
     with deployment.worker(), publishing(deployment):
-        publish(deployment, range(12))
-        consume_until(12)
-        publish(deployment, range(12, 20))
-        consume_until(20)
-    kept = rows(database)
-    assert {row[0] for row in kept} == set(final_ids(deployment))
-    assert len(kept) == 20
-    for _, metric, pane, text in kept:
-        answer = json.loads(text)
-        assert (metric, pane) == ("age", answer["from"])
-        assert answer["reports"] == 120
-        assert answer["status"] == "final"
-    last = json.loads(kept[-1][3])
-    start, end = (_seconds(last[key]) for key in ("from", "to"))
-    assert last["value"] == reader_of(deployment).estimate("age", start, end).value
+        for panes in (range(12), range(12, 20)):
+            deployment.produce(ages(deployment, panes))
+            wait_until(lambda end=panes.stop: all_are_final(deployment, end), "final")  # type: ignore[misc]
+            wait_until(lambda end=panes.stop: len(final_ids(deployment)) == end, "published")  # type: ignore[misc]
+            file.write_text(source.replace("my-backend", f"{deployment.topic}-{panes.stop}"))
+            with subprocess.Popen([sys.executable, str(file)], cwd=tmp_path) as consumer:
+                try:
+                    wait_until(lambda end=panes.stop: len(rows(database)) >= end, "all its rows")  # type: ignore[misc]
+                    assert consumer.poll() is None
+                finally:
+                    consumer.kill()
+    kept, events = rows(database), [event for event in on_topic(deployment) if event.is_final]
+    assert [(row[0], json.loads(row[3])) for row in kept] == [(e.id, e.answer) for e in events]
+    assert [row[1:3] for row in kept] == [("age", event.answer["from"]) for event in events]
+    shown = blocks("docs/integrate.md", "json")
+    assert list(json.loads(shown[0])) == list(events[0].answer)
 
 
-def _seconds(moment: str) -> float:
-    return datetime.datetime.fromisoformat(moment).timestamp()
-
-
-def test_its_settings_are_the_defaults() -> None:
-    shown = tomllib.loads(block("toml"))["publish"]
+def test_the_settings_are_the_defaults_and_slices_have_the_fields_of_an_answer() -> None:
+    (settings,) = blocks("docs/integrate.md", "toml")
     defaults = Publish()
-    assert shown == {key: getattr(defaults, key) for key in Publish.__struct_fields__}
+    fields = {key: getattr(defaults, key) for key in Publish.__struct_fields__}
+    assert tomllib.loads(settings)["publish"] == fields
+    shown = map(json.loads, blocks("docs/integrate.md", "json"))
+    (slices,) = next(one for one in shown if "slices" in one)["slices"]
+    assert {*slices} <= {*SlicesAnswer.__struct_encode_fields__}
+    assert {*slices["slices"][0]} == {*SliceAnswer.__struct_encode_fields__}
 
 
-def test_its_answer_has_the_fields_of_a_published_one(deployment: Deployment) -> None:
-    deployment.produce(ages(deployment, range(3)))
-    with deployment.worker(), publishing(deployment):
-        wait_until(lambda: all_are_final(deployment, 3), "final")
-        wait_until(lambda: bool(final_ids(deployment)), "published")
-    event = next(event for event in on_topic(deployment) if event.is_final)
-    assert list(json.loads(blocks("json")[0])) == list(event.answer)
-
-
-def test_its_slices_have_the_fields_of_an_answer() -> None:
-    (shown,) = next(one for one in map(json.loads, blocks("json")) if "slices" in one)["slices"]
-    assert {*shown} <= {*SlicesAnswer.__struct_encode_fields__}
-    assert {*shown["slices"][0]} == {*SliceAnswer.__struct_encode_fields__}
-
-
-@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", DOCUMENT.read_text()))
-def test_the_files_it_links_to_exist(link: str) -> None:
-    assert (DOCUMENT.parent / link).exists()
+def test_the_metric_the_reporter_and_the_reader_of_the_readme_work_together(
+    defined: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (definition,) = blocks("README.md", "toml")
+    monkeypatch.chdir(tmp_path)
+    deployment = defined(definition)
+    report, read = blocks("README.md", "python")
+    report = report.replace("localhost:9092", deployment.kafka.bootstrap_servers)
+    report = report.replace('"}) as', f'"}}, topic="{deployment.topic}") as')
+    assert deployment.topic in report
+    names: dict[str, object] = {}
+    exec(compile(report, "README.md", "exec"), names)  # noqa: S102
+    deployment.count()
+    monkeypatch.setenv("DITHER_REDIS_URL", deployment.redis_url)
+    monkeypatch.setenv("DITHER_TOPICS_REPORTS", deployment.topic)
+    exec(compile(read, "README.md", "exec"), names)  # noqa: S102
+    shown = as_json(deployment.dither("estimate", "dep_delay", "--json"))
+    assert (shown["reports"], shown["status"]) == (1, "too_few_reports")

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import math
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from aggregator.reading.reader import Reader
 from producers import DitherMetricExporter, EachExport, HttpReporter
-from tests.support.running import http_client
+from tests.support.reports.counted import Server
 from tests.support.running.collector import BUILD_SECONDS, built, collecting
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.otlp import attributes_of, in_prometheus, receiving
 from tests.support.running.prometheus import free_port
-from tests.support.running.servers import Kafka, Redis
 
 EXPORTS = 400
 METRICS = """
@@ -38,18 +33,13 @@ pane = "1h"
 @pytest.mark.slow
 @pytest.mark.timeout(BUILD_SECONDS + 120)
 def test_a_collector_gets_estimates_of_what_instruments_measured(
-    kafka: Kafka, redis_server: Redis, tmp_path: Path
+    defined: Callable[..., Deployment], tmp_path: Path
 ) -> None:
-    program = built()
-    redis_server.clear()
-    (tmp_path / "metrics.toml").write_text(METRICS)
-    deployment = Deployment(kafka, redis_server.url, tmp_path / "metrics.toml")
-    url = f"http://127.0.0.1:{free_port()}"
+    program, deployment = built(), defined(METRICS)
     with (
-        deployment.store,
         receiving() as receiver,
         collecting(program, tmp_path, receiver.url) as collector,
-        serving(deployment, url, collector),
+        serving(deployment, collector) as url,
     ):
         use(url, tmp_path / "queue")
         deployment.wait_until_counted()
@@ -61,7 +51,7 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
             ),
             "the Collector has passed on everything that was counted",
         )
-        estimate = Reader(deployment.store, deployment.metrics).estimate("page")
+        estimate = deployment.reader().estimate("page")
     found = in_prometheus(receiver.metrics())
     for place, category in enumerate(estimate.labels):
         labels = frozenset({("metric", "page"), ("category", category)})
@@ -79,21 +69,23 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
 
 
 @contextlib.contextmanager
-def serving(deployment: Deployment, url: str, collector: str) -> Iterator[None]:
-    """Run a worker, and `dither serve` that sends to a collector."""
-    traces = ["--set", f"otlp.endpoint={collector}", "--set", "otlp.traces=true"]
-    worker = deployment.start_worker(*traces)
-    command = [sys.executable, "-m", "aggregator", "serve", "--port", url.rpartition(":")[2]]
-    command += [*traces, "--set", "otlp.interval=300ms"]
-    server = subprocess.Popen([*command, *deployment.flags])
+def serving(deployment: Deployment, collector: str) -> Iterator[str]:
+    """Run a worker, and `dither serve` that sends to a collector; yield its address."""
+    traces, port = ["--set", f"otlp.endpoint={collector}", "--set", "otlp.traces=true"], free_port()
+    options = [*traces, "--set", "otlp.interval=300ms", "--port", str(port)]
+    processes = [
+        deployment.start_worker(*traces),
+        deployment.start_server("serve.log", *options),
+    ]
+    log = deployment.metrics_file.with_name("serve.log")
     try:
-        wait_until(lambda: is_ready(url), "dither serve answers")
-        yield
+        server = Server(processes[1], f"http://127.0.0.1:{port}", log)
+        server.wait()
+        yield server.url
     finally:
-        server.terminate()
-        worker.terminate()
-        server.wait(30)
-        worker.wait(60)
+        for process in processes:
+            process.terminate()
+            process.wait(60)
 
 
 def use(url: str, queue: Path) -> None:
@@ -107,10 +99,3 @@ def use(url: str, queue: Path) -> None:
         views.add(1, {"page": "help" if number % 4 else "home"})
         reader.collect()
     provider.shutdown()
-
-
-def is_ready(url: str) -> bool:
-    try:
-        return http_client.get(f"{url}/healthz").status_code == 200
-    except httpx.TransportError:
-        return False

@@ -17,7 +17,6 @@ from rich.console import Console
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading.query import SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.redis_keys import publisher_key
 from tests.support.events import Found, on_topic, publishing, settings_of
@@ -28,17 +27,10 @@ from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.servers import Kafka
 from tests.support.running.stopping import STEPS
 
-METRICS = definitions([0.5, 4], [1])
-
 
 @pytest.fixture
-def trusted(
-    deployment_of: Callable[[Path], Deployment], metrics_file: Path
-) -> Iterator[Deployment]:
-    metrics_file.write_text(METRICS)
-    deployment = deployment_of(metrics_file)
-    with deployment.store:
-        yield deployment
+def trusted(defined: Callable[..., Deployment]) -> Deployment:
+    return defined(definitions([0.5, 4], [1]))
 
 
 def wages(deployment: Deployment, panes: range, seed: int = 0) -> list[tuple[int, bytes]]:
@@ -57,10 +49,6 @@ def wages(deployment: Deployment, panes: range, seed: int = 0) -> list[tuple[int
     return found
 
 
-def reader_of(deployment: Deployment) -> Reader:
-    return Reader(deployment.store, deployment.metrics)
-
-
 def releases(deployment: Deployment) -> list[Found]:
     return [event for event in on_topic(deployment) if event.is_final]
 
@@ -70,44 +58,39 @@ def wait_for(deployment: Deployment, number: int) -> list[Found]:
     return releases(deployment)
 
 
-def test_each_pane_is_released_once_though_most_partitions_get_no_report(
+def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is_read(
     trusted: Deployment,
 ) -> None:
-    trusted.produce(wages(trusted, range(3)))
-    with trusted.worker(), publishing(trusted):
-        found = wait_for(trusted, 3)
-    assert len(found) == 3
-    for pane, event in enumerate(found):
-        told = event.answer
-        assert told["from"] == f"2013-01-01T00:{10 * pane:02}:00Z"
-        assert (told["trust"], told["status"], told["policy"]) == ("central", "final", "hpm-a")
-        assert told["lower"] < 20 + pane < told["upper"]
-        assert [level["reports"] for level in told["levels"]] == [100, 100]
-        assert all(0 < level["loss"] <= level["epsilon"] for level in told["levels"])
-        assert "influence" not in told
-    assert trusted.verify().verified, "heartbeats are in the log"
-
-
-def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
-    trusted: Deployment,
-) -> None:
-    reader = reader_of(trusted)
+    """Most partitions get no report."""
+    reader = trusted.reader()
     with trusted.worker(), publishing(trusted):
         trusted.produce(wages(trusted, range(1)))
         wait_for(trusted, 1)
         trusted.store.registry.set_policy("wage", "adpm")
         trusted.produce(wages(trusted, range(1, 2)))
-        first, second = (event.answer for event in wait_for(trusted, 2))
+        found = wait_for(trusted, 2)
+        late = [(n, wages(trusted, range(1), 1_000 + 10 * n)[0][1]) for n in range(4)]
+        trusted.produce(late)
+        letters = trusted.dead(4)
+        wait_until(lambda: trusted.counts().get("late:wage") == 400, "counted as late")
+    reasons = {letter["headers"]["__connect.errors.exception.class.name"] for letter in letters}
+    assert reasons == {b"late"}
+    assert releases(trusted) == found, "what comes after a release changes nothing"
+    first, second = (event.answer for event in found)
+    for pane, told in enumerate((first, second)):
+        assert told["from"] == f"2013-01-01T00:{10 * pane:02}:00Z"
+        assert (told["trust"], told["status"]) == ("central", "final")
+        assert told["lower"] < 20 + pane < told["upper"]
+        assert [level["reports"] for level in told["levels"]] == [100, 100]
+        assert all(0 < level["loss"] <= level["epsilon"] for level in told["levels"])
+        assert "influence" not in told
     assert (first["policy"], first["saturation"]) == ("hpm-a", None)
     assert second["policy"] == "adpm"
     assert second["saturation"] > 0
-    shown = reader.estimate("wage")
-    assert (shown.value, shown.lower, shown.upper) == tuple(
-        second[key] for key in ("value", "lower", "upper")
-    )
+    shown, numbers = reader.estimate("wage"), ("value", "lower", "upper", "saturation", "status")
+    assert [getattr(shown, key) for key in numbers] == [second[key] for key in numbers]
     assert shown.privacy is not None
     assert shown.privacy.tolist() == [level["loss"] for level in second["levels"]]
-    assert (shown.saturation, shown.status) == (second["saturation"], "final")
     console, window = Console(width=100), reader.window("wage")
     with console.capture() as drawn:
         console.print(LiveView(5).draw(window, reader.answer(window)))
@@ -119,28 +102,28 @@ def test_what_is_read_is_the_latest_release_with_the_weights_of_its_time(
     client = Client(trusted.store, dict(trusted.metrics), trusted.settings)
     assert client.json("/v1/metrics/wage/estimate", top=1) == second
     assert client.json("/v1/metrics/wage")["trust"] == "central"
-    refused = client.get("/v1/metrics/wage/estimate?beta=0.2")
-    assert refused.status_code == 400
-    assert "a release is drawn once: expected 0.05" in refused.json()["detail"]
+    refused = client.problem(400, "/v1/metrics/wage/estimate?beta=0.2")
+    assert "a release is drawn once: expected 0.05" in refused["detail"]
     scraped = {
-        (sample.name, sample.labels["metric"]): sample.value
+        sample.name: sample.value
         for family in Exporter(reader, 20).collect()
         for sample in family.samples
         if sample.name.startswith("dither_estimate") and "category" in sample.labels
     }
     assert scraped == {
-        ("dither_estimate", "wage"): second["value"],
-        ("dither_estimate_unbiased", "wage"): second["unbiased"],
-        ("dither_estimate_lower", "wage"): second["lower"],
-        ("dither_estimate_upper", "wage"): second["upper"],
+        "dither_estimate": second["value"],
+        "dither_estimate_unbiased": second["unbiased"],
+        "dither_estimate_lower": second["lower"],
+        "dither_estimate_upper": second["upper"],
     }
     points = SeriesReader(reader).series(SeriesQuery(metric="wage")).points
     assert [point.value for point in points] == [first["value"], second["value"]]
     assert reader.estimate("party").status == "not_ready"
+    assert trusted.verify().verified, "heartbeats are in the log"
 
 
 def test_a_release_is_not_asked_for_otherwise_than_it_was_drawn(trusted: Deployment) -> None:
-    reader = reader_of(trusted)
+    reader = trusted.reader()
     with pytest.raises(ValueError, match="has trusted collection: read its releases"):
         reader.sums.of_window(reader.describe(trusted.store.overview(), "wage"))
     for question in (
@@ -215,7 +198,7 @@ def check_one_value(deployment: Deployment) -> None:
     """See that there is one release: on the topic, in Redis, and for whoever asks."""
     (event,) = releases(deployment)
     assert kept(deployment) == {event.value}
-    shown = reader_of(deployment).estimate("wage")
+    shown = deployment.reader().estimate("wage")
     numbers = (shown.value, shown.lower, shown.upper)
     assert numbers == tuple(event.answer[key] for key in ("value", "lower", "upper"))
     assert deployment.store.registry.publishing()[1]["final"] == 1
@@ -223,11 +206,15 @@ def check_one_value(deployment: Deployment) -> None:
 
 KEPT = [step for step in STEPS if step not in ("nothing drawn", "drawn and not kept")]
 SHOWN = ("committed and not noted", "noted")
-FAST = ("kept and not published", "in the transaction", "committed and not noted")
+TIERS = {
+    "in the transaction": [],
+    "kept and not published": [pytest.mark.more],
+    "committed and not noted": [pytest.mark.more],
+}
 
 
 @pytest.mark.parametrize(
-    "step", [step if step in FAST else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+    "step", [pytest.param(one, marks=TIERS.get(one, [pytest.mark.slow])) for one in STEPS]
 )
 def test_a_release_is_the_same_whenever_its_publisher_was_killed(
     closed: Deployment, step: str
@@ -237,11 +224,11 @@ def test_a_release_is_the_same_whenever_its_publisher_was_killed(
         assert len(drawn) == (step in KEPT)
         assert len(releases(closed)) == (step in SHOWN)
         if step != "noted":
-            assert reader_of(closed).estimate("wage").status == "not_ready"
+            assert closed.reader().estimate("wage").status == "not_ready"
         process.kill()
         process.wait()
         with publishing(closed):
-            wait_until(lambda: reader_of(closed).estimate("wage").status == "final", "released")
+            wait_until(lambda: closed.reader().estimate("wage").status == "final", "released")
     check_one_value(closed)
     assert everything_on_topic(closed) == kept(closed), "nor was another ever written"
     if drawn:
@@ -249,7 +236,11 @@ def test_a_release_is_the_same_whenever_its_publisher_was_killed(
 
 
 @pytest.mark.parametrize(
-    "step", ["in the transaction", pytest.param("drawn and not kept", marks=pytest.mark.slow)]
+    "step",
+    [
+        pytest.param("in the transaction", marks=pytest.mark.more),
+        pytest.param("drawn and not kept", marks=pytest.mark.slow),
+    ],
 )
 def test_a_publisher_that_was_frozen_cannot_release_anything_else(
     closed: Deployment, step: str
@@ -293,9 +284,9 @@ def test_a_release_is_the_same_after_redis_has_forgotten_everything(trusted: Dep
     trusted.settings.aggregate.group += "-again"
     with trusted.worker():
         trusted.wait_until_counted()
-        assert reader_of(trusted).estimate("wage").status == "not_ready"
+        assert trusted.reader().estimate("wage").status == "not_ready"
         with publishing(trusted):
-            wait_until(lambda: reader_of(trusted).estimate("wage").status == "final", "restored")
+            wait_until(lambda: trusted.reader().estimate("wage").status == "final", "restored")
             trusted.produce(wages(trusted, range(2, 3)))
             after = wait_for(trusted, 3)
     assert after[:2] == before
@@ -303,8 +294,8 @@ def test_a_release_is_the_same_after_redis_has_forgotten_everything(trusted: Dep
 
 
 @pytest.mark.slow
-def test_a_publisher_that_leads_notices_that_redis_has_forgotten_what_was_released(
-    trusted: Deployment,
+def test_a_publisher_that_leads_notices_what_redis_forgot_and_a_new_topic_gets_what_was_drawn(
+    trusted: Deployment, apache_kafka: Kafka
 ) -> None:
     client: Any = trusted.store.client
     with trusted.worker(), publishing(trusted):
@@ -316,38 +307,9 @@ def test_a_publisher_that_leads_notices_that_redis_has_forgotten_what_was_releas
                 client.delete(key)
         trusted.produce(wages(trusted, range(1, 2)))
         found = wait_for(trusted, 2)
-    assert found[0] == first
-    assert len(found) == 2
+    assert (found[0], len(found)) == (first, 2)
     assert kept(trusted) == {event.value for event in found}
-
-
-@pytest.mark.slow
-def test_what_was_drawn_goes_to_a_new_topic_as_it_was(
-    trusted: Deployment, apache_kafka: Kafka
-) -> None:
-    trusted.produce(wages(trusted, range(1)))
-    with trusted.worker(), publishing(trusted):
-        (before,) = wait_for(trusted, 1)
     trusted.settings.topics.estimates = f"{trusted.estimates}-again"
     trusted.estimates = trusted.settings.topics.estimates
     with publishing(trusted):
-        (after,) = wait_for(trusted, 1)
-    assert after == before
-
-
-def test_reports_after_the_release_are_late_counted_and_in_the_dead_letters(
-    trusted: Deployment,
-) -> None:
-    with trusted.worker(), publishing(trusted):
-        trusted.produce(wages(trusted, range(1)))
-        (before,) = wait_for(trusted, 1)
-        late = [
-            (number, wages(trusted, range(1), 1_000 + 10 * number)[0][1]) for number in range(4)
-        ]
-        trusted.produce(late)
-        letters = trusted.dead(4)
-        wait_until(lambda: trusted.counts().get("late:wage") == 400, "counted as late")
-    reasons = {letter["headers"]["__connect.errors.exception.class.name"] for letter in letters}
-    assert reasons == {b"late"}
-    assert releases(trusted) == [before]
-    assert trusted.verify().verified
+        assert wait_for(trusted, 2) == found

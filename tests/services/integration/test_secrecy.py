@@ -7,20 +7,18 @@ import contextlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import pytest
 
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.storage.redis_keys import tag
 from deploy.kafka.cluster import free_ports
 from tests.support.events import on_topic
+from tests.support.reports.counted import Server
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.trusted import MINUTE, PANE, definitions
-from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 
 METRICS = definitions([0.0005, 0.001], [0.001])
@@ -106,31 +104,24 @@ def leaks(emitted: dict[str, bytes], sums: dict[str, list[bytes]]) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(deployment: Deployment, port: int) -> Iterator[None]:
-    """Run a worker and a server, which say all that they can."""
+def running(deployment: Deployment) -> Iterator[str]:
+    """Run a worker and a server, which say all that they can; yield the server's address."""
+    (port,) = free_ports(1)
     arguments = ["--log-json", "--log-level=debug", "--set=aggregate.idle=300ms"]
     publish = ["--set=publish.interval=200ms", "--set=publish.lease=2s", f"--port={port}"]
     processes = [
         deployment.start_worker(*arguments),
-        deployment._start("serve", "server.log", *arguments, *publish),
+        deployment.start_server("server.log", *arguments, *publish),
     ]
+    log = deployment.metrics_file.with_name("server.log")
     try:
-        yield
+        server = Server(processes[1], f"http://127.0.0.1:{port}", log)
+        server.wait()
+        yield server.url
     finally:
         for process in processes:
             process.terminate()
-        for process in processes:
             process.wait(30)
-
-
-@pytest.fixture
-def trusted(
-    deployment_of: Callable[[Path], Deployment], metrics_file: Path
-) -> Iterator[Deployment]:
-    metrics_file.write_text(METRICS)
-    deployment = deployment_of(metrics_file)
-    with deployment.store:
-        yield deployment
 
 
 def asked(address: str) -> dict[str, bytes]:
@@ -159,22 +150,15 @@ def asked(address: str) -> dict[str, bytes]:
     return found
 
 
-def test_no_sum_leaves_but_in_a_release(trusted: Deployment, metrics_file: Path) -> None:
-    (port,) = free_ports(1)
-    address, emitted = f"http://127.0.0.1:{port}", dict[str, bytes]()
+def test_no_sum_leaves_but_in_a_release(defined: Callable[..., Deployment]) -> None:
+    trusted, emitted = defined(METRICS), dict[str, bytes]()
     trusted.produce([*reports(trusted), (0, b"no batch")])
 
     def released() -> bool:
         return trusted.store.registry.publishing()[1]["final"] >= 2 * (PANES - 1)
 
-    def answers() -> bool:
-        with contextlib.suppress(httpx.TransportError):
-            return http_client.get(f"{address}/readyz").status_code == 200
-        return False
-
-    with running(trusted, port):
+    with running(trusted) as address:
         trusted.wait_until_counted()
-        wait_until(answers, "it answers")
         wait_until(released, "the closed panes are released")
         emitted |= {f"while counting, {path}": data for path, data in asked(address).items()}
         for first in reports(trusted)[:2]:  # duplicates by now late
@@ -198,7 +182,7 @@ def test_no_sum_leaves_but_in_a_release(trusted: Deployment, metrics_file: Path)
     letters = on_topic(trusted, trusted.deadletters)
     emitted |= {f"dead letter {n}": letter.value for n, letter in enumerate(letters)}
     for name in ("workers.log", "server.log"):
-        emitted[name] = metrics_file.with_name(name).read_bytes()
+        emitted[name] = trusted.metrics_file.with_name(name).read_bytes()
         assert b'"level": "debug"' in emitted[name]
     assert len(emitted) > 40
     assert leaks(emitted, sums) == []

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Producer
 
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
@@ -39,7 +38,7 @@ def send(producer: Producer, topic: str, messages: Messages, *, commit: bool) ->
         producer.abort_transaction(PATIENCE)
 
 
-def test_nothing_waits_behind_the_markers_at_the_end_of_a_log(
+def test_nothing_waits_behind_markers_and_what_was_aborted_also_where_the_log_was_emptied(
     deployment: Deployment, transactional: Producer
 ) -> None:
     messages = traffic(deployment, 40)
@@ -51,33 +50,16 @@ def test_nothing_waits_behind_the_markers_at_the_end_of_a_log(
         send(transactional, deployment.topic, traffic(deployment, 20, seed=1), commit=True)
         deployment.wait_until_counted()
     send(transactional, deployment.topic, messages, commit=False)
-    with deployment.worker():
-        deployment.wait_until_counted()
+    deployment.count()
     ends = deployment.log_ends()
-    for number in range(deployment.partitions):
-        owner = deployment.store.owner(number)
-        assert int(owner["next"]) == int(owner["high"]) == ends[number]
+    expected = [str(end) for end in ends.values()]
+    assert deployment.owners("next") == deployment.owners("high") == expected
     verification = deployment.verify()
     assert verification.verified, verification.differences
     assert verification.messages == 180
-
-
-def test_a_log_that_ended_in_an_aborted_transaction_and_was_emptied_goes_on(
-    apache_kafka: Kafka, deployment: Deployment, transactional: Producer
-) -> None:
-    send(transactional, deployment.topic, traffic(deployment, 40), commit=True)
-    send(transactional, deployment.topic, traffic(deployment, 40, seed=1), commit=False)
-    with deployment.worker():
-        deployment.wait_until_counted()
-    ends = deployment.log_ends()
-    admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})
-    emptied = [TopicPartition(deployment.topic, number, end) for number, end in ends.items()]
-    for done in admin.delete_records(emptied).values():
-        done.result(timeout=PATIENCE)
-    deployment.produce(traffic(deployment, 20, seed=2))
-    with deployment.worker() as worker:
-        deployment.wait_until_counted()
-        assert not any(owned.halted for owned in worker.owned.values())
+    deployment.cut(ends)
+    deployment.count(traffic(deployment, 20, seed=2))
+    assert not any(deployment.owners("halted"))
 
 
 def test_an_open_transaction_holds_what_comes_after_it_until_it_is_over(

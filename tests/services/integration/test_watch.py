@@ -36,8 +36,7 @@ def watching(
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.kill()
             process.wait()
 
 
@@ -46,81 +45,47 @@ def interrupt(process: subprocess.Popen[bytes]) -> int:
     return process.wait(30)
 
 
-def count(deployment: Deployment, panes: range) -> None:
-    deployment.produce(ages(deployment, panes))
-    deployment.wait_until_counted()
-
-
-def test_each_change_is_a_line_of_json_until_it_is_interrupted(
+@pytest.mark.more
+def test_each_change_is_a_line_of_json_or_of_text_and_a_terminal_is_drawn_in_place(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    output = tmp_path / "out"
-
-    def reports() -> list[int]:
-        return [json.loads(line)["reports"] for line in output.read_text().splitlines()]
-
-    with deployment.worker():
-        count(deployment, range(2))
-        with watching(deployment, output, "age", "--json") as process:
-            wait_until(lambda: reports()[-1:] == [240], "the first line")
-            count(deployment, range(2, 3))
-            wait_until(lambda: reports()[-1] == 360, "another after the change")
-            assert interrupt(process) == 0
-    found = [json.loads(line) for line in output.read_text().splitlines()]
-    assert all(answer["metric"] == "age" for answer in found)
-    assert len({answer["reports"] for answer in found}) == 2
-    shown = json.loads(deployment.dither("estimate", "age", "--json").stdout)
-    assert {key: found[-1][key] for key in ("value", "lower", "upper")} == {
-        key: shown[key] for key in ("value", "lower", "upper")
-    }
-
-
-def test_where_there_is_no_terminal_a_change_is_a_plain_line(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    with deployment.worker():
-        count(deployment, range(3))
-        with watching(deployment, output, "age", "--window", "10m") as process:
-            wait_until(lambda: "120 reports" in output.read_text(), "a line of the last pane")
-            assert interrupt(process) == 0
-    (line,) = {text.partition("  ")[2] for text in output.read_text().splitlines()}
-    assert " in [" in line
-    assert "\x1b" not in line
-
-
-def test_a_partition_that_halts_is_named_once_while_others_count(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    with deployment.worker():
-        count(deployment, range(2))
-    owner = f"{tag(deployment.topic, 1)}:owner"
-    with watching(deployment, output, "age") as process:
-        wait_until(lambda: "240 reports" in output.read_text(), "what is counted")
-        deployment.store.client.hset(owner, "halted", "for a reason")
-        wait_until(lambda: "partition 1 is halted" in output.read_text(), "it is named")
-        deployment.store.client.hset(f"{tag(deployment.topic, 2)}:owner", "halted", "another")
-        wait_until(lambda: "partition 2 is halted" in output.read_text(), "so is the next one")
-        assert interrupt(process) == 0
-    assert output.read_text().count("for a reason") == 1
-
-
-def test_in_a_terminal_it_is_drawn_in_place(deployment: Deployment) -> None:
     screen, terminal = pty.openpty()
-    drawn = ""
+    files, drawn = (tmp_path / "json", tmp_path / "text"), ""
+
+    def answers() -> list[dict[str, float]]:
+        told = files[0].read_text().splitlines()
+        return [json.loads(line) for line in told if line.startswith("{") and line.endswith("}")]
+
     try:
-        with deployment.worker():
-            count(deployment, range(2))
-            with watching(deployment, terminal, "age") as process:
-                while "●" not in drawn:
-                    drawn += os.read(screen, 65536).decode(errors="replace")
-                assert interrupt(process) == 0
+        with (
+            deployment.worker(),
+            watching(deployment, files[0], "age", "--json") as as_json,
+            watching(deployment, files[1], "age", "--window", "10m") as as_text,
+            watching(deployment, terminal, "age") as in_place,
+        ):
+            deployment.produce(ages(deployment, range(2)))
+            wait_until(lambda: [one["reports"] for one in answers()][-1:] == [240], "a first line")
+            wait_until(lambda: "120 reports" in files[1].read_text(), "a line of the last pane")
+            while "240 reports" not in drawn or "●" not in drawn:
+                drawn += os.read(screen, 65536).decode(errors="replace")
+            owner = f"{tag(deployment.topic, 2)}:owner"
+            deployment.store.client.hset(owner, "halted", "for a reason")
+            wait_until(lambda: "partition 2 is halted" in files[1].read_text(), "it is named")
+            deployment.store.client.hset(f"{tag(deployment.topic, 3)}:owner", "halted", "another")
+            wait_until(lambda: "partition 3 is halted" in files[1].read_text(), "so is the next")
+            assert interrupt(in_place) == 0
             drawn += os.read(screen, 65536).decode(errors="replace")
+            assert [interrupt(one) for one in (as_json, as_text)] == [0, 0]
     finally:
         os.close(screen)
         os.close(terminal)
-    assert "240 reports" in drawn
+    shown = json.loads(deployment.dither("estimate", "age", "--json").stdout)
+    for key in ("metric", "reports", "value", "lower", "upper"):
+        assert answers()[-1][key] == shown[key]
+    text = files[1].read_text()
+    assert " in [" in text
+    assert "\x1b" not in text
+    assert text.count("for a reason") == 1
     assert "epsilon" in drawn
     assert "Traceback" not in drawn
     assert "\x1b[?25h" in drawn, "the cursor is shown again"
@@ -128,18 +93,15 @@ def test_in_a_terminal_it_is_drawn_in_place(deployment: Deployment) -> None:
 
 def test_a_wrong_use_is_explained(deployment: Deployment) -> None:
     for arguments, told in {
-        ("watch", "agee"): "did you mean 'age'",
-        ("watch", "age", "--interval", "soon"): "a duration such as 30s",
-        ("watch", "age", "--interval", "1ms"): "0.1s or more",
-        ("watch", "age", "--window", "long"): "a duration such as 30s",
+        ("agee",): "did you mean 'age'",
+        ("age", "--interval", "soon"): "a duration such as 30s",
+        ("age", "--interval", "1ms"): "0.1s or more",
+        ("age", "--window", "long"): "a duration such as 30s",
     }.items():
-        run = deployment.dither(*arguments)
+        run = deployment.dither("watch", *arguments)
         assert run.returncode in (1, 2)
         assert told in run.stderr
         assert "Traceback" not in run.stderr
-
-
-# -- Completion ---------------------------------------------------------------------------------
 
 
 SCRIPT = """
@@ -154,44 +116,32 @@ done
 """
 
 
-def completions(folder: Path, *typed: str) -> list[list[str]]:
-    """Return what bash completes in each of these lines, with the script that Dither prints."""
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("needs bash")
-    dither = folder / "dither"
-    dither.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aggregator "$@"\n')
-    dither.chmod(0o755)
-    root = str(ROOT)
-    environ = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": root}
-    run = subprocess.run(
-        [bash, "--norc", "-c", SCRIPT],
-        input="\n".join(typed) + "\n",
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=environ,
-        check=True,
-    )
-    return [line.split() for line in run.stdout.splitlines()]
-
-
+@pytest.mark.more
 def test_bash_completes_commands_options_and_metrics(metrics_file: Path) -> None:
+    if (bash := shutil.which("bash")) is None:
+        pytest.skip("needs bash")
     folder = metrics_file.parent
     (folder / "other.toml").write_text('[metrics.tail]\nkind = "mean"\n')
     (folder / "broken.toml").write_text("not toml")
-    assert completions(
-        folder,
-        "dither wat",
-        "dither watch ",
-        "dither estimate c",
-        "dither watch age --inter",
-        "dither watch --metrics other.toml ",
-        "dither watch --metrics broken.toml ",
-    ) == [["watch"], ["delay", "carrier", "age"], ["carrier"], ["--interval"], ["tail"], []]
-
-
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_have_their_scripts(shell: str) -> None:
-    run = subprocess.run([*DITHER, "completion", shell], capture_output=True, text=True, check=True)
-    assert f"_DITHER_COMPLETE={shell}_complete" in run.stdout
+    dither = folder / "dither"
+    dither.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aggregator "$@"\n')
+    dither.chmod(0o755)
+    typed = {
+        "dither wat": "watch",
+        "dither watch ": "delay carrier age",
+        "dither watch age --inter": "--interval",
+        "dither watch --metrics other.toml ": "tail",
+        "dither watch --metrics broken.toml ": "",
+    }
+    run = subprocess.run(
+        [bash, "--norc", "-c", SCRIPT],
+        input="".join(f"{line}\n" for line in typed),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert run.stdout.splitlines() == [*typed.values()]
+    script = subprocess.run([*DITHER, "completion", "fish"], capture_output=True, text=True)
+    assert "_DITHER_COMPLETE=fish_complete" in script.stdout

@@ -23,6 +23,7 @@ from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
 from aggregator.config.watches import Definitions
 from aggregator.counting.worker import Worker
+from aggregator.reading.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.tracing.spans import Tracer
@@ -163,6 +164,8 @@ class Deployment:
 
     def produce(self, messages: Sequence[tuple[int, bytes | None]]) -> None:
         """Put (partition, payload) messages into the reports topic, in order."""
+        if not messages:
+            return
         producer = Producer(
             {
                 "bootstrap.servers": self.kafka.bootstrap_servers,
@@ -202,6 +205,13 @@ class Deployment:
             return True
 
         wait_until(created, "the topic is there again")
+
+    def cut(self, before: Mapping[int, int]) -> None:
+        """Delete the records of each partition before an offset."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        places = [TopicPartition(self.topic, number, at) for number, at in before.items()]
+        for done in admin.delete_records(places).values():
+            done.result(timeout=PATIENCE)
 
     def log_ends(self, topic: str = "") -> dict[int, int]:
         """Return where each partition of a topic (the reports) ends, once a leader tells."""
@@ -268,6 +278,20 @@ class Deployment:
         finally:
             consumer.close()
         return letters
+
+    def count(self, messages: Sequence[tuple[int, bytes | None]] = ()) -> None:
+        """Have everything counted by a worker that then leaves, after producing some more."""
+        self.produce(messages)
+        with self.worker():
+            self.wait_until_counted()
+
+    def reader(self) -> Reader:
+        """Return a reader of what is counted."""
+        return Reader(self.store, self.metrics)
+
+    def owners(self, field: str) -> list[str]:
+        """Return what the owner of each partition says of something."""
+        return [self.store.owner(number).get(field, "") for number in range(self.partitions)]
 
     def counts(self) -> dict[str, int]:
         """Return reports by ``outcome:metric`` over all partitions."""

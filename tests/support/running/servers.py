@@ -36,6 +36,7 @@ QUIET: dict[str, str | int] = {
     "broker.heartbeat.interval.ms": 2000,
     "broker.session.timeout.ms": 9000,
     "metadata.max.idle.interval.ms": 5000,
+    "log.retention.ms": -1,  # records of tests have times of 2013
 }
 
 P = ParamSpec("P")
@@ -110,7 +111,8 @@ class Kafka:
         prefix : str
             Of the name.
         **config : str or int
-            Topic configuration, with underscores for dots: `retention_ms=1000`.
+            Topic configuration, with underscores for dots: `retention_ms=1000`. Without it nothing
+            is deleted for its age: records of tests have times of 2013.
         """
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
         if self._broker is not None:
@@ -121,7 +123,8 @@ class Kafka:
         from confluent_kafka.cimpl import NewTopic
 
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
-        settings = {key.replace("_", "."): str(value) for key, value in config.items()}
+        given = {"retention_ms": -1, **config}
+        settings = {key.replace("_", "."): str(value) for key, value in given.items()}
         topic = NewTopic(name, partitions, -1, config=settings)
         deadline = time.monotonic() + CREATE_SECONDS
         while True:  # a broker may be killed while it is asked

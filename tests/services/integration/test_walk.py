@@ -1,0 +1,329 @@
+"""Every kind of metric from devices through Kafka and Redis, by every way in and out.
+
+One worker and one server run as processes. Bounds are asked for at beta = 10^-6 where the truth has
+to be within them, so a false alarm has at most that probability for each metric.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from estimators import LocalMetric, SearchMetric
+from producers import DitherMetricExporter, EachExport, HttpReporter, Reporter, RollUp
+from tests.support.events import Found, coordinating, on_topic
+from tests.support.reports.counted import Server
+from tests.support.reports.messages import EPOCH, batch
+from tests.support.reports.searching import DEVICES, FOUND, devices
+from tests.support.running import http_client
+from tests.support.running.deployment import Deployment, as_json, wait_until
+from tests.support.running.prometheus import free_port
+
+METRICS = """
+[attributes]
+country = ["DE", "FR"]
+
+[metrics]
+place = {kind = "vector_mean", dimension = 2, radius = 5, levels = [4], pane = "1h"}
+carrier = {kind = "frequency", categories = ["AA", "B6", "DL"], levels = [4], pane = "1h"}
+page = {kind = "frequency", categories = ["home", "help"], levels = [4], pane = "1h"}
+wage = {kind = "mean", trust = "central", range = [0, 100], levels = [0.5, 4], pane = "1h"}
+
+[metrics.delay]
+kind = "mean"
+mechanism = "randomized_response"
+range = [-60, 180]
+levels = [1, 4]
+pane = "1h"
+by = ["country"]
+
+[metrics.code]
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "upper"
+levels = [4]
+pane = "1h"
+options = {last = 24, rows = 64}
+
+[metrics.latency]
+kind = "distribution"
+range = [1, 1000]
+bins = 64
+scale = "log"
+quantiles = [0.5, 0.9]
+unit = "ms"
+levels = [1, 4]
+pane = "1h"
+
+[metrics.longest]
+kind = "maximum"
+range = [0, 64]
+levels = [2, 8]
+rounds = 4
+round_reports = 200
+beta = 1e-6
+
+[metrics.active]
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 1]
+levels = [64]
+pane = "1h"
+lateness = "3h"
+minimum_reports = 1
+"""
+SECONDS = EPOCH / 1000
+LATENCIES = np.random.default_rng(1).lognormal(4, 1, 3_000)
+CODES = ["JFK"] * 1_800 + ["LGA"] * 1_200
+TRUTHS: dict[str, list[float]] = {
+    "delay": [30.0],
+    "place": [3.0, -4.0],
+    "carrier": [0.75, 0.25, 0.0],
+    "page": [0.25, 0.75],
+    "latency": np.quantile(LATENCIES, [0.5, 0.9]).tolist(),
+    "longest": [45.0],
+    "active": [1.0],
+}
+REPORTS = {
+    "delay": 1_000,
+    "place": 300,
+    "carrier": 400,
+    "page": 200,
+    "code": 3_000,
+    "latency": 3_000,
+    "longest": DEVICES,
+    "wage": 200,
+    "active": 1,
+}
+FINAL = {"delay", "code", "latency", "wage", "place"}
+"""Metrics whose reports are of 2013: heartbeats close their panes."""
+
+
+class Walk(NamedTuple):
+    deployment: Deployment
+    url: str
+    produced: Any
+    """What `dither produce` told of the vectors of its file."""
+
+
+@pytest.fixture(scope="module")
+def walk(lasting: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    deployment, folder = lasting(METRICS), tmp_path_factory.mktemp("walk")
+    with running(deployment) as url, coordinating(deployment):
+        produced = send(deployment, url, folder)
+        deployment.wait_until_counted()
+        wait_until(lambda: final_metrics(deployment) == FINAL, "all panes of 2013 are published")
+        reader = deployment.reader()
+        wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
+        yield Walk(deployment, url, produced)
+
+
+@contextlib.contextmanager
+def running(deployment: Deployment) -> Iterator[str]:
+    """Run a worker, and a server that publishes and is a gateway."""
+    port = free_port()
+    soon = ("publish.interval=200ms", "publish.lease=2s", "aggregate.idle=300ms")
+    flags = [word for one in soon for word in ("--set", one)]
+    processes = [
+        deployment.start_worker(),
+        deployment.start_server("server.log", "--port", str(port), *flags),
+    ]
+    server = Server(
+        processes[1],
+        f"http://127.0.0.1:{port}",
+        deployment.metrics_file.with_name("server.log"),
+    )
+    try:
+        server.wait()
+        yield server.url
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        codes = [process.wait(60) for process in processes]
+    assert codes == [0, -signal.SIGTERM]
+
+
+def send(deployment: Deployment, url: str, folder: Path) -> Any:
+    """Report by every way in; return what `dither produce` told."""
+    metrics, config = deployment.metrics, {"bootstrap.servers": deployment.kafka.bootstrap_servers}
+
+    def reporter(name: str, **options: Any) -> Reporter:
+        metric, topic = LocalMetric.require(metrics[name]), deployment.topic
+        return Reporter(metric, config, topic=topic, **options)
+
+    with devices(deployment, SearchMetric.require(metrics["longest"])):
+        with reporter("delay") as delays:
+            for country, value in (("DE", 60.0), ("FR", 0.0)):
+                said = {"country": country}
+                epsilons = np.tile([1.0, 4.0], 250)
+                delays.report(np.full(500, value), epsilons, SECONDS, attributes=said)
+        with reporter("latency") as latencies:
+            latencies.report(LATENCIES, np.tile([1.0, 4.0], 1_500), SECONDS)
+        with reporter("code") as codes:
+            codes.report(CODES, 4, SECONDS)
+        with HttpReporter("carrier", url, queue=folder / "carrier") as carriers:
+            carriers.report(["AA"] * 300 + ["B6"] * 100, 4)
+        roll_up(url, folder / "active")
+        export(url, folder / "page")
+        wages = [batch(metrics["wage"], [20] * 100, e, EPOCH, int(2 * e)) for e in (0.5, 4)]
+        deployment.produce([*((0, one.SerializeToString()) for one in wages), (1, b"\xffbad")])
+        table = folder / "places.csv"
+        rows = ["when,east,north", *["2013-01-01,3,-4"] * 300, *["2013-01-01,1,NA"] * 7]
+        table.write_text("\n".join(rows))
+        columns = ("--column", "east", "--column", "north", "--time-column", "when", "--json")
+        return as_json(deployment.dither("produce", "place", "--csv", str(table), *columns))
+
+
+def roll_up(url: str, queue: Path) -> None:
+    """Be a device that was used in an hour that is over, and tells once that it was."""
+    hour = time.time() // 3600 * 3600 - 3 * 3600
+    now = [hour + 60]
+    with HttpReporter("active", url, queue=queue, clock=lambda: now[0]) as reporter:
+        used = RollUp(reporter, "active", "1h", 64, clock=lambda: now[0])
+        for _ in range(3):
+            used.add()
+        now[0] = hour + 3600 + 2700  # a quarter of the lateness after its end
+        used.report_ended()
+        used.report_ended()
+
+
+def export(url: str, queue: Path) -> None:
+    """Be an application with the OpenTelemetry SDK that exports a page two hundred times."""
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    mapped = EachExport(HttpReporter("page", url, queue=queue), 4, None, category="page")
+    exporter = DitherMetricExporter({"app.views": mapped})
+    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    views = provider.get_meter("app").create_counter("app.views")
+    for number in range(200):
+        views.add(1, {"page": "help" if number % 4 else "home"})
+        reader.collect()
+    provider.shutdown()
+
+
+def finals(deployment: Deployment) -> dict[str, list[Found]]:
+    found: dict[str, list[Found]] = {}
+    for event in on_topic(deployment):
+        if event.is_final:
+            found.setdefault(event.headers["ce_subject"].decode(), []).append(event)
+    return found
+
+
+def final_metrics(deployment: Deployment) -> set[str]:
+    return set(finals(deployment))
+
+
+def told(deployment: Deployment, name: str, *options: str) -> Any:
+    beta = () if name in ("wage", "longest") else ("--beta=1e-6",)
+    return as_json(deployment.dither("estimate", name, *beta, *options, "--json"))
+
+
+def test_every_report_is_counted_once_and_the_log_proves_it(walk: Walk) -> None:
+    expected = {f"accepted:{name}": number for name, number in REPORTS.items()}
+    assert walk.deployment.counts() == expected | {"malformed:": 1}
+    assert (walk.produced["reports"], walk.produced["missing"]) == (300, 7)
+    assert walk.produced["truth"] == {"0": 3.0, "1": -4.0}
+    verified = walk.deployment.dither("verify", "--json")
+    assert verified.returncode == 0, verified.stdout
+    assert json.loads(verified.stdout)["differences"] == []
+
+
+def test_the_command_line_has_the_truth_within_the_bounds_of_every_kind(walk: Walk) -> None:
+    for name, truth in TRUTHS.items():
+        found = told(walk.deployment, name)
+        assert found["reports"] == REPORTS[name] or name == "longest"
+        lower, upper = np.atleast_1d(found["lower"]), np.atleast_1d(found["upper"])
+        assert (lower <= truth).all(), (name, found)
+        assert (truth <= upper).all(), (name, found)
+    assert told(walk.deployment, "longest")["search"]["bisection"] == list(FOUND)
+    code = told(walk.deployment, "code", "--category", "JFK", "--category", "EWR")
+    assert code["lower"][0] <= 0.6 <= code["upper"][0]
+    assert code["lower"][1] == 0
+    asked = ("latency", "--quantile", "0.95", "--below", "250", "--beta=1e-6")
+    lines = [
+        line.split() for line in walk.deployment.dither("estimate", *asked).stdout.splitlines()
+    ]
+    assert "0.95" in [line[0] for line in lines if line]
+    below = next(line for line in lines if line[:2] == ["250", "ms"])
+    assert float(below[3]) <= (LATENCIES < 250).mean() <= float(below[4])
+
+
+def test_slices_hold_what_devices_said_of_themselves(walk: Walk) -> None:
+    found = told(walk.deployment, "delay", "--by", "country")
+    values = {one["slice"]["country"]: one for one in found["slices"] if one["reports"]}
+    assert values.keys() == {"DE", "FR"}
+    for country, truth in (("DE", 60), ("FR", 0)):
+        assert values[country]["lower"] <= truth <= values[country]["upper"]
+        assert values[country]["reports"] == 500
+    assert told(walk.deployment, "delay", "--where", "country=FR")["upper"] < 60
+
+
+def test_http_answers_what_the_command_line_does(walk: Walk) -> None:
+    for name in REPORTS:
+        asked = "" if name in ("wage", "longest") else "?beta=1e-6"
+        answer = http_client.get(f"{walk.url}/v1/metrics/{name}/estimate{asked}").json()
+        shown = told(walk.deployment, name)
+        keys = ("value", "lower", "upper", "reports", "status")
+        assert {key: answer[key] for key in keys} == {key: shown[key] for key in keys}, name
+    streamed = b""
+    with http_client.stream("GET", f"{walk.url}/v1/events") as stream:
+        for chunk in stream.iter_bytes():
+            streamed += chunk
+            if b"event: estimate" in streamed and b"event: status" in streamed:
+                break
+    assert b'"metric":"delay"' in streamed.replace(b" ", b"")
+
+
+def test_each_closed_pane_is_one_final_event_with_the_readers_answer(walk: Walk) -> None:
+    hour = ("--from", "2013-01-01", "--to", "2013-01-01T01:00", "--json")
+    for name, events in finals(walk.deployment).items():
+        assert len({event.id for event in events}) == len(events) == 1, name
+        answer = events[0].answer
+        assert (answer["status"], answer["reports"]) == ("final", REPORTS[name])
+        shown = as_json(walk.deployment.dither("estimate", name, *hour))
+        for key in ("value", "lower", "upper"):  # an event has the largest first
+            ordered = [np.sort(np.atleast_1d(one[key])).tolist() for one in (answer, shown)]
+            assert ordered[0] == ordered[1], (name, key)
+    (wage,) = finals(walk.deployment)["wage"]
+    assert (wage.answer["trust"], wage.answer["from"]) == ("central", "2013-01-01T00:00:00Z")
+    assert all(0 < level["loss"] <= level["epsilon"] for level in wage.answer["levels"])
+    (code,) = finals(walk.deployment)["code"]
+    discovered = as_json(walk.deployment.dither("discover", "code", "--json"))
+    for strings in (code.answer["discovery"]["strings"], discovered["strings"]):
+        assert [row["string"] for row in strings] == ["JFK", "LGA"]
+        assert strings[0]["lower"] < 0.6 < strings[0]["upper"]
+
+
+def test_prometheus_has_the_estimates_and_what_became_of_messages(walk: Walk) -> None:
+    lines = dict(
+        line.rsplit(" ", 1)
+        for line in http_client.get(f"{walk.url}/metrics").text.splitlines()
+        if not line.startswith("#")
+    )
+    for name, number in REPORTS.items():
+        labels = f'{{metric="{name}",outcome="accepted"}}'
+        assert float(lines[f"dither_reports_total{labels}"]) == number
+    found = told(walk.deployment, "delay")
+    assert float(lines['dither_estimate{category="",metric="delay"}']) == found["value"]
+    assert float(lines['dither_deadletters_total{reason="malformed"}']) == 1
+    released = float(lines['dither_release_timestamp_seconds{metric="wage"}'])
+    assert released == SECONDS + 3600
+
+
+def test_what_was_refused_is_in_the_dead_letters_and_is_explained(walk: Walk) -> None:
+    listed = as_json(walk.deployment.dither("deadletters", "list", "--json"))
+    (letter,) = listed["letters"]
+    assert (letter["reason"], letter["from"].partition(":")[0]) == ("malformed", "1")
+    assert "malformed" in walk.deployment.dither("deadletters", "explain", letter["place"]).stdout
