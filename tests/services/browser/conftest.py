@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
+PHONE = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""
 [metrics.wait]
@@ -306,3 +308,34 @@ def site(
     """Kafka, Redis, a worker and a server, where anybody may change the weights."""
     with site_of_metrics(METRICS) as site:
         yield site
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("article", name=name, exact=True)
+
+
+def numbers(text: str) -> list[float]:
+    plain = text.replace("\N{MINUS SIGN}", "-").replace("\u202f", "")
+    return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?", plain)]
+
+
+def value_and_band(view: Locator) -> tuple[float, float, float]:
+    """Read what is in front of a card or a metric's page."""
+    (value,) = numbers(view.locator(".figure .value").inner_text())
+    lower, upper = numbers(view.locator(".limits .band").inner_text())
+    return value, lower, upper
+
+
+def until(condition: Callable[[], bool], page: Page, what: str, seconds: float = 30) -> None:
+    """Look until the page shows it; the page lives on meanwhile."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
+        page.wait_for_timeout(50)
+
+
+def sideways(page: Page) -> int:
+    """Return by how many pixels the page is wider than the screen."""
+    return int(
+        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    )

@@ -232,6 +232,7 @@ def test_a_report_is_charged_stored_and_sent_once(
     assert call(page, "failures") == []
 
 
+@pytest.mark.more
 def test_a_charge_expires_one_period_later(page: Page, site: Site) -> None:
     opened(page, site, budget=1, period="1h", now=START)
     assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
@@ -246,6 +247,7 @@ def test_a_charge_expires_one_period_later(page: Page, site: Site) -> None:
     assert "has a period of 3600000 ms" in call(page, 'dither.Device.open("", { period: "1d" })')
 
 
+@pytest.mark.more
 def test_what_waits_survives_the_page_and_is_posted_as_it_was(page: Page, site: Site) -> None:
     site.answers += [
         Problem(503, "Kafka is away", retry_after=2).response("/"),
@@ -301,6 +303,7 @@ CHANGE = """
 """  # noqa: E501
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
 def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
     page: Page, site: Site, is_own_word: bool
@@ -321,6 +324,7 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
     assert totals(page, "late") == ([2, 0, 2, 0] if is_own_word else [2, 0, 0, 2])
 
 
+@pytest.mark.more
 def test_a_new_page_knows_that_the_gateway_wants_no_posts(page: Page, site: Site) -> None:
     site.answers.append(Problem(429, "too often", retry_after=600).response("/"))
     opened(page, site)
@@ -335,6 +339,7 @@ def test_a_new_page_knows_that_the_gateway_wants_no_posts(page: Page, site: Site
     assert len(site.posted) == 1
 
 
+@pytest.mark.more
 def test_kafka_has_what_the_database_says_was_sent(
     page: Page, site: Site, broker: Broker, topic: str
 ) -> None:
@@ -367,6 +372,7 @@ def test_kafka_has_what_the_database_says_was_sent(
     assert len(arrived) > len(reports), "nothing was posted again: the test is too tame"
 
 
+@pytest.mark.more
 def test_a_full_browser_stores_nothing_by_halves_and_goes_on_sending(
     page: Page, site: Site
 ) -> None:
@@ -420,6 +426,7 @@ def test_a_round_is_answered_and_charged_once_whatever_lies_are_told_of_it(
     ]
 
 
+@pytest.mark.more
 def test_a_page_that_ends_has_sent_its_reports(
     page: Page, site: Site, broker: Broker, topic: str
 ) -> None:
@@ -439,6 +446,7 @@ def test_a_page_that_ends_has_sent_its_reports(
     assert len(posted_ids(site)) == 3
 
 
+@pytest.mark.more
 def test_pages_of_one_browser_share_what_waits_and_what_was_spent(
     chromium: Browser, site: Site, broker: Broker, topic: str
 ) -> None:
@@ -457,6 +465,7 @@ def test_pages_of_one_browser_share_what_waits_and_what_was_spent(
     assert len({message.key for message in broker.read(topic, at_least=12)}) == 12
 
 
+@pytest.mark.more
 def test_a_batch_that_is_refused_three_times_is_given_up_and_counted(
     page: Page, site: Site
 ) -> None:
@@ -484,6 +493,7 @@ class Late:
         await Problem(400, "no").response("/")(scope, receive, send)
 
 
+@pytest.mark.more
 def test_a_redirect_is_not_followed_and_silence_is_not_waited_for(page: Page, site: Site) -> None:
     silent = Late()
     site.answers += [RedirectResponse("/posts/v1/reports", 307), silent]
@@ -502,6 +512,7 @@ def test_a_redirect_is_not_followed_and_silence_is_not_waited_for(page: Page, si
     assert "no answer for 60000 ms" in call(page, "failures")[1]["detail"]
 
 
+@pytest.mark.more
 def test_a_batch_that_one_page_has_sent_is_not_refused_by_another(
     chromium: Browser, site: Site
 ) -> None:
@@ -524,6 +535,7 @@ def test_a_batch_that_one_page_has_sent_is_not_refused_by_another(
         assert totals(one, "late") == [1, 1, 0, 0]
 
 
+@pytest.mark.more
 def test_a_definition_that_cannot_be_used_loses_no_report_and_fills_no_memory(
     page: Page, site: Site
 ) -> None:
@@ -542,6 +554,7 @@ def test_a_definition_that_cannot_be_used_loses_no_report_and_fills_no_memory(
     assert [len(batch.levels) for batch in site.posted] == [3]
 
 
+@pytest.mark.more
 def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site) -> None:
     opened(page, site)
     call(page, 'device.report("late", 1, 1)')
@@ -612,6 +625,7 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
 
 
+@pytest.mark.more
 def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, site: Site) -> None:
     """Each window is reported and charged at most once, and those of the present are reported."""
     opened(page, site, now=START, budget=100)
@@ -641,6 +655,7 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
     assert accounts[0]["everReports"] == len(ends)
 
 
+@pytest.mark.more
 def test_what_cannot_be_used_is_an_error_that_says_so(page: Page, site: Site) -> None:
     opened(page, site)
     for script, said in (
@@ -684,6 +699,7 @@ WORDS = """
 """
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "permanent", "changes"), [("carrier", 5.5, 2), ("speed", None, 0)]
 )
