@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from playwright.sync_api import Page
 
 from estimators import LocalMetric
 from estimators.exact.geometries import best_geometry
@@ -24,7 +23,7 @@ RANDOMIZE = """
 """
 GEOMETRIES = """
 async ([epsilons, limits, aim]) => {
-  const { bestGeometry, membersOf } = await import("/geometry.js");
+  const { bestGeometry, membersOf } = await load("geometry.js");
   return epsilons.map((epsilon) => {
     const found = bestGeometry(epsilon, limits, aim);
     const sum = membersOf(found).reduce((all, i, rank) => (all * 31 + i * (rank + 1)) % 1e9, 0);
@@ -36,7 +35,13 @@ PIECES = [*"abcAZ09 /.-?=&%", "the", "ing", "http://", "é", "e\u0301", "ß", "�
 """Of strings at random: characters of one to four bytes, and two ways to write one."""
 
 
-def assert_vector(device: Page, metric: LocalMetric, vector: dict[str, Any]) -> None:
+class Device(Protocol):
+    """What evaluates a function of JavaScript beside the module, as `dither`."""
+
+    def evaluate(self, script: str, given: object = None) -> Any: ...
+
+
+def assert_vector(device: Device, metric: LocalMetric, vector: dict[str, Any]) -> None:
     """Assert that the browser's reports and fingerprint of a metric are those of a vector."""
     given, cases, expected = served.definition(metric), [], []
     for value, level, words, report in vector["cases"]:
@@ -48,7 +53,7 @@ def assert_vector(device: Page, metric: LocalMetric, vector: dict[str, Any]) -> 
     assert found == vector["fingerprint"]
 
 
-def assert_same_bytes_of_strings(device: Page, metric: LocalMetric, seed: int) -> None:
+def assert_same_bytes_of_strings(device: Device, metric: LocalMetric, seed: int) -> None:
     """Assert that 300 strings at random become the same reports in the browser as in Python."""
     mechanism: Any = metric.randomizer
     generator, cases, expected = np.random.default_rng(seed), [], []
@@ -65,7 +70,7 @@ def assert_same_bytes_of_strings(device: Page, metric: LocalMetric, seed: int) -
 
 
 def assert_same_geometries(
-    device: Page, epsilons: list[float], limits: tuple[int, int], aim: int
+    device: Device, epsilons: list[float], limits: tuple[int, int], aim: int
 ) -> None:
     """Assert that the browser chooses Python's geometry at each level."""
     found = device.evaluate(GEOMETRIES, [epsilons, list(limits), aim])

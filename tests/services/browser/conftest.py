@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by playwright, and a running Dither for it to look at."""
+"""The modules of browsers in Node.js, Debian's Chromium, and a running Dither to look at."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
-from tests.support.running import fleet, http_client, served, servers, warm_commands
+from tests.support.paths import ROOT
+from tests.support.running import fleet, http_client, servers, warm_commands
 from tests.support.running.deployment import Deployment, wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
+PHONE = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""
 [metrics.wait]
@@ -82,14 +88,55 @@ levels = [1]
 """
 
 
-@pytest.fixture(scope="module")
+class Modules:
+    """The modules that browsers load, in one process of Node.js."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def evaluate(self, script: str, given: object = None) -> Any:
+        """Return what a function of JavaScript makes of a value; `dither` is the module."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        call = f"({script})({json.dumps(given)})"  # JavaScript has Infinity, which JSON has not
+        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return answer.get("value")
+
+
+@pytest.fixture(scope="session")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modules]:
+    """Node.js with what `/static` serves, started once, far from UTC."""
+    node = servers.program("node", "install Node.js (Debian: nodejs)")
+    folder = tmp_path_factory.mktemp("static")
+    for source in ("producers/browser", "aggregator/web/static"):
+        skipped = shutil.ignore_patterns("node_modules", "dist", "vendor")
+        shutil.copytree(ROOT / source, folder, ignore=skipped, dirs_exist_ok=True)
+    command = [str(node), str(Path(__file__).with_name("modules.mjs")), str(folder)]
+    pipe, nepal = subprocess.PIPE, {**os.environ, "TZ": "Asia/Kathmandu", "LC_ALL": "de_DE"}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=nepal) as process:
+        yield Modules(process)
+
+
+def expect(what: Locator) -> LocatorAssertions:
+    """Wait until what is said next of a part of a page is so."""
+    from playwright.sync_api import expect
+
+    return expect(what)
+
+
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
-    """One browser for the tests of a module.
+    """One browser for the tests of this folder.
 
     Not of the session: as long as playwright runs, nothing else in this thread may use asyncio.
     """
-    expect.set_options(PATIENCE)
     binary = servers.program("chromium", "install Chromium (Debian: chromium)")
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(binary), args=["--no-sandbox", "--disable-gpu"]
@@ -107,24 +154,6 @@ def page(chromium: Browser) -> Iterator[Page]:
         page.on("pageerror", lambda error: errors.append(str(error)))
         yield page
         assert errors == []
-
-
-@pytest.fixture(scope="module")
-def device(chromium: Browser) -> Iterator[Page]:
-    """A page that has loaded the module, as `dither`: one for all tests, none of which keeps."""
-
-    def answer(route: Route) -> None:
-        if route.request.url.endswith(".js"):
-            route.fulfill(body=served.module(route.request.url), content_type="text/javascript")
-        else:
-            route.fulfill(body="<!doctype html><title>device</title>", content_type="text/html")
-
-    with chromium.new_context() as context:
-        page = context.new_page()
-        page.route("**/*", answer)
-        page.goto("http://device.test/")
-        page.evaluate("async () => { window.dither = await import('/dither.js'); }")
-        yield page
 
 
 @dataclasses.dataclass
@@ -279,3 +308,34 @@ def site(
     """Kafka, Redis, a worker and a server, where anybody may change the weights."""
     with site_of_metrics(METRICS) as site:
         yield site
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.get_by_role("article", name=name, exact=True)
+
+
+def numbers(text: str) -> list[float]:
+    plain = text.replace("\N{MINUS SIGN}", "-").replace("\u202f", "")
+    return [float(found) for found in re.findall(r"-?\d+(?:\.\d+)?", plain)]
+
+
+def value_and_band(view: Locator) -> tuple[float, float, float]:
+    """Read what is in front of a card or a metric's page."""
+    (value,) = numbers(view.locator(".figure .value").inner_text())
+    lower, upper = numbers(view.locator(".limits .band").inner_text())
+    return value, lower, upper
+
+
+def until(condition: Callable[[], bool], page: Page, what: str, seconds: float = 30) -> None:
+    """Look until the page shows it; the page lives on meanwhile."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
+        page.wait_for_timeout(50)
+
+
+def sideways(page: Page) -> int:
+    """Return by how many pixels the page is wider than the screen."""
+    return int(
+        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    )

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import expect
 
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
-from tests.services.browser.conftest import METRICS, Site, Visitor
+from tests.services.browser.conftest import METRICS, Site, Visitor, expect
+
+pytestmark = pytest.mark.more
 
 NOWHERE = "127.0.0.1:9"
 """Where no broker is."""
@@ -71,18 +72,12 @@ def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
         expect(page.locator(".tile", has_text="Lag").locator(".big")).to_have_text("0")
         visitor.expect("503")
 
-
-def test_a_metric_that_is_defined_later_is_shown_without_a_reload(
-    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]], visitor: Visitor
-) -> None:
-    with site_of_metrics(METRICS) as site:
-        page = visitor.open(site.url)
-        expect(page.locator("#connection")).to_have_text("Live")
-        expect(page.get_by_role("article", name="later", exact=True)).to_have_count(0)
         file = site.deployment.metrics_file
         later = '[metrics.later]\nkind = "mean"\nrange = [0, 1]\nlevels = [1]\n'
         file.write_text(f"{METRICS}\n{later}")
-        expect(page.get_by_role("article", name="later", exact=True)).to_be_visible(timeout=20_000)
+        page.goto(site.url)
+        expect(page.get_by_role("article", name="wait", exact=True)).to_be_visible()
+        expect(page.get_by_role("article", name="later", exact=True)).to_be_visible()
 
 
 def test_live_is_not_said_when_nobody_counts(

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import numpy as np
-from playwright.sync_api import expect
+import pytest
 
-from tests.services.browser.conftest import Site, Visitor
+from tests.services.browser.conftest import Site, Visitor, expect
 from tests.support.reports.messages import batch
+
+pytestmark = pytest.mark.more
 
 METRICS = """
 [metrics.tail]

@@ -21,6 +21,8 @@ from tests.services.browser.conftest import Site, Visitor
 from tests.support import toy
 from tests.support.running import http_client
 
+pytestmark = pytest.mark.more
+
 METRICS = """
 [metrics.agree]
 kind = "share_of_yes"
@@ -101,20 +103,14 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
         page.get_by_text("share of yes").wait_for()
 
 
-def test_a_value_that_is_neither_is_refused_on_the_device(installed: None) -> None:
-    from estimators import define
-
-    agree = define(name="agree", kind="share_of_yes", mechanism="coin", levels=[1])
-    with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
-        agree.randomize(np.array(["yes", "perhaps"]), [0, 0])
-
-
 def test_what_cannot_be_done_with_it_is_said(installed: None, tmp_path: Path) -> None:
     from estimators import DefinitionError, define
 
-    agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "levels": [1]}
+    agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "mechanism": "coin"}
+    with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
+        define(**agree, levels=[1]).randomize(np.array(["yes", "perhaps"]), [0, 0])
     with pytest.raises(DefinitionError, match="false for kind 'share_of_yes'"):
-        define(**agree, mechanism="coin", memoized=True)
+        define(**agree, levels=[1], memoized=True)
     file = tmp_path / "metrics.toml"
     file.write_text(METRICS)
     run = subprocess.run(

@@ -1,9 +1,8 @@
-"""The browser posts to a real gateway, and does not lose or repeat a report when told to wait."""
+"""Reports are posted to a real gateway, and none is lost or repeated when it says to wait."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -11,27 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.web.pages import RANDOMIZERS
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.wire.reports_pb2 import ReportBatch
-from tests.support.paths import ROOT
+from tests.services.browser.conftest import Modules
+from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, METRICS, Broker, count
 from tests.support.running.gateway_server import serving
-from tests.support.running.served import definition, module
+from tests.support.running.served import definition
 
-GUIDE = ROOT / "docs" / "gateway.md"
 ALL = {metric.name: metric for metric in METRICS}
 
 
 @dataclasses.dataclass
 class Site:
-    """A page with the module, a gateway, and `/moody`, which answers as it is told to."""
+    """A gateway, and `/moody`, which answers as it is told to."""
 
     url: str = ""
     answers: deque[Response] = dataclasses.field(default_factory=deque)
@@ -40,30 +37,6 @@ class Site:
     async def moody(self, request: Request) -> Response:
         self.seen.append((time.monotonic(), dict(request.headers), await request.body()))
         return self.answers.popleft()
-
-    async def page(self, _: Request) -> Response:
-        return HTMLResponse("<!doctype html><title>device</title>")
-
-    async def module(self, request: Request) -> Response:
-        return Response(module(request.url.path), media_type="text/javascript")
-
-    async def guide(self, _: Request) -> Response:
-        script = re.search(r"```html\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
-        assert script is not None
-        return HTMLResponse(f"<!doctype html><title>guide</title>{script[1]}")
-
-    async def definition(self, _: Request) -> Response:
-        return JSONResponse(definition(LATE))
-
-    @property
-    def routes(self) -> list[Route]:
-        return [
-            Route("/", self.page),
-            Route("/guide", self.guide),
-            *(Route(f"/static/{name}", self.module) for name in RANDOMIZERS),
-            Route("/v1/metrics/late", self.definition),
-            Route("/moody", self.moody, methods=["POST"]),
-        ]
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +50,11 @@ def topic(broker: Broker) -> str:
 
 
 @pytest.fixture
-def site(broker: Broker, topic: str, page: Page) -> Iterator[Site]:
+def site(broker: Broker, topic: str) -> Iterator[Site]:
     site = Site()
-    with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), site.routes) as url:
+    beside = [Route("/moody", site.moody, methods=["POST"])]
+    with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), beside) as url:
         site.url = url.removesuffix("v1/reports")
-        page.goto(site.url)
-        page.evaluate("async () => { window.dither = await import('/static/dither.js'); }")
         yield site
 
 
@@ -97,66 +69,69 @@ async ([url, definition, values, epsilons, options]) => {
 """
 
 
-def report(page: Page, url: str, metric: Any, values: Any, epsilons: Any, **options: Any) -> Any:
-    return page.evaluate(REPORT, [url, definition(metric), values, epsilons, options])
+@dataclasses.dataclass
+class Poster:
+    """Reports to a site's paths."""
+
+    device: Modules
+    site: Site
+
+    def report(self, path: str, metric: Any, values: Any, epsilons: Any, **options: Any) -> Any:
+        given = metric if isinstance(metric, dict) else definition(metric)
+        return self.device.evaluate(
+            REPORT, [f"{self.site.url}{path}", given, values, epsilons, options]
+        )
 
 
-@pytest.mark.usefixtures("site")
-def test_reports_of_a_page_are_in_kafka_when_it_is_told_so(
-    page: Page, broker: Broker, topic: str
-) -> None:
+@pytest.fixture
+def poster(device: Modules, site: Site) -> Poster:
+    return Poster(device, site)
+
+
+def test_reports_are_in_kafka_when_that_is_said(poster: Poster, broker: Broker, topic: str) -> None:
     before = time.time() * 1000
-    one = report(page, "/v1/reports", LATE, 1, 2)
-    many = report(page, "/v1/reports", CARRIER, ["AA", 3, "B6"], [1, 4, 5], time=1_357_034_400_000)
+    one = poster.report("v1/reports", LATE, 1, 2)
+    values, moment = ["AA", 3, "B6"], 1_357_034_400_000
+    many = poster.report("v1/reports", CARRIER, values, [1, 4, 5], time=moment)
     assert (one["reports"], many["reports"]) == (1, 3)
     found = {message.batch.metric: message for message in broker.read(topic)}
     assert found["late"].key.hex() == one["batch_id"]
     assert found["carrier"].key.hex() == many["batch_id"]
     assert before - 1 <= found["late"].batch.time_ms <= time.time() * 1000 + 1
-    assert found["carrier"].batch.time_ms == 1_357_034_400_000
+    assert found["carrier"].batch.time_ms == moment
     assert CARRIER.counts(count(CARRIER, [found["carrier"].batch])).tolist() == [1, 2]
 
 
-def test_the_documentation_s_example_reports(
-    page: Page, site: Site, broker: Broker, topic: str
+@pytest.mark.more  # it waits two seconds
+def test_what_is_posted_too_often_waits_and_is_not_lost(
+    poster: Poster, broker: Broker, topic: str
 ) -> None:
-    page.goto(f"{site.url}guide")
-    sizes = sorted(len(message.batch.levels) for message in broker.read(topic, at_least=2))
-    assert sizes == [1, 3]
-
-
-@pytest.mark.usefixtures("site")
-def test_a_page_that_posts_too_often_waits_and_loses_nothing(
-    page: Page, broker: Broker, topic: str
-) -> None:
-    answers = page.evaluate(
-        """([definition]) => Promise.all(Array.from({ length: 6 }, () =>
-          dither.report("/v1/reports", definition, [0, 1], 4)))""",
-        [definition(LATE)],
+    answers = poster.device.evaluate(
+        """([url, definition]) => Promise.all(Array.from({ length: 6 }, () =>
+          dither.report(url, definition, [0, 1], 4)))""",
+        [f"{poster.site.url}v1/reports", definition(LATE)],
     )
     messages = broker.read(topic)
-    assert sorted(message.key.hex() for message in messages) == sorted(
-        answer["batch_id"] for answer in answers
-    )
+    expected = sorted(answer["batch_id"] for answer in answers)
+    assert sorted(message.key.hex() for message in messages) == expected
     assert np.sum(LATE.counts(count(LATE, [message.batch for message in messages]))) == 12
 
 
 def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_for(
-    page: Page, site: Site
+    poster: Poster,
 ) -> None:
-    done = Response(b'{"batch_id":"00","reports":2}', 202, media_type="application/json")
+    site = poster.site
     site.answers += [
-        Problem(503, "Kafka is away", retry_after=2).response("/moody"),
+        Problem(503, "Kafka is away", retry_after=1).response("/moody"),
         Problem(504, "nobody knows", retry_after=1).response("/moody"),
-        done,
+        Response(b'{"batch_id":"00","reports":2}', 202, media_type="application/json"),
     ]
     token = "dither_secret"  # noqa: S105
-    answer = report(page, "/moody", LATE, [0, 1], [1, 2], token=token)
+    answer = poster.report("moody", LATE, [0, 1], [1, 2], token=token)
     assert answer == {"batch_id": "00", "reports": 2}
     moments, headers, bodies = zip(*site.seen, strict=True)
     assert len(set(bodies)) == 1
-    assert moments[1] - moments[0] >= 2
-    assert moments[2] - moments[1] >= 1
+    assert all(gap >= 1 for gap in np.diff(moments))
     batch = ReportBatch.FromString(bodies[0])
     assert (len(batch.batch_id), len(batch.levels)) == (16, 2)
     assert headers[0]["authorization"] == f"Bearer {token}"
@@ -164,55 +139,50 @@ def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_fo
     assert not {"cookie", "referer"} & headers[0].keys()
 
 
-@pytest.mark.parametrize(("body", "status"), [(b"{}", 200), (b"{}", 202), (b"[1]", 202)])
-def test_an_answer_that_names_no_batch_is_no_acknowledgement(
-    page: Page, site: Site, body: bytes, status: int
-) -> None:
-    site.answers.append(Response(body, status, media_type="application/json"))
-    found = report(page, "/moody", LATE, 1, 2, attempts=1)
-    assert (found["name"], found["status"]) == ("DeliveryError", status)
-    assert bytes(found["body"]) == site.seen[0][2]
-
-
-def test_a_batch_that_found_nobody_can_be_posted_again_later(page: Page, site: Site) -> None:
+def test_what_is_not_acknowledged_is_an_error_with_the_batch(poster: Poster) -> None:
+    """It names no batch, found nobody, or is to be asked again in an hour."""
+    site = poster.site
+    answers = [
+        Response(body, status, media_type="application/json")
+        for body, status in ((b"{}", 200), (b"{}", 202), (b"[1]", 202))
+    ]
+    for after in ("3600", "Fri, 31 Dec 2999 23:59:59 GMT"):
+        answers.append(Problem(429, "too often").response("/moody"))
+        answers[-1].headers["Retry-After"] = after
+    for answer in answers:
+        site.seen.clear()
+        site.answers.append(answer)
+        attempts = {"attempts": 1} if answer.status_code != 429 else {}
+        found = poster.report("moody", LATE, 1, 2, **attempts)
+        with row(answer.body, answer.status_code):
+            assert (found["name"], found["status"]) == ("DeliveryError", answer.status_code)
+            assert [bytes(found["body"])] == [body for _, _, body in site.seen]
+    site.seen.clear()
     site.answers += [Problem(503, "Kafka is away", retry_after=1).response("/moody")] * 2
-    found = report(page, "/moody", LATE, 1, 2, attempts=2)
-    assert (found["name"], found["status"]) == ("DeliveryError", 503)
+    found = poster.report("moody", LATE, 1, 2, attempts=2)
     assert "503: Kafka is away" in found["message"]
     assert [bytes(found["body"])] * 2 == [body for _, _, body in site.seen]
-    kept = "(body) => dither.post('/v1/reports', Uint8Array.from(body))"
+    again = "([url, body]) => dither.post(url, Uint8Array.from(body))"
     batch_id = ReportBatch.FromString(bytes(found["body"])).batch_id
-    assert page.evaluate(kept, found["body"]) == {"batch_id": batch_id.hex(), "reports": 1}
+    told = poster.device.evaluate(again, [f"{site.url}v1/reports", found["body"]])
+    assert told == {"batch_id": batch_id.hex(), "reports": 1}
 
 
-def test_a_server_that_asks_for_an_hour_is_not_waited_for(page: Page, site: Site) -> None:
-    for after in ("3600", "Fri, 31 Dec 2999 23:59:59 GMT"):
-        answer = Problem(429, "too often").response("/moody")
-        answer.headers["Retry-After"] = after
-        site.answers.append(answer)
-        assert report(page, "/moody", LATE, 1, 2)["status"] == 429
-    assert len(site.seen) == 2
-
-
-def test_a_refusal_is_final_and_says_why(page: Page, site: Site) -> None:
+def test_a_refusal_is_final_and_says_why(poster: Poster) -> None:
     old = dataclasses.replace(LATE, pane="2m")
-    stale = definition(old)
-    found = page.evaluate(REPORT, ["/v1/reports", stale, 1, 2, {}])
+    found = poster.report("v1/reports", old, 1, 2)
     assert found["status"] == 400
     assert f"wrong_revision: revision {old.revision:08x} of late" in found["message"]
     assert "GET /v1/metrics/NAME has the definition" in found["message"]
-    assert site.seen == []
 
 
-@pytest.mark.usefixtures("site")
-def test_what_cannot_be_reported_is_not_posted(page: Page) -> None:
-    posted: list[str] = []
-    page.on("request", lambda request: posted.append(request.url))
+def test_what_cannot_be_reported_is_not_posted(poster: Poster) -> None:
     for values, epsilons, said in (
         ([], 1, "no values of late"),
         ([1, 0], [1], "1 epsilons for 2 values"),
         ([1, None], 1, "value null of late: expected a number"),
         ([1, 0], [1, 0.1], "epsilon = 0.1: metric late offers 0.5"),
     ):
-        assert said in report(page, "/v1/reports", LATE, values, epsilons)["message"]
-    assert posted == []
+        with row(values, epsilons):
+            assert said in poster.report("moody", LATE, values, epsilons)["message"]
+    assert poster.site.seen == []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from playwright.sync_api import Locator, expect
 
 from aggregator.reading.plans import SearchPlan
 from aggregator.reading.reader import Reader
@@ -16,11 +16,24 @@ from aggregator.rounds.coordinator import Coordinator
 from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
-from tests.services.browser.conftest import Site, Visitor
-from tests.services.browser.test_dashboard import card, sideways, until, value_and_band
+from tests.services.browser.conftest import (
+    PHONE,
+    Site,
+    Visitor,
+    card,
+    expect,
+    sideways,
+    until,
+    value_and_band,
+)
 from tests.support.reports import searching
 from tests.support.reports.trusted import definitions
 from tests.support.running.deployment import Deployment
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+pytestmark = pytest.mark.more
 
 METRICS = definitions([0.1, 1, 4], [1], pane="1h") + searching.METRICS
 QUICK = ("aggregate.idle=300ms", "publish.interval=200ms", "publish.lease=2s")
@@ -199,7 +212,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
 
 
 def test_both_fit_a_phone(watched: Site, visitor: Visitor) -> None:
-    page = visitor.open(watched.url, width=360, height=780)
+    page = visitor.open(watched.url, width=PHONE, height=780)
     for place in ("/", "/#metric=wage", "/#metric=longest"):
         page.goto(watched.url + place)
         expect(page.locator(".chip").first).to_be_visible()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from typing import Any
 
 import numpy as np
-import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from playwright.sync_api import Page
 
 from estimators import SearchMetric, define
 from estimators.exact.randomness import SeededBits
@@ -19,9 +16,11 @@ from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from estimators.metrics.loading import read_definition
 from producers.wire.batch import encode_batch
+from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords
-from tests.support.running.served import definition, module
+from tests.support.rows import row
+from tests.support.running.served import definition
 
 VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
 ROUNDS, THRESHOLD = 6, 40.0
@@ -49,18 +48,18 @@ INSIST = """
 """
 ATTEMPT = """
 async ([definition, rounds]) => {
-  localStorage.clear();
   let posts = 0;
-  window.fetch = async () => {
+  globalThis.fetch = async () => {
     posts += 1;
     return Response.json({ batch_id: "00" }, { status: 202 });
   };
+  const url = "http://device.test/v1/reports";
   const said = [];
   for (const round of rounds) {
-    try { said.push(await dither.answer("/v1/reports", definition, round, 17, 1)); }
+    try { said.push(await dither.answer(url, definition, round, 17, 1)); }
     catch (error) { said.push(error.message); }
   }
-  return [posts, said, Object.keys(localStorage)];
+  return [posts, said, [...localStorage.keys()]];
 }
 """
 
@@ -72,21 +71,21 @@ def metric(kind: str, split: str) -> SearchMetric:
     return SearchMetric.require(found)
 
 
-@pytest.mark.parametrize("split", ["users", "budget"])
-@pytest.mark.parametrize("kind", ["minimum", "maximum"])
-def test_the_same_random_words_give_the_same_answers(device: Page, kind: str, split: str) -> None:
-    asked, cases, expected = metric(kind, split), [], []
-    for value in range(-3, 68):
-        level = value % 3
-        words = PreparedWords(SeededBits(value + 3).integers(8))
-        answer = asked.search.answer([value], [level], THRESHOLD, words)
-        batch = encode_batch(asked, [level], answer, TIME_MS, KEY, 3)
-        expected.append([level, int(answer[0]), words.used, list(batch)])
-        shown = [str(word) for word in words.words.tolist()]
-        cases.append({"value": value, "epsilon": asked.levels[level], "words": shown})
-    told = round_of(asked, 3, THRESHOLD)
-    found = device.evaluate(ANSWER, [definition(asked), told, cases, TIME_MS, list(KEY)])
-    assert found == expected
+def test_the_same_random_words_give_the_same_answers(device: Modules) -> None:
+    for kind, split in itertools.product(("minimum", "maximum"), ("users", "budget")):
+        asked, cases, expected = metric(kind, split), [], []
+        for value in range(-3, 68):
+            level = value % 3
+            words = PreparedWords(SeededBits(value + 3).integers(8))
+            answer = asked.search.answer([value], [level], THRESHOLD, words)
+            batch = encode_batch(asked, [level], answer, TIME_MS, KEY, 3)
+            expected.append([level, int(answer[0]), words.used, list(batch)])
+            shown = [str(word) for word in words.words.tolist()]
+            cases.append({"value": value, "epsilon": asked.levels[level], "words": shown})
+        told = round_of(asked, 3, THRESHOLD)
+        found = device.evaluate(ANSWER, [definition(asked), told, cases, TIME_MS, list(KEY)])
+        with row(kind, split):
+            assert found == expected
 
 
 def round_of(asked: SearchMetric, number: Any, threshold: Any, **changes: Any) -> dict[str, Any]:
@@ -99,59 +98,52 @@ def all_rounds(asked: SearchMetric) -> list[dict[str, Any]]:
     return [round_of(asked, number, 64 / 2**number) for number in range(1, (asked.rounds or 0) + 1)]
 
 
-@pytest.mark.parametrize(("split", "turns"), [("users", 1), ("budget", ROUNDS)])
-def test_a_browser_answers_each_round_at_most_once(device: Page, split: str, turns: int) -> None:
-    asked = metric("maximum", split)
-    rounds = [each for each in all_rounds(asked) for _ in range(3)]
-    found = device.evaluate(INSIST, [[definition(asked), each] for each in rounds])
-    assert set(found) <= {True, False}
-    assert sum(found) == turns
+def test_a_browser_answers_each_round_at_most_once(device: Modules) -> None:
+    """And a made-up definition is no new turn, whatever revision it calls itself by."""
+    for split, turns in (("users", 1), ("budget", ROUNDS)):
+        asked = metric("maximum", split)
+        attempts = [(definition(asked), each) for each in all_rounds(asked) for _ in range(3)]
+        made_up = len(attempts)
+        for number in range(20):
+            other = dataclasses.replace(asked, beta=0.1 + number / 1000)
+            whole = definition(other)  # its own: only the ledger of turns is left to refuse it
+            another = definition(dataclasses.replace(other, rounds=20))
+            unsplit = definition(dataclasses.replace(other, split="budget", rounds=1))
+            same, lied = whole | {"revision": asked.revision}, whole | {"revision": number + 1}
+            for each in (lied, same, whole, another, unsplit):
+                told = {"revision": each["revision"], "rounds": each["rounds"]}
+                attempts.append((each, round_of(asked, 1, 32, **told)))
+        found = device.evaluate(INSIST, attempts)
+        refused = found[made_up:]
+        with row(split):
+            assert set(found[:made_up]) == {True, False}
+            assert found.count(True) == turns
+            assert all(isinstance(each, str) for each in refused)
+            assert "another definition than the one that this browser has answered" in refused[2]
+            assert "expected" in refused[0]
 
 
-@pytest.mark.parametrize(("split", "turns"), [("users", 1), ("budget", ROUNDS)])
-def test_a_made_up_definition_is_no_new_turn(device: Page, split: str, turns: int) -> None:
-    """Of 500 definitions that a server makes up, whatever revision each calls itself by."""
-    asked = metric("maximum", split)
-    real = definition(asked)
-    attempts = [(real, each) for each in all_rounds(asked)]
-    for number in range(100):
-        other = dataclasses.replace(asked, beta=0.1 + number / 1000)
-        made_up = {**definition(other), "revision": number + 1}  # not its own
-        same = {**definition(other), "revision": asked.revision}
-        whole = definition(other)  # its own: only the ledger of turns is left to refuse it
-        another = definition(dataclasses.replace(other, rounds=20))
-        unsplit = definition(dataclasses.replace(other, split="budget", rounds=1))
-        for each in (made_up, same, whole, another, unsplit):
-            told = {"revision": each["revision"], "rounds": each["rounds"]}
-            attempts.append((each, round_of(asked, 1, 32, **told)))
-    found = device.evaluate(INSIST, attempts)
-    assert found.count(True) == turns
-    refused = found[ROUNDS:]
-    assert all(isinstance(each, str) for each in refused)
-    assert "another definition than the one that this browser has answered" in refused[2]
-    assert "expected" in refused[0]
-
-
-@pytest.mark.parametrize("split", ["users", "budget"])
-def test_a_round_that_the_definition_does_not_allow_is_refused(device: Page, split: str) -> None:
-    asked = metric("maximum", split)
-    wrong = [
-        *(round_of(asked, number, 32) for number in range(ROUNDS + 1, 51)),
-        *(round_of(asked, number, 32, rounds=50) for number in range(1, 51)),
-        *(round_of(asked, number, 32) for number in (0, -1, 1.5, 2, "1", None, True)),
-        *(round_of(asked, 1, threshold) for threshold in (16, 32.5, 64, 0, "32", None, 1e999)),
-        round_of(asked, 2, 32),
-        round_of(asked, 1, 32, revision=asked.revision + 1),
-        round_of(asked, 1, 32, metric="size"),
-    ]
-    posts, said, kept = device.evaluate(ATTEMPT, [definition(asked), wrong])
-    assert (posts, kept) == (0, [])
-    assert all("expected" in each for each in said)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_round_or_a_definition_that_is_not_allowed_is_refused(device: Modules) -> None:
+    for split in ("users", "budget"):
+        asked = metric("maximum", split)
+        wrong = [
+            *(
+                round_of(asked, number, 32)
+                for number in (7, 20, 50, 0, -1, 1.5, 2, "1", None, True)
+            ),
+            *(round_of(asked, number, 32, rounds=50) for number in (1, 6, 7, 50)),
+            *(
+                round_of(asked, 1, threshold)
+                for threshold in (16, 32.5, 64, 0, "32", None, math.inf)
+            ),
+            round_of(asked, 1, 32, revision=asked.revision + 1),
+            round_of(asked, 1, 32, metric="size"),
+        ]
+        posts, said, kept = device.evaluate(ATTEMPT, [definition(asked), wrong])
+        with row(split):
+            assert (posts, kept) == (0, [])
+            assert all("expected" in each for each in said)
+    changes: list[dict[str, Any]] = [
         {"split": "neither"},
         {"split": None},
         {"rounds": 6.5},
@@ -163,18 +155,17 @@ def test_a_round_that_the_definition_does_not_allow_is_refused(device: Page, spl
         {"trust": "central"},
         {"levels": [1, 0.5]},
         {"pane_seconds": None},
-    ],
-)
-def test_a_definition_that_is_no_search_is_refused(device: Page, changes: dict[str, Any]) -> None:
-    asked = metric("maximum", "budget")
-    given = {**definition(asked), **changes}
-    rounds = [round_of(asked, 1, 32, rounds=given["rounds"])]
-    posts, said, _ = device.evaluate(ATTEMPT, [given, rounds])
-    assert posts == 0
-    assert "expected" in said[0]
+    ]
+    for each in changes:
+        given = {**definition(asked), **each}
+        rounds = [round_of(asked, 1, 32, rounds=given["rounds"])]
+        posts, said, _ = device.evaluate(ATTEMPT, [given, rounds])
+        with row(each):
+            assert posts == 0
+            assert "expected" in said[0]
 
 
-def test_a_browser_answers_what_is_asked_rightly_and_keeps_it_by_name(device: Page) -> None:
+def test_a_browser_answers_what_is_asked_rightly_and_keeps_it_by_name(device: Modules) -> None:
     asked = metric("maximum", "budget")
     rounds = all_rounds(asked)
     again = [*rounds, round_of(asked, 6, 33), rounds[0], round_of(asked, 3, 40.0)]
@@ -184,70 +175,60 @@ def test_a_browser_answers_what_is_asked_rightly_and_keeps_it_by_name(device: Pa
     assert kept == ["dither:age"]
 
 
-def test_pages_of_one_browser_take_turns_one_after_the_other(device: Page) -> None:
+def test_pages_of_one_browser_take_turns_one_after_the_other(device: Modules) -> None:
     """What one page reads of its turn, another must not be about to change."""
     asked = metric("maximum", "budget")
-    page = device.context.new_page()
-    page.route(
-        "**/*.js",
-        lambda route: route.fulfill(body=module(route.request.url), content_type="text/javascript"),
-    )
-    page.route(
-        "**/", lambda route: route.fulfill(body="<title>device</title>", content_type="text/html")
-    )
-    page.goto("https://device.test/")  # there are no locks over plain HTTP
-    found = page.evaluate(
+    found = device.evaluate(
         """async ([definition, round]) => {
-          const { answer } = await import("/dither.js");
           let posts = 0;
-          window.fetch = async () => {
+          globalThis.fetch = async () => {
             posts += 1;
             return Response.json({ batch_id: "00" }, { status: 202 });
           };
           let release;
           const held = new Promise((resolve) => { release = resolve; });
           navigator.locks.request(`dither:${definition.name}`, () => held);
-          const both = [1, 2].map(() => answer("/v1/reports", definition, round, 17, 1));
+          const url = "http://device.test/v1/reports";
+          const both = [1, 2].map(() => dither.answer(url, definition, round, 17, 1));
           for (let i = 0; i < 20; i += 1) await new Promise((resolve) => setTimeout(resolve));
-          const before = [posts, localStorage.length];
+          const before = [posts, localStorage.size];
           release();
           return [before, await Promise.all(both), posts];
         }""",
         [definition(asked), round_of(asked, 1, 32)],
     )
-    page.close()
     assert found == [[0, 0], [True, False], 1]
 
 
-@pytest.mark.parametrize("kind", ["minimum", "maximum"])
-@pytest.mark.parametrize("ends", [(0, 64), (-0.3, 1e9 + 0.1), (1e9, 1e9 + 1e-3), (-1e-7, 3)])
-def test_the_points_of_a_search_are_those_of_python(
-    device: Page, kind: str, ends: tuple[float, float]
-) -> None:
-    asked = SearchMetric.require(define(name="age", kind=kind, range=ends, levels=[1], rounds=50))
-    generator, cases = np.random.default_rng(1), []
-    for _ in range(20):
-        outwards = generator.random(50) < generator.random()
-        decisions: list[Decision] = []
-        for number in range(1, 51):
-            threshold = asked.search.threshold(Progress(tuple(decisions)))
-            decisions.append(Decision(threshold, (), (), 0.0, 1.0, bool(outwards[number - 1])))
-            others = [math.nextafter(threshold, math.inf), float(generator.uniform(*ends))]
-            cases += [(number, each) for each in (threshold, *others)]
-    expected = [asked.search.could_ask(number, threshold) for number, threshold in cases]
-    found = device.evaluate(
-        """async ([definition, cases]) => {
-          const { couldAsk } = await import("/definition.js");
-          return cases.map(([number, threshold]) => couldAsk(definition, number, threshold));
-        }""",
-        [definition(asked), cases],
-    )
-    assert found == expected
-    assert all(expected[::3])
-    assert not all(expected)
+def test_the_points_of_a_search_are_those_of_python(device: Modules) -> None:
+    all_ends = [(0, 64), (-0.3, 1e9 + 0.1), (1e9, 1e9 + 1e-3), (-1e-7, 3)]
+    for kind, ends in itertools.product(("minimum", "maximum"), all_ends):
+        one = define(name="age", kind=kind, range=ends, levels=[1], rounds=50)
+        asked = SearchMetric.require(one)
+        generator, cases = np.random.default_rng(1), []
+        for _ in range(8):
+            outwards = generator.random(50) < generator.random()
+            decisions: list[Decision] = []
+            for number in range(1, 51):
+                threshold = asked.search.threshold(Progress(tuple(decisions)))
+                decisions.append(Decision(threshold, (), (), 0.0, 1.0, bool(outwards[number - 1])))
+                others = [math.nextafter(threshold, math.inf), float(generator.uniform(*ends))]
+                cases += [(number, each) for each in (threshold, *others)]
+        expected = [asked.search.could_ask(number, threshold) for number, threshold in cases]
+        found = device.evaluate(
+            """async ([definition, cases]) => {
+              const { couldAsk } = await load("definition.js");
+              return cases.map(([number, threshold]) => couldAsk(definition, number, threshold));
+            }""",
+            [definition(asked), cases],
+        )
+        with row(kind, ends):
+            assert found == expected
+            assert all(expected[::3])
+            assert not all(expected)
 
 
-def test_the_canonical_form_is_that_of_python_byte_for_byte(device: Page) -> None:
+def test_the_canonical_form_is_that_of_python_byte_for_byte(device: Modules) -> None:
     vectors = json.loads(VECTORS.read_text())
     metrics = [read_definition("m", vector["table"]) for vector in vectors]
     found = device.evaluate(
@@ -261,23 +242,21 @@ def test_the_canonical_form_is_that_of_python_byte_for_byte(device: Page) -> Non
     ]
 
 
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
-    numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=40, max_size=40),
-    names=st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, unique=True),
-)
-def test_numbers_and_names_are_written_as_by_python(
-    device: Page, numbers: list[float], names: list[str]
-) -> None:
-    rows = [sorted(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
+def test_numbers_and_names_are_written_as_by_python(device: Modules) -> None:
+    generator = np.random.default_rng(5)
+    numbers = np.frombuffer(generator.bytes(8 * 400), dtype=np.float64)
+    numbers = np.concatenate([numbers[np.isfinite(numbers)], generator.normal(0, 1e4, 100)])
+    exact = [5e-324, 1.7976931348623157e308, 1e21, 1e-7, 123456789012345680000.0, 1e16, -1e22]
+    rows = [sorted(pair) for pair in zip(exact, reversed(exact), strict=True)]
+    half = len(numbers) // 2
+    rows += np.sort(numbers[: 2 * half].reshape(half, 2)).tolist()
+    points = [*range(128), 0xE9, 0x2028, 0xD7FF, 0xE000, 0xFEFF, 0xFFFF, 0x1F6A2, 0x10FFFF]
+    names = [chr(point) for point in points]
     given = {"name": "m", "kind": "mean", "mechanism": "m", "levels": [1], "pane_seconds": 0.001}
-    given["categories"] = names
     found = device.evaluate(
         "([given, rows]) => rows.map((range) => dither.canonicalForm({ ...given, range }))",
-        [given, rows],
+        [given | {"categories": names}, rows],
     )
-    for text, row in zip(found, rows, strict=True):
-        assert f'"range":{json.dumps(row, separators=(",", ":"))}' in text
+    for text, limits in zip(found, rows, strict=True):
+        assert f'"range":{json.dumps(limits, separators=(",", ":"))}' in text
         assert f'"categories":{json.dumps(names, separators=(",", ":"))}' in text

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
 
-from tests.services.browser.conftest import Site, Visitor
+from tests.services.browser.conftest import Site, Visitor, expect
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.more
 
 LATE = """
 [metrics.late]

@@ -1,0 +1,328 @@
+"""What depends on attributes of devices, as the dashboard shows it: slices, comparisons, alarms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import Attribute
+from tests.services.browser.conftest import PHONE, Site, Visitor, expect, numbers, sideways
+from tests.support.reports.messages import batch
+from tests.support.running.deployment import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+pytestmark = pytest.mark.more
+
+METRICS = """
+[attributes]
+country = ["DE", "FR", "US"]
+variant = ["new", "old"]
+version = ["11", "12"]
+
+[metrics.distance]
+unit = "km"
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 100]
+levels = [4]
+pane = "1h"
+minimum_reports = 200
+by = ["country", "version"]
+
+[metrics.carrier]
+kind = "frequency"
+mechanism = "rappor"
+categories = ["AA", "DL"]
+levels = [4]
+pane = "1h"
+minimum_reports = 200
+by = ["country"]
+
+[metrics.wait]
+unit = "minutes"
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 100]
+levels = [4]
+pane = "1h"
+lateness = "1m"
+by = ["country"]
+
+[metrics.pause]
+unit = "minutes"
+kind = "mean"
+mechanism = "randomized_response"
+range = [0, 100]
+levels = [4]
+pane = "1h"
+lateness = "1m"
+by = ["variant"]
+
+[metrics.colour]
+kind = "frequency"
+mechanism = "grr"
+categories = ["red", "blue", "<b>green</b>"]
+levels = [4]
+pane = "1h"
+lateness = "1m"
+by = ["variant"]
+
+[metrics.plain]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+
+[metrics.unknown]
+kind = "mean"
+mechanism = "laplace"
+range = [0, 1]
+levels = [1]
+by = ["variant"]
+
+[comparisons.queue]
+metric = "pause"
+where = { variant = "new" }
+against = { variant = "old" }
+start = 2026-01-01T00:00:00Z
+split = "1:1"
+
+[comparisons.times]
+metric = "pause"
+of = "ratio"
+where = { variant = "new" }
+against = "rest"
+start = 2026-01-01T00:00:00Z
+
+[comparisons.colours]
+metric = "colour"
+where = { variant = "new" }
+against = "rest"
+start = 2026-01-01T00:00:00Z
+
+[comparisons.empty]
+metric = "unknown"
+where = { variant = "new" }
+against = { variant = "old" }
+start = 2026-01-01T00:00:00Z
+
+[alarms.line]
+metric = "wait"
+every = "1h"
+start = 2026-01-01T12:00:00Z
+baseline = "12h"
+direction = "up"
+false_alarms = "1/365d"
+
+[alarms.by_country]
+metric = "wait"
+by = ["country"]
+every = "1h"
+start = 2026-01-01T12:00:00Z
+baseline = "12h"
+false_alarms = "1/365d"
+"""
+HOUR = 3_600_000
+TIME = 1_767_225_600_000  # 2026-01-01T00:00
+MEANS = {"DE": 30, "FR": 80, "US": 55, "GB": 10}
+REPORTS = {"DE": 4000, "FR": 2000, "US": 100, "GB": 1000}
+
+
+@pytest.fixture(scope="module")
+def reported(
+    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+) -> Iterator[Site]:
+    """A site where FR waits longer from 18:00 on, and people pause longer with the new variant."""
+    with site_of_metrics(METRICS) as site:
+        defined, rng = site.deployment.metrics, np.random.default_rng(5)
+        partitions = site.deployment.partitions
+        sent: list[tuple[int, bytes]] = []
+
+        def send(metric: str, values: Any, hour: int, **attributes: str) -> None:
+            about = [Attribute(name=name, value=value) for name, value in attributes.items()]
+            fields: dict[str, Any] = {"time_ms": TIME + hour * HOUR, "seed": len(sent) + 1}
+            one = batch(defined[metric], values.tolist(), 4, attributes=about, **fields)
+            sent.append((hour % partitions, one.SerializeToString()))
+
+        def drawn(mean: float, count: int) -> Any:
+            return np.clip(rng.normal(mean, 5, count), 0, 100)
+
+        for number, (country, mean) in enumerate(MEANS.items()):
+            hour, count = 12 + number % 2 * 24, REPORTS[country]
+            send("distance", drawn(mean, count), hour, country=country, version="11")
+            carriers = rng.choice([0, 1], count, p=[0.8, 0.2])
+            send("carrier", carriers, hour, country=country)
+        for hour in range(20):
+            send("wait", drawn(20, 400), hour, country="DE")
+            send("wait", drawn(60 if hour >= 18 else 20, 400), hour, country="FR")
+        for hour in range(8):
+            for variant, mean, shares in (
+                ("new", 50, [0.6, 0.2, 0.2]),
+                ("old", 30, [0.2, 0.6, 0.2]),
+            ):
+                send("pause", drawn(mean, 200), hour, variant=variant)
+                send("colour", rng.choice(3, 200, p=shares), hour, variant=variant)
+        for name, hours in (("wait", 20), ("pause", 8), ("colour", 8)):
+            end = TIME + hours * HOUR + defined[name].lateness_ms
+            sent += [(n, heartbeat(defined[name], end)) for n in range(partitions)] * 8
+        site.deployment.produce(sent)
+        site.deployment.wait_until_counted()
+        yield site
+
+
+def pixels(page: Page, chart: str, colour: str) -> int:
+    """Count the pixels of a chart that have a colour of the style."""
+    found: int = page.evaluate(
+        """([chart, colour]) => {
+          const value = getComputedStyle(document.documentElement).getPropertyValue(colour).trim();
+          const wanted = [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16));
+          const canvas = document.querySelector(`${chart} canvas`);
+          const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          let found = 0;
+          for (let i = 0; i < data.length; i += 4)
+            if (wanted.every((value, at) => data[i + at] === value)) found += 1;
+          return found;
+        }""",
+        [chart, colour],
+    )
+    return found
+
+
+def panel(view: Page) -> Locator:
+    return view.locator("section.panel").filter(has=view.get_by_role("heading", name="Slices"))
+
+
+def names(slices: Locator) -> list[str]:
+    return slices.locator(".slice-row .name").all_inner_texts()
+
+
+def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
+    reported: Site, visitor: Visitor
+) -> None:
+    page = visitor.open(f"{reported.url}/#metric=distance")
+    slices, menu = panel(page), page.get_by_label("By", exact=True)
+    expect(slices).to_contain_text("Choose an attribute of devices to compare.")
+    expect(slices.get_by_role("listitem")).to_have_count(0)
+    menu.select_option("country")
+    expect(slices.get_by_role("list", name="distance by country")).to_be_visible()
+    assert names(slices) == ["FR", "DE", "other", "US"]
+    assert "by=country" in page.url
+    expect(page.get_by_role("status")).to_have_text("4 slices by country.")
+    expect(slices).to_contain_text("bounds hold for all 5 at once with 95")
+    expect(slices).to_contain_text("all reports are in slices")
+    few = slices.get_by_role("listitem").last
+    expect(few).to_have_text(re.compile("UStoo few reports100.reports"))
+    expect(few.locator(".point")).to_be_hidden()
+    for place, country in enumerate(("FR", "DE", "GB")):
+        one = slices.get_by_role("listitem").nth(place)
+        lower, upper, reports = numbers(one.locator(".about").inner_text())
+        assert lower <= MEANS[country] <= upper
+        assert reports == REPORTS[country]
+        places = one.locator(".whisker, .point").evaluate_all(
+            "all => all.flatMap((one) => ['x1', 'cx', 'x2'].map((at) => one.getAttribute(at)))"
+        )
+        left, right, _, _, _, _, middle = (float(at.rstrip("%")) for at in places if at)
+        assert left < middle < right
+
+    menu.select_option("country,version")
+    expect(slices.get_by_role("list", name="distance by country, version")).to_be_visible()
+    assert names(slices) == ["FR · 11", "DE · 11", "other · 11", "US · 11"]
+    page.go_back()
+    expect(slices.get_by_role("list", name="distance by country", exact=True)).to_be_visible()
+    expect(menu).to_have_value("country")
+    page.get_by_text("24 h", exact=True).click()
+    expect(slices).to_contain_text("2 Jan 2026".replace(" ", "\u00a0"))
+    expect(slices.get_by_role("listitem")).to_have_count(2)
+    page.locator(".back").click()
+    expect(page.locator(".card")).to_have_count(7)
+    assert "by=" not in page.url
+
+    # the category in front is the one that is sliced
+    page.goto(f"{reported.url}/#metric=carrier&by=country")
+    for category, low, high in (("AA", 60, 100), ("DL", 0, 40)):
+        page.get_by_role("radio", name=category).click()
+        expect(slices.get_by_role("list", name=f"carrier, {category} by country")).to_be_visible()
+        shares = numbers(slices.locator(".number").first.inner_text())
+        assert all(low < value < high for value in shares)
+    page.goto(f"{reported.url}/#metric=plain&by=country")
+    expect(page.get_by_role("heading", name="plain")).to_be_visible()
+    expect(page.get_by_label("By", exact=True)).to_have_count(0)
+
+
+def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visitor: Visitor) -> None:
+    page = visitor.open(reported.url)
+    expect(page.get_by_role("heading", name="Comparisons")).to_be_visible()
+    card = page.get_by_role("article", name="Comparison queue")
+    expect(card).to_contain_text("pause: new minus old")
+    expect(card.locator(".chip")).to_have_text("Decided")
+    expect(card.locator(".value")).to_have_text(re.compile(r"\+(1[5-9]|2[0-5])"))
+    expect(card).to_contain_text("95\u00a0% at all times")
+    expect(card).to_contain_text(re.compile(r"Decided since 1.Jan.2026"))
+    expect(card).to_contain_text("If both arms were equal, a difference as clear as this would")
+    expect(card.locator("dl")).to_contain_text(re.compile(r"new[45]\d.*minutes · 1.600 reports"))
+    chart = '[aria-label="Comparison queue"]'
+    wait_until(lambda: pixels(page, chart, "--estimate") > 100, "the difference over time")
+    assert pixels(page, chart, "--muted") > 20, "the line at 0"
+    label = card.locator(".history").get_attribute("aria-label")
+    assert "both arms are equal at 0" in str(label)
+
+    ratio = page.get_by_role("article", name="Comparison times")
+    expect(ratio).to_contain_text("pause: new divided by the rest")
+    expect(ratio.locator(".value")).to_have_text(re.compile(r"^1\.[4-9]"))
+    empty = page.get_by_role("article", name="Comparison empty")
+    expect(empty.locator(".chip")).to_have_text("Waiting")
+    expect(empty).to_contain_text("No reports yet.")
+    expect(empty.locator(".headline")).to_be_hidden()
+
+    colours = page.get_by_role("article", name="Comparison colours")
+    menu = colours.get_by_label("Category of colours")
+    menu.select_option("red")
+    expect(colours.locator(".chip")).to_have_text("Decided")
+    expect(colours.locator(".value")).to_have_text(re.compile(r"\+(3\d|4\d)"))
+    menu.select_option("<b>green</b>")
+    expect(colours.locator(".chip")).to_have_text("Not decided")
+    expect(colours).to_contain_text("Not decided: both arms may be equal")
+
+    card.get_by_role("link").click()
+    expect(page.get_by_role("heading", name="pause", level=2)).to_be_visible()
+    expect(page.locator(".comparison h2")).to_have_text(["queue", "times"])
+
+
+def test_an_alarm_says_what_has_moved_and_since_when(reported: Site, visitor: Visitor) -> None:
+    page = visitor.open(reported.url)
+    alarms = page.locator("#alarms")
+    expect(alarms.get_by_role("heading", name="Alarms")).to_be_visible()
+    expect(alarms).to_contain_text(re.compile(r"line wait · raised (once|2 times)"))
+    line = alarms.locator("li", has_text="FR").last
+    expect(line).to_contain_text(
+        re.compile(r"▲ 1.Jan.* 18:00.*FR moved from 2\d.* to [56]\d.*minutes")
+    )
+    expect(alarms).to_contain_text("the last look raised an alarm")
+    expect(alarms).to_contain_text("All together: at most 2.0 false alarms a year expected.")
+    alarms.get_by_role("link", name="line").click()
+    expect(page.get_by_role("heading", name="wait", level=2)).to_be_visible()
+    own = page.locator("section.panel.alarms:visible")
+    expect(own).to_have_count(1)
+    expect(own).to_contain_text("by_country")
+    expect(page.locator(".history.large canvas")).to_be_visible()
+    wait_until(lambda: pixels(page, ".history.large", "--warning") > 100, "a line at an alarm")
+    page.goto(f"{reported.url}/#metric=plain")
+    expect(page.get_by_role("heading", name="plain", level=2)).to_be_visible()
+    expect(page.locator("section.alarms:visible")).to_have_count(0)
+
+
+def test_all_of_it_fits_a_phone(reported: Site, visitor: Visitor) -> None:
+    page = visitor.open(reported.url, width=PHONE, height=780)
+    expect(page.get_by_role("article", name="Comparison queue")).to_be_visible()
+    assert sideways(page) <= 0
+    page.goto(f"{reported.url}/#metric=distance&by=country")
+    expect(panel(page).get_by_role("listitem")).to_have_count(4)
+    assert sideways(page) <= 0

@@ -1,0 +1,213 @@
+"""The dashboard's modules that need no page: numbers, times, steps of a history, and the stream."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.services.browser.conftest import Modules
+from tests.support.paths import ROOT
+
+HISTORY = """
+async (panes) => {
+  const {Metric} = await load("metric.js");
+  const told = [];
+  const draw = async (definition, place, steps, answer) => {
+    const asked = [];
+    globalThis.fetch = async (path) => {
+      const step = new URL(path, location.href).searchParams.get("step");
+      if (step) asked.push(step);
+      return Response.json(answer(Number.parseFloat(step ?? "0")));
+    };
+    const shared = {name: "m", kind: "mean", shape: "number"};
+    const metric = new Metric({...shared, ...definition}, place, {top: 1, steps, changed() {}});
+    while (!metric.points.length) await new Promise((resolve) => setTimeout(resolve, 5));
+    metric.close();
+    told.push([asked.at(-1), metric.points.length]);
+    return metric;
+  };
+  const day = (step) => ({
+    status: "final", reports: 2160, value: 1, step_seconds: step,
+    points: Array.from({length: Math.floor(86400 / step)}, (_, i) => ({
+      from: new Date(1000 * i * step).toISOString(),
+      to: new Date(1000 * (i + 1) * step).toISOString(),
+      status: step >= 3600 ? "final" : "too_few_reports", reports: step / 40, value: 1,
+    })),
+  });
+  const enough = await draw({pane_seconds: 900, minimum_reports: 90}, {metric: "m"}, 96, day);
+  told.push(enough.points.every(({status}) => status === "final"));
+  const point = {from: "2026-01-01", to: "2026-01-02", status: "final", reports: 1, value: 1};
+  const one = () => ({status: "final", reports: 1, value: 1, points: [point], step_seconds: 60});
+  const hour = {metric: "m", window: "1h"};
+  for (const pane_seconds of panes) await draw({pane_seconds}, hour, 60, one);
+  return told;
+}
+"""
+
+
+def test_a_history_has_steps_of_whole_panes_with_enough_reports(device: Modules) -> None:
+    """24 reports in a pane of 15 minutes, and 90 are needed: 90 in an hour, 180 in two."""
+    found = device.evaluate(HISTORY, [0.7, 4.1, 60])
+    assert found == [["10800s", 8], True, ["60.2s", 1], ["61.5s", 1], ["60s", 1]]
+
+
+def test_times_of_a_link_are_in_utc_as_the_server_reads_them(device: Modules) -> None:
+    found = device.evaluate(
+        """async (hashes) => {
+          const {address, place} = await load("place.js");
+          return hashes.map((hash) => {
+            location.hash = `#${hash}`;
+            const {from, to, window} = place();
+            return [from, to, window, address({metric: "m", from: null, to: null})];
+          });
+        }""",
+        [
+            "from=2026-01-01T12:00&to=2026-01-02T00:00%2B05:45&window=24h",
+            "from=2026-01-01&to=2026",
+            "window=24h&by=a",
+            "window=25h",
+        ],
+    )
+    assert found == [
+        ["2026-01-01T12:00Z", "2026-01-02T00:00+05:45", None, "#metric=m"],
+        ["2026-01-01", None, None, "#metric=m"],
+        [None, None, "24h", "#metric=m&window=24h&by=a"],
+        [None, None, None, "#metric=m"],
+    ]
+
+
+def test_events_are_read_however_they_are_cut(device: Modules) -> None:
+    text = (
+        ': hello\r\n\r\nid: a-1\nevent: estimate\ndata: {"x":\ndata: 1}\n\nretry: 70\n\rdata: é\r\r'
+    )
+    found = device.evaluate(
+        """async (text) => {
+          const {EventParser} = await load("stream.js");
+          const results = new Set();
+          for (let size = 1; size <= text.length; size++) {
+            const events = [], retries = [];
+            const parser = new EventParser((event) => events.push(event), (ms) => retries.push(ms));
+            for (let at = 0; at < text.length; at += size) parser.feed(text.slice(at, at + size));
+            parser.feed("\\n");
+            results.add(JSON.stringify({events, retries}));
+          }
+          return [...results];
+        }""",
+        text,
+    )
+    assert found == [
+        '{"events":[{"type":"estimate","data":"{\\"x\\":\\n1}","id":"a-1"},'
+        '{"type":"message","data":"é","id":"a-1"}],"retries":[70]}'
+    ]
+
+
+def test_a_stream_that_ends_or_is_refused_is_asked_for_again_from_its_last_event(
+    device: Modules,
+) -> None:
+    found = device.evaluate(
+        """async () => {
+          const {follow} = await load("stream.js");
+          const asked = [], states = [], events = [];
+          const piece = (id) => `id: ${id}\\ndata: {"n": ${id}}\\n\\nretry: 1\\n`;
+          const answers = [
+            () => new Response(piece(1)), () => { throw new TypeError("nobody"); },
+            () => Response.json({detail: "who?"}, {status: 401}), () => new Response(piece(2)),
+            () => new Response(new ReadableStream({})),
+          ];
+          let stream;
+          await new Promise((resolve) => {
+            globalThis.fetch = async (path, {headers}) => {
+              asked.push(headers["Last-Event-ID"] ?? null);
+              if (answers.length === 1) setTimeout(resolve);
+              return answers.shift()();
+            };
+            stream = follow("/v1/events", {
+              onEvent: ({data}) => events.push(data.n), onState: (state) => states.push(state),
+            });
+          });
+          stream.stop();
+          return [asked, events, states];
+        }"""
+    )
+    again = ["live", "reconnecting"]
+    assert found[:2] == [[None, "1", "1", "1", "2"], [1, 2]]
+    assert found[2][:-1] == ["connecting", *again, "reconnecting", "refused", *again]
+
+
+FORMATS = """
+async () => {
+  const f = await load("format.js");
+  const share = new f.Scale("frequency", ""), delay = new f.Scale("mean", "minutes");
+  const at = (text) => Date.parse(text) / 1000;
+  return {
+    wide: delay.interval(-3.04159, 41.2), narrow: delay.interval(12.34012, 12.34578),
+    zero: delay.text(-0.04, 1), negative: delay.withUnit(-1234.5, 1), none: delay.text(null, 2),
+    percent: share.withUnit(0.17123, share.digits(0.160, 0.184)),
+    yes: new f.Scale("mean", "", [0, 1]).unit, of: new f.Scale("mean", "GB", [0, 1]).unit,
+    rated: new f.Scale("mean", "", [0, 5]).unit,
+    quantiles: ["0.5", "0.95", "0.999", "0.25"].map(f.quantileName),
+    counts: [999, 9999, 56789, 2_000_000, 3.4e9].map(f.count), rates: [0, 0.25, 1500].map(f.rate),
+    tiny: f.probability(3.2e-7), usual: f.probability(0.25),
+    durations: [5, 90, 7200, 86400].map(f.duration),
+    moment: f.moment(at("2013-03-04T14:05Z")), day: f.moment(at("2013-03-04T00:00Z")),
+    stretch: f.stretch(at("2013-03-04T00:00Z"), at("2013-03-11T00:00Z")),
+    all: f.stretch(null, null),
+    months: f.ticks(["2013-12-01", "2014-01-01", "2014-02-01"].map(at), 28 * f.DAY),
+    hours: f.ticks(["2013-12-31T22:00Z", "2014-01-01T00:00Z"].map(at), 7200),
+  };
+}
+"""
+VECTORS = """
+async (vectors) => {
+  const f = await load("format.js");
+  const of = {
+    down: (x, digits) => f.bound(x, digits, -1), up: (x, digits) => f.bound(x, digits, 1),
+    decimals: f.decimals, certainty: f.certainty, percent: f.percent,
+    certified: f.certified, loss: f.loss,
+  };
+  const ascii = (x) => x.replace(/[\\u202f\\u00a0]/g, "").replace("\\u2212", "-");
+  const plain = (x) => typeof x === "string" ? ascii(x) : x;
+  return Object.entries(vectors).flatMap(([name, rows]) => rows
+    .map((row) => [name, ...row, plain(of[name](...row.slice(0, -1)))])
+    .filter((row) => row.at(-1) !== row.at(-2)));
+}
+"""
+
+
+def test_bounds_and_probabilities_are_rounded_as_in_python(device: Modules) -> None:
+    vectors = json.loads((ROOT / "tests" / "vectors" / "rounding.json").read_text())
+    assert device.evaluate(VECTORS, vectors) == []
+
+
+def test_numbers_are_as_fine_as_their_band_and_times_are_utc(device: Modules) -> None:
+    found = device.evaluate(FORMATS)
+    plain = {"\u202f": " ", "\u00a0": " ", "\N{MINUS SIGN}": "-", "\N{EN DASH}": "-"}
+
+    def told(shown: Any) -> Any:
+        if isinstance(shown, list):
+            return [told(one) for one in shown]
+        return shown.translate(str.maketrans(plain))
+
+    assert {name: told(shown) for name, shown in found.items()} == {
+        "wide": "-4 to 42",
+        "narrow": "12.3401 to 12.3458",
+        "zero": "0.0",
+        "negative": "-1 234.5 minutes",
+        "none": "-",
+        "percent": "17.1 %",
+        "yes": "%",
+        "of": "GB",
+        "rated": "",
+        "quantiles": ["median", "p95", "p99.9", "p25"],
+        "counts": ["999", "9 999", "56.8k", "2.0M", "3.4G"],
+        "rates": ["0", "0.3", "1 500"],
+        "tiny": "3·10⁻⁷",
+        "usual": "0.250",
+        "durations": ["5 s", "1.5 min", "2 h", "1 d"],
+        "moment": "4 Mar 2013 14:05",
+        "day": "4 Mar 2013",
+        "stretch": "4 Mar - 11 Mar 2013",
+        "all": "everything counted so far",
+        "months": ["Dec", "Jan\n2014", "Feb"],
+        "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],
+    }
