@@ -90,9 +90,12 @@ class Copy:
             return f"no test: they did not end within {MINUTES} minutes"
         if run.returncode in {0, 5}:  # 5: nothing was collected
             return ""
-        words = ("FAILED ", "ERROR ")
-        lines = [line for line in run.stdout.splitlines() if line.startswith(words)]
-        return lines[0].split(" ", 1)[1] if lines else f"pytest ends with {run.returncode}"
+        if run.returncode < 0:
+            return f"no test: pytest was ended by signal {-run.returncode}"
+        failed = [line for line in run.stdout.splitlines() if line.startswith("FAILED ")]
+        if not failed:
+            raise RuntimeError(f"pytest ended with {run.returncode}: {run.stdout}{run.stderr}")
+        return failed[0].split(" ", 1)[1]
 
     def try_mutation(
         self,

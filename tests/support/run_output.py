@@ -61,6 +61,7 @@ class RunOutput:
         self._outcomes: Counter[str] = Counter()
         self._first: pytest.TestReport | pytest.CollectReport | None = None
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._took = self._budget = 0.0
 
     # -- While tests run ----------------------------------------------------------------------
 
@@ -130,10 +131,9 @@ class RunOutput:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Keep how long files took; fail a run that took more processor time than allowed."""
-        if (cache := session.config.cache) is not None:
+        if (cache := getattr(session.config, "cache", None)) is not None:
             cache.set(SECONDS, {**cache.get(SECONDS, {}), **files(self._seconds)})
         self._took = processor_seconds()
-        self._budget = 0.0
         if self._is_checked:
             reference = (self._reference + reference_seconds()) / 2
             limits = tomllib.loads((ROOT / "pyproject.toml").read_text())
