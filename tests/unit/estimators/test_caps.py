@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, betainc, hyp0f1
 from scipy.stats import binom, chi2, norm
 
@@ -25,7 +24,6 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps, Hemisphere
 from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
-from estimators.mechanisms.shared.ranked_directions import best_columns
 from estimators.weights import total_weight
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
@@ -36,20 +34,6 @@ WORD = 2**64
 def log_area(d: int) -> float:
     """ln of Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)): the density of a coordinate at zero."""
     return math.lgamma(d / 2) - math.lgamma((d - 1) / 2) - math.log(math.pi) / 2
-
-
-def privunit(epsilon: float, d: int) -> float:
-    """B of PrivUnit on the sphere, with the best threshold of its cap (Bhowmick et al., 2018)."""
-    ratio = math.exp(epsilon)
-
-    def size(angle: float) -> float:
-        cap = betainc((d - 1) / 2, 0.5, math.cos(angle) ** 2) / 2
-        height = math.exp(log_area(d) + (d - 1) * math.log(math.cos(angle))) / (d - 1)
-        return float((ratio * cap + 1 - cap) / ((ratio - 1) * height))
-
-    top = min(math.pi / 2 - 1e-6, 13 / math.sqrt(d - 1))
-    ends = [top * 2.0**-i for i in range(8)]
-    return min(minimize_scalar(size, bounds=(0, end), method="bounded").fun for end in ends)
 
 
 def mean_of(mechanism: Caps, function: Any) -> float:
@@ -68,16 +52,6 @@ def mean_of(mechanism: Caps, function: Any) -> float:
     return sum(
         quad(density, a, b, epsrel=1e-11, epsabs=1e-14)[0] for a, b in itertools.pairwise(ends)
     )
-
-
-def test_the_variance_is_within_six_percent_of_the_best_mechanism_on_the_sphere() -> None:
-    """At the value 0, rounding to the grid included; elsewhere both are smaller by |x|^2."""
-    for epsilon, d in itertools.product((0.1, 0.5, 1, 2, 4, 8), (2, 10, 100, 1024, 4096)):
-        mechanism = Caps([exact(epsilon)], dimension=d)
-        rounding = d / (6 * mechanism.grid**2)  # the mean over the fraction of a coordinate
-        with row(epsilon, d):
-            variance = mechanism.scale[0] ** 2 * (1 + rounding)
-            assert 1 <= variance / privunit(epsilon, d) ** 2 <= 1.06
 
 
 def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> None:
@@ -112,18 +86,6 @@ def test_the_growth_is_above_the_exponential_moment_and_near_it() -> None:
                 assert law.growth(np.array([t]), np.array([column]))[0, 0] >= exactly * (1 - 1e-6)
 
 
-def test_moments_grow_with_c_and_majorants_are_concave() -> None:
-    for epsilon, d in ((0.001, 3), (8, 2), (8, 100), (6, 4096)):
-        law = Caps([exact(epsilon)], dimension=d).laws[0]
-        slopes = np.diff(law.majorants, axis=1) / np.diff(law.squares)
-        with row(epsilon, d):
-            assert np.all(law.moments >= 0)
-            assert np.all(np.diff(law.moments, axis=1) >= -1e-9 * law.moments[:, 1:])
-            assert np.all(law.majorants[:, :-1] >= law.moments[:, 1:] * (1 - 1e-12))
-            slack = 1e-12 * law.majorants[:, -1:] / np.diff(law.squares).min()
-            assert np.all(np.diff(slopes, axis=1) <= slack)
-
-
 def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
     for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000)):
@@ -142,29 +104,6 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
             tail = 0.5 - float((np.sin(h * bound) / h * transform).sum() * (h[1] - h[0])) / math.pi
             with row(epsilon, d, n, p):
                 assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
-
-
-def test_coordinates_that_share_a_tilt_have_bounds_above_their_exact_quantiles() -> None:
-    """n users in the plane who all hold one vector, at several angles to the coordinate."""
-    for epsilon, n in ((1, 1000), (2, 100)):
-        law = Caps([exact(epsilon)], dimension=2).laws[0]
-        one, no_rounding, columns = np.ones(1), 1e-9, np.arange(30, 90, 12)
-        each = 2, one * n, one / n, (law,), no_rounding
-        middle = CapReports(*each, squares=np.zeros((1, 2)), levels=1).even_at(columns[2:3])
-        bounds = middle.deviations(columns[None], math.log(0.025)) * n
-        z, above, below = law.scores
-        scores, shares = np.concatenate([z, -z]), np.concatenate([above, below])
-        for bound, square in zip(bounds.tolist(), law.squares[columns].tolist(), strict=True):
-            along = scores * math.sqrt(square)
-            across = np.sqrt((1 - scores**2) * (1 - square))
-            spread = math.sqrt(n * (shares @ (along**2 + across**2)))
-            h = (np.arange(800) + 0.5) * (12 / spread / 250)
-            phase = np.exp(1j * np.multiply.outer(h, along)) * np.cos(np.multiply.outer(h, across))
-            centred = ((phase @ shares) * np.exp(-1j * h * (shares @ along))) ** n
-            waves = (centred * np.exp(-1j * h * bound)).imag / h
-            tail = 0.5 + float(waves.sum() * (h[1] - h[0])) / math.pi
-            with row(epsilon, n, square):
-                assert 0.001 <= tail <= 0.025 * (1 + 1e-3)
 
 
 @settings(deadline=None, max_examples=50)
@@ -308,17 +247,6 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
         assert sorted(np.dot(each, value) / 127 for each in near) == pytest.approx(scores, abs=0.02)
         sent.append(set(near) | set(far))
     assert sent[0] == sent[1]  # the same reports for all values: the ratio bounds what they tell
-
-
-@settings(deadline=None, max_examples=50)
-@given(data=st.data())
-def test_best_columns_are_those_of_a_stable_sort(data: st.DataObject) -> None:
-    rows, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
-    drawn = st.lists(st.integers(-2, 2), min_size=rows * columns, max_size=rows * columns)
-    scores = np.array(data.draw(drawn), dtype=np.float64).reshape(rows, columns)
-    count = data.draw(st.integers(1, columns))
-    stable = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :count], axis=1)
-    assert np.array_equal(best_columns(scores, count), stable)
 
 
 def test_a_report_of_several_blocks_is_one_of_all_candidates() -> None:
