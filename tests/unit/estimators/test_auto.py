@@ -99,11 +99,3 @@ def test_the_choice_is_shown_and_part_of_what_a_batch_means() -> None:
     assert meaning["chosen"] == ["randomized_response", "windows"]
     assert meaning["constants"]["window"] == [1, 8]
     assert meaning["constants"]["z"] == [[-1, 1], list(shape_at(Fraction(4)).z)]
-    frequency = metric_for("auto_frequency", (1.0, 4.0))
-    other = metric_for("auto_frequency", (1.0, 4.0), description="")  # it is changed
-    assert isinstance(other.randomizer, AutoFrequency)
-    assert other.revision == frequency.revision
-    for name in ("revision", "fingerprint", "canonical"):
-        other.__dict__.pop(name, None)  # kept since it was asked for first
-    other.randomizer.children = [other.randomizer.children[0]] * 2
-    assert other.revision != frequency.revision

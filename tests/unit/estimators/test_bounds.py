@@ -19,7 +19,7 @@ from estimators.exact import discrete_laplace
 from tests.support.rows import row
 
 if TYPE_CHECKING:
-    from estimators.estimate import Floats
+    pass
 
 
 def one_level(n: int, contrast: float) -> Law:
@@ -135,25 +135,6 @@ def test_levels_with_means_of_their_own_stay_below_the_free_cumulant(
     assert float(n @ (law.coefficient**2 * (1 - (contrast * np.array(means)) ** 2))) <= (
         law.largest_variance(theta)[0] * (1 + 1e-12)
     )
-
-
-@pytest.mark.parametrize("rated", [False, True])
-def test_the_cumulant_has_the_derivatives_it_claims(rated: bool) -> None:
-    rate = np.array([0.25, 0.5, 1, 2, 4]) / 32 if rated else None
-    law = mixed(1000, rate=rate, unit=1 / 16)
-    theta, step = np.array([0.3]), 1e-5
-    tilt = np.array([0.3 * law.steepest])
-    at = law.cumulant(theta, tilt)
-
-    def slope(quantity: str, d_theta: float, d_tilt: float) -> Floats:
-        ends = [law.cumulant(theta + i * d_theta, tilt + i * d_tilt) for i in (1, -1)]
-        result: Floats = (getattr(ends[0], quantity) - getattr(ends[1], quantity)) / (2 * step)
-        return result
-
-    assert slope("value", 0, step) == pytest.approx(at.by_tilt, rel=1e-5)
-    assert slope("value", step, 0) == pytest.approx(at.by_theta, rel=1e-5)
-    assert slope("by_tilt", 0, step) == pytest.approx(at.curvature, rel=1e-5)
-    assert slope("by_tilt", step, 0) == pytest.approx(at.cross, rel=1e-5)
 
 
 def test_the_discrete_laplace_has_the_moments_of_its_sum() -> None:

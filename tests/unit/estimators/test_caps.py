@@ -13,18 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
-from scipy.stats import binom, chi2, norm
+from scipy.stats import binom
 
 from estimators import define
 from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.growth import STEEPEST
 from estimators.bounds.caps.remainder import least_concave
 from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
-from estimators.mechanisms import Caps, Hemisphere
+from estimators.mechanisms import Caps
 from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
-from estimators.weights import total_weight
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
 
@@ -66,26 +64,6 @@ def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> Non
             assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
 
 
-def test_the_growth_is_above_the_exponential_moment_and_near_it() -> None:
-    """r(t, c) by adaptive quadrature over the score, and the exact mean over the rest."""
-    for (epsilon, d), steep in itertools.product(((1, 2), (4, 10), (8, 1024)), (0.05, STEEPEST)):
-        mechanism, t = Caps([exact(epsilon)], dimension=d), steep * math.sqrt(d)
-        law = mechanism.laws[0]
-        for column in (0, 3, 40, 159, 160):
-            c = math.sqrt(law.squares[column])
-
-            def tilted(z: float, c: float = c, t: float = t, d: int = d) -> float:
-                x = t * math.sqrt((1 - z * z) * (1 - c * c))
-                across = math.cosh(x) if d == 2 else float(hyp0f1((d - 1) / 2, x * x / 4))
-                return math.exp(t * z * c) * across
-
-            exactly = mean_of(mechanism, tilted) - 1 - t * c * law.mean
-            with row(epsilon, d, steep, column):
-                found = law.growth_of_one(np.array([t]))[0, column]
-                assert found == pytest.approx(exactly, rel=1e-6)
-                assert law.growth(np.array([t]), np.array([column]))[0, 0] >= exactly * (1 - 1e-6)
-
-
 def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
     """n users across a coordinate, and unrounded: the tail by Fourier inversion on a fine grid."""
     for (epsilon, d), n in itertools.product(((1, 2), (4, 3), (8, 10)), (100, 1000)):
@@ -125,58 +103,6 @@ def _numbers(count: int, low: float, high: float) -> Any:
     return st.lists(st.floats(low, high), min_size=count, max_size=count).map(np.array)
 
 
-def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones() -> None:
-    """At the expected sums; without the mean they are up to 16 times as wide."""
-    one = np.ones(1)
-    for epsilon, d, n, widest, at_all_times in (
-        (4, 2, 1e4, 2.25, None),
-        (8, 2, 1e5, 2.15, 2.0),
-        (8, 3, 1e4, 2.25, 2.8),
-        (8, 10, 1e5, 2.15, 2.0),
-    ):
-        mechanism = Caps([exact(epsilon)], dimension=d)
-        law, held = mechanism.laws[0], np.eye(d)[0]
-        low, high = law.mean_squares
-        squares, m = low + (high - low) * held**2, law.mean
-        total = total_weight("optimal", np.array([n]), mechanism.facts)
-        shown, wide = (
-            CapReports(
-                *(d, one * n, one / (n * m), (law,), 1 / 127, True, mean),
-                squares=squares[None],
-                levels=1,
-            )
-            for mean in (held, None)
-        )
-        normal = norm.isf(0.025 / d) * np.sqrt((squares - (m * held) ** 2) / n) / m
-        length = math.sqrt(chi2.isf(0.05, d) / d * (1 - m * m) / n) / m
-        with row(epsilon, d, n):
-            assert np.all(shown.coordinate_deviation(math.log(0.025 / d)) <= 1.95 * normal)
-            assert length < shown.radius(math.log(0.05)) <= widest * length
-            found = shown.anytime_coordinate_deviation(math.log(0.025 / d), total)
-            assert np.all(normal < found)
-            assert at_all_times is None or np.all(found <= at_all_times * normal)
-            radius = shown.anytime_radius(math.log(0.05), total)
-            assert radius <= wide.anytime_radius(math.log(0.05), total)
-
-
-@pytest.mark.parametrize("one_law", [False, True])
-def test_levels_of_one_mean_may_point_along_different_axes(one_law: bool) -> None:
-    """Half of the users hold an axis or its opposite, at epsilon 8; the others the other, at 4."""
-    laws = tuple(Caps([exact(epsilon)], dimension=2).laws[0] for epsilon in (4, 8))
-    n, m = np.full(2, 3000.0), np.array([law.mean for law in laws])
-    low, high = np.array([law.mean_squares for law in laws]).T
-    squares = np.stack([low, high], axis=1)
-    squares[1] = squares[1, ::-1]  # along the first axis at epsilon 8, along the second at 4
-    part = m**2 / (m**2).sum()
-    coefficient, mean = part / (n * m), np.zeros(2)
-    parts = 2, n, coefficient, laws, 1 / 127, one_law, mean
-    shown = CapReports(*parts, squares=squares, levels=2)
-    sd = np.sqrt((n * coefficient**2) @ squares)
-    assert np.all(shown.coordinate_deviation(math.log(0.05)) > norm.isf(0.05) * sd)
-    for deviation in shown.anytime_coordinate_deviation(math.log(0.05), 1e-4):
-        assert deviation > norm.isf(0.05) * sd.max()
-
-
 @pytest.mark.parametrize(("epsilon", "n", "at_all_times"), [(2, 4000, True), (8, 300, False)])
 def test_unevenness_is_below_its_bound_as_often_as_promised(
     epsilon: int, n: int, at_all_times: bool
@@ -205,18 +131,6 @@ def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> No
     sizes = [best_caps(Fraction(8), 2**i)[0] for i in range(1, 15)]
     assert sizes == sorted(sizes, reverse=True)
     assert Caps([Fraction(1)], dimension=1).scale[0] == pytest.approx(1 / math.tanh(0.5))
-
-
-def test_the_revision_contains_the_candidates_and_hemispheres_does_not_change() -> None:
-    caps, hemisphere = (
-        define(name="v", kind="vector_mean", mechanism=name, dimension=3, radius=1.0, levels=[1, 4])
-        for name in ("caps", "hemisphere")
-    )
-    assert caps.randomizer.public_constants == {"candidates": [16, 128], "inside": [6, 15]}
-    assert hemisphere.randomizer.public_constants == {}
-    assert isinstance(hemisphere.randomizer, Hemisphere)
-    assert hemisphere.randomizer.sets == ((2, 1), (2, 1))
-    assert caps.revision != hemisphere.revision
 
 
 def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:

@@ -120,12 +120,6 @@ def test_hadamard_mechanisms_have_a_joint_law() -> None:
     assert np.all((lower < truth) & (truth < upper))
     assert np.all(upper - lower < 0.8 * (np.asarray(union.upper) - np.asarray(union.lower)))
     assert list(np.asarray(found.decided)) == [True, True, False]
-    fixed, apart = (compare(metric, arms[0], arms[1], independent=x) for x in (None, False))
-    assert (fixed.law, apart.law) == ("joint", "union")
-    lower, upper = np.asarray(fixed.lower), np.asarray(fixed.upper)
-    assert np.all((lower < truth) & (truth < upper))
-    assert np.all(upper - lower < 0.8 * (np.asarray(apart.upper) - np.asarray(apart.lower)))
-    assert list(np.asarray(fixed.decided)) == [True, True, False]
     assert compare(metric, arms[0], arms[1], of="ratio").law == "union"
 
 
@@ -164,23 +158,6 @@ def test_the_exact_chance_of_ever_missing_is_below_beta(
         inside[outside] = 0
     assert left <= beta
     assert left + inside.sum() == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("of", "split"), [("difference", 0.5), ("ratio", None)])
-def test_swapped_arms_and_p_values_agree(of: str, split: float | None) -> None:
-    metric = define(name="m", kind="mean", levels=[1], **SIGNS)
-    a = np.array([5000, 2800])
-    for ones in (5600, 5350, 5200, 4000, 0):
-        b = np.array([10_000, ones])
-        found = compare(metric, a, b, of=of, bound="anytime", split=split)
-        other = None if split is None else 1 / split
-        swapped = compare(metric, b, a, of=of, bound="anytime", split=other)
-        null = 1.0 if of == "ratio" else 0.0
-        assert found.lower <= found.upper
-        assert found.decided == (found.lower > null or found.upper < null)
-        mirrored = -float(swapped.upper) if of == "difference" else 1 / float(swapped.upper)
-        assert found.lower == pytest.approx(mirrored, rel=3e-2, abs=2e-3)
-        assert swapped.p_value == pytest.approx(found.p_value, rel=0.2)
 
 
 @pytest.mark.parametrize("mechanism", ["laplace", "auto", "repetition"])

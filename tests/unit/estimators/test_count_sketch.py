@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,8 @@ from estimators import DefinitionError, LocalMetric, define
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
-from estimators.bounds.self_normalised import self_normalised_interval
-from estimators.exact.hashing import buckets_and_signs, mix, row_constants
+from estimators.exact.hashing import mix, row_constants
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import CountSketch
-from estimators.mechanisms.count_sketch import best_blocks
-from estimators.metrics.categories import string_key
 from tests.support.rows import row
 
 FALSE_ALARM = 1e-6
@@ -60,71 +55,6 @@ def test_collisions_of_the_worst_data_stay_below_their_bound() -> None:
     # where there are many, it is that of a normal law
     wide = collision_bound(2**14, 4, np.log(0.001)) * 2**8
     assert wide == pytest.approx(np.sqrt(-2 * np.log(0.001)), rel=0.01)
-
-
-@pytest.mark.parametrize("share", [1.0, 0.5])
-def test_collisions_exceed_their_bound_as_seldom_over_the_hashes_in_use(share: float) -> None:
-    """The data are fixed, of one heavy value or two; 2,000 seeds, a fifth of them may exceed."""
-    heavy = np.array([[string_key("heavy")], [string_key("other")]], dtype=np.uint64)
-    asked = np.array([string_key("asked")], dtype=np.uint64)
-    rows, bits, exceeded = 64, 4, 0
-    for seed in range(2000):
-        constants = row_constants(seed, rows)
-        bucket, negative = buckets_and_signs(heavy, constants, bits)
-        own, sign = buckets_and_signs(asked, constants, bits)
-        collided = np.where(bucket == own, np.where(negative == sign, 1.0, -1.0), 0.0).mean(axis=1)
-        bias = share * collided[0] + (1 - share) * collided[1]
-        exceeded += abs(bias) > collision_bound(rows, 2**bits, np.log(0.1))
-    assert 0 < exceeded <= binom.isf(FALSE_ALARM, 2000, 0.2)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "spare", "free", "beta"),
-    [
-        (0.0, 0.0, (0.0, 0.0), False, 0.5),
-        (0.7, 0.7, (0.3, 0.0), False, 0.05),
-        (-1.0, 1.0, (0.0, 1.0), True, 0.05),
-        (0.2, -0.9, (1.0, 0.5), True, 0.5),
-        (1.0, 0.1, (0.5, 0.2), True, 1e-3),
-    ],
-)
-def test_limits_of_signed_means_miss_as_seldom_as_they_say(
-    first: float, second: float, spare: tuple[float, float], free: bool, beta: float
-) -> None:
-    """Two levels, by enumeration of all outcomes; each has a mean of its own where it is free."""
-    n, contrast = np.array([6, 9]), np.array([0.6, 0.25])
-    means = np.array([first, second if free else first])
-    coefficient = 1 / (n.sum() * contrast)
-    truth = float((n * coefficient * contrast) @ means)
-    outcomes, chances = [], []
-    for level in range(2):
-        moved = contrast[level] * means[level]
-        size = abs(moved) + spare[level] * (1 - abs(moved))
-        up, down = (size + moved) / 2, (size - moved) / 2
-        law = np.zeros((n[level] + 1, n[level] + 1))
-        law[0, 0] = 1
-        for _ in range(n[level]):
-            after = law * (1 - size)
-            after[1:] += law[:-1] * up
-            after[:, 1:] += law[:, :-1] * down
-            law = after
-        ups, downs = np.nonzero(
-            np.add.outer(np.arange(n[level] + 1), np.arange(n[level] + 1)) <= n[level]
-        )
-        outcomes.append((ups - downs, ups + downs))
-        chances.append(law[ups, downs])
-    i, j = (x.ravel() for x in np.indices((chances[0].size, chances[1].size)))
-    chance = chances[0][i] * chances[1][j]
-    assert chance.sum() == pytest.approx(1)
-    sums = np.array([outcomes[0][0][i], outcomes[1][0][j]], dtype=float)
-    observed = coefficient[0] * sums[0] + coefficient[1] * sums[1]
-    sizes = np.array([outcomes[0][1][i], outcomes[1][1][j]], dtype=float)
-    ends = np.full(2, 0.1), np.ones(2)
-    law_of = DifferenceLaw(n.astype(float), coefficient, contrast, *ends, free=free, signed=True)
-    lower, upper = self_normalised_interval(law_of, sums, sizes, np.log(beta))
-    assert chance[lower > truth + 1e-12].sum() <= beta
-    assert chance[upper < truth - 1e-12].sum() <= beta
-    assert np.all((lower <= np.clip(observed, -1, 1)) & (np.clip(observed, -1, 1) <= upper))
 
 
 @pytest.mark.parametrize(
@@ -171,20 +101,6 @@ def test_a_sketchs_bounds_fall_below_what_the_worst_collisions_allow() -> None:
     found = metric.estimate(statistic)
     assert np.asarray(found.upper)[0] < collision_bound(512, 64, np.log(0.025)) / 1.5
     assert np.asarray(metric.estimate(statistic, bound="anytime").upper)[0] > 0.015
-
-
-def test_the_number_of_blocks_has_the_least_variance() -> None:
-    for hundredths in range(5, 800, 35):
-        epsilon = Fraction(hundredths, 100)
-        sketches = [
-            CountSketch([epsilon], categories=None, rows=2, buckets=2**i) for i in range(11)
-        ]
-        chosen = sketches[-1].blocks[0]
-        assert chosen == best_blocks(epsilon, 1024)
-        e = float(np.exp(float(epsilon)))
-        variances = {w: (e + 2 * w - 1) * (2 + (e - 1) / w) for w in (2**i for i in range(11))}
-        assert variances[chosen] == pytest.approx(min(variances.values()), rel=1e-9)
-        assert best_blocks(epsilon, 2) == min(2, chosen)
 
 
 def test_a_sketch_that_cannot_be_is_refused() -> None:

@@ -90,12 +90,6 @@ def test_the_question_is_whether_a_value_is_at_or_beyond() -> None:
             assert asked.answer([value], [0], 0.25, SeededBits(1)).tolist() == [yes]
 
 
-def test_users_draw_one_round_each_alike_often() -> None:
-    own = search().own_round(60_000, SeededBits(1))
-    assert np.bincount(own, minlength=6).min() > 9_600
-    assert own.max() == 5
-
-
 def test_what_cannot_be_answered_or_counted_is_refused() -> None:
     asked = search()
     questions: list[tuple[list[float], list[int], str]] = [

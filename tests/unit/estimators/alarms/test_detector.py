@@ -89,22 +89,6 @@ def test_the_smallest_shift_is_mostly_seen_and_half_of_it_is_mostly_not(baseline
     assert seen[0.5] <= 0.4 * 40
 
 
-def test_the_smallest_shift_by_now_counts_what_panes_had_to_say(detector: Detector) -> None:
-    alike = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)))
-    (small,), (moved,) = panes(0.2, 1), panes(0.6, 1)
-    alike.update(small)
-    assert smallest_shift(alike) == smallest_shift(alike, 1)
-    alike.update(small)
-    assert smallest_shift(alike) == smallest_shift(alike, 2)
-    for statistic in (MANY.zero(), small, *[MANY.zero()] * 50, 3 * small, small):
-        detector.update(statistic)
-    five = smallest_shift(detector, 5)
-    assert five is not None
-    assert smallest_shift(detector) == pytest.approx(five, rel=0.01)
-    assert detector.update(moved).raised
-    assert smallest_shift(detector) == smallest_shift(detector, 1)
-
-
 def test_an_alarm_says_the_direction_and_when_it_began(detector: Detector) -> None:
     before, after = panes(0.2, 10, 2), panes(0.12, 10, 3)
     assert not any(step.raised for step in taken(detector, before))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from estimators import DistributionEstimate, LocalMetric, define
+from estimators import LocalMetric, define
 from estimators.alarms import Detector
 from estimators.alarms.panes import PaneMean
 from estimators.estimate import Counts, Floats
@@ -57,17 +57,6 @@ def test_e_values_have_a_mean_of_one_at_most(name: str) -> None:
     for logs in found:
         mean, error = np.mean(logs, axis=0), np.std(logs, axis=0) / len(logs) ** 0.5
         assert (mean <= 1 + 4 * error).all()
-
-
-def test_a_pane_has_the_share_below_the_edge() -> None:
-    whole = np.sum([*panes(SPLITS["beside the edge"], 0.3, 20, 2000, 2)], axis=0)
-    pane = PaneMean.of(WAIT, whole, None, EDGE)
-    assert pane is not None
-    whole_estimate = WAIT.estimate(whole)
-    assert isinstance(whole_estimate, DistributionEstimate)
-    (share,) = np.asarray(whole_estimate.shares_below([5.0]).value)
-    assert (1 + pane.mean) / 2 == pytest.approx(share)
-    assert (1 + pane.mean) / 2 == pytest.approx(0.3, abs=4 * pane.variance(0.0) ** 0.5)
 
 
 def test_a_share_that_moves_raises_an_alarm_and_one_that_stays_does_not() -> None:

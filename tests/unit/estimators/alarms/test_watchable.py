@@ -9,7 +9,6 @@ import pytest
 
 from estimators import LocalMetric, Metric, define
 from estimators.alarms import Detector, check_watchable
-from estimators.alarms.panes import PaneMean
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import CASES, CATEGORIES, metric_for
 from tests.support.rows import row
@@ -63,26 +62,6 @@ def test_a_move_of_every_mechanism_is_seen_and_nothing_before() -> None:
                 assert not any(one.update(each).raised for each in still)
                 steps = [one.update(each) for each in moved]
                 assert any(step.raised and step.direction == "up" for step in steps)
-
-
-def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most() -> None:
-    """Within 4 standard errors of 300 panes."""
-    runs, share, shares = 300, 0.3, np.array([0.2, 0.8])
-    for case in WATCHED:
-        metric = metric_for(case, LEVELS)
-        found: list[list[float]] = [[], []]
-        for statistic in panes(metric, share, runs, 4, 300):
-            pane = PaneMean.of(metric, statistic, shares, 0 if metric.labels else None)
-            assert pane is not None
-            tilt = np.array([0.5, 1.0]) * pane.precision**0.5
-            for number, sign in enumerate((1, -1)):
-                logs = pane.e_values(np.array([2 * share - 1]), tilt, sign).log[0]
-                found[number].append(np.exp(logs).tolist())
-        for values in np.array(found):
-            mean, error = values.mean(axis=0), values.std(axis=0) / runs**0.5
-            with row(case):
-                assert (mean <= 1 + 4 * error).all()
-                assert (mean >= 0.5 - 4 * error).all()
 
 
 def test_what_cannot_be_watched_is_refused_by_name() -> None:
