@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from estimators.bounds import FlipNoise, Law, anytime, interval
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
@@ -29,23 +28,6 @@ def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
             weight = level_weights(policy, n, FACTS) * total_weight(policy, n, FACTS)
             with row(policy, counts):
                 assert weight[some] / n[some] == pytest.approx(fixed[some])
-
-
-@pytest.mark.parametrize(
-    ("n", "epsilon", "theta"), [(1, 4.0, -1.0), (60, 0.25, 0.3), (25, 1.0, 0.99), (7, 4.0, -0.4)]
-)
-def test_the_mixture_has_mean_at_most_one(n: int, epsilon: float, theta: float) -> None:
-    """By summing over all outcomes, at a time n; at all times it then is a martingale."""
-    contrast = np.tanh(epsilon / 2)
-    law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
-    ones = np.arange(n + 1)
-    chance = binom.pmf(ones, n, (1 + contrast * theta) / 2)
-    observed = (2 * ones - n) / (n * contrast)
-    terms = anytime._terms(law, observed, 3.7, n * contrast)
-    for touching in (theta, 0.9 * theta, 0.0):
-        lines = anytime._tangents(law, np.full(n + 1, touching), terms)
-        value, _ = lines.log_mixture(np.full(n + 1, theta), observed)
-        assert chance @ np.exp(value) <= 1 + 1e-9
 
 
 @pytest.mark.parametrize(("epsilon", "theta"), [(0.25, 0.0), (1.0, 0.95), (4.0, 0.95)])

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, ReportError
-from estimators.exact.randomness import SeededBits
 from estimators.exact.windows import shape_at
 from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import CANDIDATES
@@ -37,28 +36,6 @@ def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread() -> No
             assert auto(EPSILONS, spread=spread).level_mechanisms == expected
     assert expected == auto(EPSILONS, values="two").level_mechanisms
     assert set(expected) == {"randomized_response"}
-
-
-def test_two_values_have_the_reports_weights_and_bounds_of_randomized_response() -> None:
-    options = {"values": "two"}
-    both = metric_for("auto_mean", options=options), metric_for("randomized_response")
-    rng = np.random.default_rng(1)
-    level = rng.integers(0, 5, 2000).astype(np.uint8)
-    reports = both[1].randomize(rng.choice([-1.0, 1.0], 2000), level, SeededBits(1))
-    questions: list[dict[str, Any]] = [
-        {},
-        {"target": "sample"},
-        {"bound": "anytime"},
-        {"weights": "uniform"},
-    ]
-    for question in questions:
-        found = []
-        for metric in both:
-            statistic = metric.zero()
-            metric.accumulate(statistic, level, reports)
-            estimate = metric.estimate(statistic, **question)
-            found.append([estimate.value, estimate.lower, estimate.upper, estimate.heterogeneity])
-        assert found[0] == pytest.approx(found[1], abs=1e-12)
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
@@ -122,11 +99,3 @@ def test_the_choice_is_shown_and_part_of_what_a_batch_means() -> None:
     assert meaning["chosen"] == ["randomized_response", "windows"]
     assert meaning["constants"]["window"] == [1, 8]
     assert meaning["constants"]["z"] == [[-1, 1], list(shape_at(Fraction(4)).z)]
-    frequency = metric_for("auto_frequency", (1.0, 4.0))
-    other = metric_for("auto_frequency", (1.0, 4.0), description="")  # it is changed
-    assert isinstance(other.randomizer, AutoFrequency)
-    assert other.revision == frequency.revision
-    for name in ("revision", "fingerprint", "canonical"):
-        other.__dict__.pop(name, None)  # kept since it was asked for first
-    other.randomizer.children = [other.randomizer.children[0]] * 2
-    assert other.revision != frequency.revision

@@ -12,21 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.optimize import minimize_scalar
 from scipy.special import bdtr, betainc, hyp0f1
-from scipy.stats import binom, chi2, norm
+from scipy.stats import binom
 
 from estimators import define
 from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.growth import STEEPEST
 from estimators.bounds.caps.remainder import least_concave
 from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
-from estimators.mechanisms import Caps, Hemisphere
+from estimators.mechanisms import Caps
 from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
-from estimators.mechanisms.shared.ranked_directions import best_columns
-from estimators.weights import total_weight
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
 
@@ -36,20 +32,6 @@ WORD = 2**64
 def log_area(d: int) -> float:
     """ln of Gamma(d/2) / (sqrt(pi) Gamma((d-1)/2)): the density of a coordinate at zero."""
     return math.lgamma(d / 2) - math.lgamma((d - 1) / 2) - math.log(math.pi) / 2
-
-
-def privunit(epsilon: float, d: int) -> float:
-    """B of PrivUnit on the sphere, with the best threshold of its cap (Bhowmick et al., 2018)."""
-    ratio = math.exp(epsilon)
-
-    def size(angle: float) -> float:
-        cap = betainc((d - 1) / 2, 0.5, math.cos(angle) ** 2) / 2
-        height = math.exp(log_area(d) + (d - 1) * math.log(math.cos(angle))) / (d - 1)
-        return float((ratio * cap + 1 - cap) / ((ratio - 1) * height))
-
-    top = min(math.pi / 2 - 1e-6, 13 / math.sqrt(d - 1))
-    ends = [top * 2.0**-i for i in range(8)]
-    return min(minimize_scalar(size, bounds=(0, end), method="bounded").fun for end in ends)
 
 
 def mean_of(mechanism: Caps, function: Any) -> float:
@@ -70,16 +52,6 @@ def mean_of(mechanism: Caps, function: Any) -> float:
     )
 
 
-def test_the_variance_is_within_six_percent_of_the_best_mechanism_on_the_sphere() -> None:
-    """At the value 0, rounding to the grid included; elsewhere both are smaller by |x|^2."""
-    for epsilon, d in itertools.product((0.1, 0.5, 1, 2, 4, 8), (2, 10, 100, 1024, 4096)):
-        mechanism = Caps([exact(epsilon)], dimension=d)
-        rounding = d / (6 * mechanism.grid**2)  # the mean over the fraction of a coordinate
-        with row(epsilon, d):
-            variance = mechanism.scale[0] ** 2 * (1 + rounding)
-            assert 1 <= variance / privunit(epsilon, d) ** 2 <= 1.06
-
-
 def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> None:
     for epsilon, d in ((0.5, 2), (8, 2), (4, 3), (10, 10), (2, 100), (8, 4096)):
         mechanism = Caps([exact(epsilon)], dimension=d)
@@ -90,38 +62,6 @@ def test_a_report_is_unbiased_by_an_integral_that_another_rule_confirms() -> Non
             assert one == pytest.approx(1, abs=1e-9)
             assert mean_of(mechanism, lambda z: z * z) == pytest.approx(high, rel=1e-9)
             assert (d - 1) * low + high == pytest.approx(1, rel=1e-12)
-
-
-def test_the_growth_is_above_the_exponential_moment_and_near_it() -> None:
-    """r(t, c) by adaptive quadrature over the score, and the exact mean over the rest."""
-    for (epsilon, d), steep in itertools.product(((1, 2), (4, 10), (8, 1024)), (0.05, STEEPEST)):
-        mechanism, t = Caps([exact(epsilon)], dimension=d), steep * math.sqrt(d)
-        law = mechanism.laws[0]
-        for column in (0, 3, 40, 159, 160):
-            c = math.sqrt(law.squares[column])
-
-            def tilted(z: float, c: float = c, t: float = t, d: int = d) -> float:
-                x = t * math.sqrt((1 - z * z) * (1 - c * c))
-                across = math.cosh(x) if d == 2 else float(hyp0f1((d - 1) / 2, x * x / 4))
-                return math.exp(t * z * c) * across
-
-            exactly = mean_of(mechanism, tilted) - 1 - t * c * law.mean
-            with row(epsilon, d, steep, column):
-                found = law.growth_of_one(np.array([t]))[0, column]
-                assert found == pytest.approx(exactly, rel=1e-6)
-                assert law.growth(np.array([t]), np.array([column]))[0, 0] >= exactly * (1 - 1e-6)
-
-
-def test_moments_grow_with_c_and_majorants_are_concave() -> None:
-    for epsilon, d in ((0.001, 3), (8, 2), (8, 100), (6, 4096)):
-        law = Caps([exact(epsilon)], dimension=d).laws[0]
-        slopes = np.diff(law.majorants, axis=1) / np.diff(law.squares)
-        with row(epsilon, d):
-            assert np.all(law.moments >= 0)
-            assert np.all(np.diff(law.moments, axis=1) >= -1e-9 * law.moments[:, 1:])
-            assert np.all(law.majorants[:, :-1] >= law.moments[:, 1:] * (1 - 1e-12))
-            slack = 1e-12 * law.majorants[:, -1:] / np.diff(law.squares).min()
-            assert np.all(np.diff(slopes, axis=1) <= slack)
 
 
 def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
@@ -144,29 +84,6 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
                 assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
 
 
-def test_coordinates_that_share_a_tilt_have_bounds_above_their_exact_quantiles() -> None:
-    """n users in the plane who all hold one vector, at several angles to the coordinate."""
-    for epsilon, n in ((1, 1000), (2, 100)):
-        law = Caps([exact(epsilon)], dimension=2).laws[0]
-        one, no_rounding, columns = np.ones(1), 1e-9, np.arange(30, 90, 12)
-        each = 2, one * n, one / n, (law,), no_rounding
-        middle = CapReports(*each, squares=np.zeros((1, 2)), levels=1).even_at(columns[2:3])
-        bounds = middle.deviations(columns[None], math.log(0.025)) * n
-        z, above, below = law.scores
-        scores, shares = np.concatenate([z, -z]), np.concatenate([above, below])
-        for bound, square in zip(bounds.tolist(), law.squares[columns].tolist(), strict=True):
-            along = scores * math.sqrt(square)
-            across = np.sqrt((1 - scores**2) * (1 - square))
-            spread = math.sqrt(n * (shares @ (along**2 + across**2)))
-            h = (np.arange(800) + 0.5) * (12 / spread / 250)
-            phase = np.exp(1j * np.multiply.outer(h, along)) * np.cos(np.multiply.outer(h, across))
-            centred = ((phase @ shares) * np.exp(-1j * h * (shares @ along))) ** n
-            waves = (centred * np.exp(-1j * h * bound)).imag / h
-            tail = 0.5 + float(waves.sum() * (h[1] - h[0])) / math.pi
-            with row(epsilon, n, square):
-                assert 0.001 <= tail <= 0.025 * (1 + 1e-3)
-
-
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_prices_bound_the_least_concave_and_increasing_function(data: st.DataObject) -> None:
@@ -184,58 +101,6 @@ def test_prices_bound_the_least_concave_and_increasing_function(data: st.DataObj
 
 def _numbers(count: int, low: float, high: float) -> Any:
     return st.lists(st.floats(low, high), min_size=count, max_size=count).map(np.array)
-
-
-def test_bounds_of_one_vector_held_by_all_are_near_the_normal_ones() -> None:
-    """At the expected sums; without the mean they are up to 16 times as wide."""
-    one = np.ones(1)
-    for epsilon, d, n, widest, at_all_times in (
-        (4, 2, 1e4, 2.25, None),
-        (8, 2, 1e5, 2.15, 2.0),
-        (8, 3, 1e4, 2.25, 2.8),
-        (8, 10, 1e5, 2.15, 2.0),
-    ):
-        mechanism = Caps([exact(epsilon)], dimension=d)
-        law, held = mechanism.laws[0], np.eye(d)[0]
-        low, high = law.mean_squares
-        squares, m = low + (high - low) * held**2, law.mean
-        total = total_weight("optimal", np.array([n]), mechanism.facts)
-        shown, wide = (
-            CapReports(
-                *(d, one * n, one / (n * m), (law,), 1 / 127, True, mean),
-                squares=squares[None],
-                levels=1,
-            )
-            for mean in (held, None)
-        )
-        normal = norm.isf(0.025 / d) * np.sqrt((squares - (m * held) ** 2) / n) / m
-        length = math.sqrt(chi2.isf(0.05, d) / d * (1 - m * m) / n) / m
-        with row(epsilon, d, n):
-            assert np.all(shown.coordinate_deviation(math.log(0.025 / d)) <= 1.95 * normal)
-            assert length < shown.radius(math.log(0.05)) <= widest * length
-            found = shown.anytime_coordinate_deviation(math.log(0.025 / d), total)
-            assert np.all(normal < found)
-            assert at_all_times is None or np.all(found <= at_all_times * normal)
-            radius = shown.anytime_radius(math.log(0.05), total)
-            assert radius <= wide.anytime_radius(math.log(0.05), total)
-
-
-@pytest.mark.parametrize("one_law", [False, True])
-def test_levels_of_one_mean_may_point_along_different_axes(one_law: bool) -> None:
-    """Half of the users hold an axis or its opposite, at epsilon 8; the others the other, at 4."""
-    laws = tuple(Caps([exact(epsilon)], dimension=2).laws[0] for epsilon in (4, 8))
-    n, m = np.full(2, 3000.0), np.array([law.mean for law in laws])
-    low, high = np.array([law.mean_squares for law in laws]).T
-    squares = np.stack([low, high], axis=1)
-    squares[1] = squares[1, ::-1]  # along the first axis at epsilon 8, along the second at 4
-    part = m**2 / (m**2).sum()
-    coefficient, mean = part / (n * m), np.zeros(2)
-    parts = 2, n, coefficient, laws, 1 / 127, one_law, mean
-    shown = CapReports(*parts, squares=squares, levels=2)
-    sd = np.sqrt((n * coefficient**2) @ squares)
-    assert np.all(shown.coordinate_deviation(math.log(0.05)) > norm.isf(0.05) * sd)
-    for deviation in shown.anytime_coordinate_deviation(math.log(0.05), 1e-4):
-        assert deviation > norm.isf(0.05) * sd.max()
 
 
 @pytest.mark.parametrize(("epsilon", "n", "at_all_times"), [(2, 4000, True), (8, 300, False)])
@@ -268,18 +133,6 @@ def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> No
     assert Caps([Fraction(1)], dimension=1).scale[0] == pytest.approx(1 / math.tanh(0.5))
 
 
-def test_the_revision_contains_the_candidates_and_hemispheres_does_not_change() -> None:
-    caps, hemisphere = (
-        define(name="v", kind="vector_mean", mechanism=name, dimension=3, radius=1.0, levels=[1, 4])
-        for name in ("caps", "hemisphere")
-    )
-    assert caps.randomizer.public_constants == {"candidates": [16, 128], "inside": [6, 15]}
-    assert hemisphere.randomizer.public_constants == {}
-    assert isinstance(hemisphere.randomizer, Hemisphere)
-    assert hemisphere.randomizer.sets == ((2, 1), (2, 1))
-    assert caps.revision != hemisphere.revision
-
-
 def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
     """All bytes of the coin, and all integers, for one set of candidates and two values.
 
@@ -308,17 +161,6 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
         assert sorted(np.dot(each, value) / 127 for each in near) == pytest.approx(scores, abs=0.02)
         sent.append(set(near) | set(far))
     assert sent[0] == sent[1]  # the same reports for all values: the ratio bounds what they tell
-
-
-@settings(deadline=None, max_examples=50)
-@given(data=st.data())
-def test_best_columns_are_those_of_a_stable_sort(data: st.DataObject) -> None:
-    rows, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
-    drawn = st.lists(st.integers(-2, 2), min_size=rows * columns, max_size=rows * columns)
-    scores = np.array(data.draw(drawn), dtype=np.float64).reshape(rows, columns)
-    count = data.draw(st.integers(1, columns))
-    stable = np.sort(np.argsort(-scores, axis=1, kind="stable")[:, :count], axis=1)
-    assert np.array_equal(best_columns(scores, count), stable)
 
 
 def test_a_report_of_several_blocks_is_one_of_all_candidates() -> None:

@@ -210,44 +210,38 @@ def test_every_level_is_unbiased() -> None:
                 assert estimate.weights.tolist() == np.eye(len(LEVELS))[level].tolist()
 
 
-def test_an_estimate_says_what_it_rests_on() -> None:
+def test_an_estimate_says_what_it_rests_on_and_lies_within_its_bounds() -> None:
     for name in CASES:
-        metric, _, _, statistic = population(name, 5000)
+        metric, level, reports, _ = population(name, 5000)
         low, high = (0, 1) if metric.kind in SHARES else (-1, 1)
-        for weights, target in [(policy, "population") for policy in WEIGHTS] + [
-            ("uniform", "sample")
-        ]:
-            estimate = metric.estimate(statistic, beta=0.1, weights=weights, target=target)
-            lower, upper = unknown(metric, estimate.lower), unknown(metric, estimate.upper)
-            value = own_value(metric, estimate)
-            with row(name, weights, target):
-                assert np.all((low <= lower) & (lower < upper) & (upper <= high))
-                assert np.all((lower <= value) | (value < low))
-                assert np.all((upper >= value) | (value > high))
-                assert estimate.reports == 5000
-                assert 0 < estimate.effective_reports < 5000
-                assert estimate.weights.sum() == pytest.approx(1)
-                told = (estimate.policy, estimate.target, estimate.beta, estimate.levels)
-                assert told == (weights, target, 0.1, LEVELS)
-
-
-def test_bounds_contain_the_estimate_narrow_with_beta_and_widen_for_all_times() -> None:
-    for name in CASES:
-        metric, level, reports, whole = population(name, 5000)
-        low, high = (-1, 1) if metric.kind == "mean" else (0, 1)
-        statistic, least = metric.zero(), -1.0 if metric.kind == "mean" else 0.0
+        statistic = metric.zero()
         for part in np.array_split(np.arange(5000), [1, 5, 100]):
             metric.accumulate(statistic, level[part], reports[part])
-            for bound, target in [(bound, "population") for bound in BOUNDS] + [
-                ("fixed", "sample"),
-                ("anytime", "sample"),
-            ]:
-                estimate = metric.estimate(statistic, bound=bound, target=target)
+            count = metric.counts(statistic).sum()
+            for bound, target, weights in (
+                *(("fixed", "population", weights) for weights in WEIGHTS),
+                *(("fixed", "sample", weights) for weights in ("optimal", "uniform")),
+                *(("anytime", target, "optimal") for target in TARGETS),
+                ("normal", "population", "optimal"),
+            ):
+                asked = {"bound": bound, "target": target, "weights": weights}
+                estimate = metric.estimate(statistic, beta=0.1, **asked)
                 value = np.clip(own_value(metric, estimate), low, high)
                 lower, upper = unknown(metric, estimate.lower), unknown(metric, estimate.upper)
-                with row(name, bound, target, metric.counts(statistic).sum()):
+                told = (estimate.bound, estimate.target, estimate.policy, estimate.beta)
+                with row(name, count, *asked.values()):
                     assert np.all((lower <= value) & (value <= upper))
-                    assert estimate.bound == bound
+                    assert np.all((low <= lower) & (lower <= upper) & (upper <= high))
+                    assert estimate.reports == count
+                    assert 0 < estimate.effective_reports < count
+                    assert estimate.weights.sum() == pytest.approx(1)
+                    assert (*told, estimate.levels) == (*asked.values(), 0.1, LEVELS)
+
+
+def test_bounds_narrow_with_beta_and_widen_for_all_times() -> None:
+    for name in CASES:
+        metric, _, _, whole = population(name, 5000)
+        least = -1.0 if metric.kind == "mean" else 0.0
         for bound in BOUNDS:
             wide, narrow = (metric.estimate(whole, beta=beta, bound=bound) for beta in (0.01, 0.2))
             with row(name, bound):

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from estimators.exact.difference_sets import DifferenceSet
-from estimators.exact.finite_fields import FiniteField
 from tests.support.rows import row
 
 SETS = [(2, 3), (2, 7), (3, 3), (3, 5), (4, 3), (4, 4), (5, 3), (7, 4), (8, 3), (9, 3), (13, 3)]
 LARGER = [(16, 3), (25, 3), (27, 3), (31, 3), (2, 10), (4, 6)]
-PRIMES = [(2, 5), (3, 4), (5, 3), (7, 3), (11, 3), (5, 4)]
 
 
 def test_any_two_translates_share_as_many_points() -> None:
@@ -34,29 +32,6 @@ def test_any_two_translates_share_as_many_points() -> None:
             assert inside == members.tolist()
             assert outside == sorted(outside)
             assert sorted(inside + outside) == list(range(points))
-
-
-def test_translates_are_the_hyperplanes_of_the_projective_space() -> None:
-    """By coordinates: point i is x^i; one vector is orthogonal to the points of a translate."""
-    for order, coordinates in PRIMES:
-        singer, field = DifferenceSet(order, coordinates), FiniteField(order, coordinates)
-        powers = [field.power(field.x, i) for i in range(singer.points)]
-        inverse = [pow(a, -1, order) if a else 0 for a in range(order)]
-        canonical = {
-            tuple(c * inverse[next(a for a in v if a)] % order for c in v): i
-            for i, v in enumerate(powers)
-        }
-        vectors = np.array(powers)
-        hyperplanes = {
-            tuple(np.flatnonzero(vectors @ np.array(normal) % order == 0)) for normal in canonical
-        }
-        translates = {
-            tuple(np.sort((singer.members + shift) % singer.points))
-            for shift in range(singer.points)
-        }
-        with row(order, coordinates):
-            assert len(canonical) == singer.points
-            assert translates == hyperplanes
 
 
 def test_with_two_coordinates_a_translate_is_one_point() -> None:

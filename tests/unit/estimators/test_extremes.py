@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -9,8 +10,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import binom
 
 from estimators import ReportError
@@ -18,6 +17,7 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold
 from estimators.extremes import Decision, Progress, Search, Tail, tail
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+from tests.support.rows import row
 
 BASE: dict[str, Any] = {"kind": "minimum", "range": (-1, 1), "levels": (1.0, 4.0), "rounds": 6}
 
@@ -47,16 +47,17 @@ def users(n: int = 30_000) -> tuple[Any, Any]:
 # -- Asking and answering -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("split", ["users", "budget"])
-@pytest.mark.parametrize("rounds", [1, 7, 27])
-def test_all_answers_of_one_user_together_are_private(split: str, rounds: int) -> None:
-    asked = search(levels=MANY_LEVELS, split=split, rounds=rounds)
-    for level, epsilon in enumerate(MANY_LEVELS):
-        parts = rounds if split == "budget" else 1
-        flips = flip_threshold(exact(epsilon) / parts)
-        assert asked.privacy_ratio(level) == Fraction(WORD - flips, flips) ** parts
-        assert asked.is_private(level)
-        assert asked.privacy_ratio(level) <= exp_bounds(exact(epsilon))[0]
+def test_all_answers_of_one_user_together_are_private() -> None:
+    for split, rounds in itertools.product(("users", "budget"), (1, 7, 27)):
+        asked, parts = search(levels=MANY_LEVELS, split=split, rounds=rounds), 1
+        if split == "budget":
+            parts = rounds
+        for level, epsilon in enumerate(MANY_LEVELS):
+            flips = flip_threshold(exact(epsilon) / parts)
+            with row(split, rounds, epsilon):
+                assert asked.privacy_ratio(level) == Fraction(WORD - flips, flips) ** parts
+                assert asked.is_private(level)
+                assert asked.privacy_ratio(level) <= exp_bounds(exact(epsilon))[0]
 
 
 @pytest.mark.parametrize("split", ["users", "budget"])
@@ -74,45 +75,46 @@ def test_an_answer_flips_below_its_threshold_and_only_there(split: str) -> None:
     assert (answer(0.0, first, rest), answer(0.0, first, rest - 1)) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "value", "yes"),
-    [
+def test_the_question_is_whether_a_value_is_at_or_beyond() -> None:
+    rows = (
         ("minimum", 0.25, 1),
         ("minimum", 0.2500001, 0),
         ("minimum", -9.0, 1),
         ("maximum", 0.25, 1),
         ("maximum", 0.2499999, 0),
         ("maximum", math.inf, 1),
-    ],
-)
-def test_the_question_is_whether_a_value_is_at_or_beyond(kind: str, value: float, yes: int) -> None:
-    asked = search(kind=kind, levels=(64,))
-    assert asked.answer([value], [0], 0.25, SeededBits(1)).tolist() == [yes]
+    )
+    for kind, value, yes in rows:
+        with row(kind, value):
+            asked = search(kind=kind, levels=(64,))
+            assert asked.answer([value], [0], 0.25, SeededBits(1)).tolist() == [yes]
 
 
-def test_users_draw_one_round_each_alike_often() -> None:
-    own = search().own_round(60_000, SeededBits(1))
-    assert np.bincount(own, minlength=6).min() > 9_600
-    assert own.max() == 5
-
-
-@pytest.mark.parametrize(
-    ("values", "level", "message"),
-    [([math.nan], [0], "not a number"), ([1.0], [2], "expected 0 to 1"), ([1.0], [0, 1], "shape")],
-)
-def test_what_cannot_be_answered_is_refused(values: Any, level: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        search().answer(values, level, 0.0)
-
-
-def test_an_answer_that_cannot_be_is_not_counted() -> None:
+def test_what_cannot_be_answered_or_counted_is_refused() -> None:
     asked = search()
+    questions: list[tuple[list[float], list[int], str]] = [
+        ([math.nan], [0], "not a number"),
+        ([1.0], [2], "expected 0 to 1"),
+        ([1.0], [0, 1], "shape"),
+    ]
+    for values, level, message in questions:
+        with row(values, level), pytest.raises(ValueError, match=message):
+            asked.answer(values, level, 0.0)
     statistic = asked.zero()
     with pytest.raises(ReportError, match="bad_value"):
         asked.accumulate(statistic, [0], [2])
     with pytest.raises(ReportError, match="bad_level"):
         asked.accumulate(statistic, [2], [1])
     assert not statistic.any()
+    with pytest.raises(ValueError, match="statistic of dtype"):
+        asked.decide(Progress(), np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="from 0 to answers"):
+        asked.decide(Progress(), np.array([1, 0, 1, 2]))
+    finished = search(rounds=1).decide(Progress(), asked.zero())
+    with pytest.raises(ValueError, match="all 1 rounds"):
+        search(rounds=1).threshold(finished)
+    with pytest.raises(ValueError, match="all 1 rounds"):
+        search(rounds=1).decide(finished, asked.zero())
 
 
 # -- Deciding -------------------------------------------------------------------------------------
@@ -133,43 +135,24 @@ def test_a_search_closes_in_on_the_minimum_and_on_the_maximum(split: str) -> Non
         assert result.reports == 30_000 * (1 if split == "users" else 6)
 
 
-def test_a_maximum_is_the_minimum_of_the_negated_values() -> None:
-    values, level = users(20_000)
-    left = found(search(), values, level)
-    right = found(search(kind="maximum"), -values, level)
-    assert [d.share for d in left.decisions] == [d.share for d in right.decisions]
-    assert search().interval(left) == tuple(
-        -x for x in reversed(search(kind="maximum").interval(right))
-    )
-
-
-def test_the_certificate_stands_after_every_round() -> None:
-    values, level = users()
-    asked = search(rounds=10)
-    decisions = found(asked, values, level).decisions
-    ends = [asked.estimate(Progress(decisions[:done])).upper for done in range(11)]
-    assert ends == sorted(ends, reverse=True)
-    assert ends[0] == 1
-    assert ends[-1] >= values.min()
-
-
-@pytest.mark.parametrize("n", [1, 30, 1000, 100_000])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 16.0])
-@pytest.mark.parametrize("critical", ["law", "hoeffding", "paper"])
-def test_noise_alone_is_as_rarely_taken_for_somebody_as_promised(
-    critical: str, epsilon: float, n: int
-) -> None:
+def test_noise_alone_is_as_rarely_taken_for_somebody_as_promised() -> None:
     """The exact chance, from the binomial law of the flips."""
-    asked = search(levels=(epsilon,), critical=critical, log_term=5.0)
-    gamma, flip = asked.critical_share((n,)), 1 / (1 + math.exp(epsilon))
-    contrast = 1 - 2 * flip
-    yes = np.arange(n + 1)
-    share = (1 + (2 * yes - n) / (n * contrast)) / 2
-    least = int(yes[share >= gamma].min()) if (share >= gamma).any() else n + 1
-    chance = float(binom.sf(least - 1, n, flip))
-    assert chance <= asked.risk
-    if critical == "law" and n * flip > 100:
-        assert chance > asked.risk / 3
+    kinds, sizes = ("law", "hoeffding", "paper"), (1, 30, 1000, 100_000)
+    for critical, epsilon, n in itertools.product(kinds, (0.1, 1.0, 4.0, 16.0), sizes):
+        asked = search(levels=(epsilon,), critical=critical, log_term=5.0)
+        gamma, flip = asked.critical_share((n,)), 1 / (1 + math.exp(epsilon))
+        yes = np.arange(n + 1)
+        share = (1 + (2 * yes - n) / (n * (1 - 2 * flip))) / 2
+        least = int(yes[share >= gamma].min()) if (share >= gamma).any() else n + 1
+        chance = float(binom.sf(least - 1, n, flip))
+        with row(critical, epsilon, n):
+            assert chance <= asked.risk
+            if critical == "law" and n * flip > 100:
+                assert chance > asked.risk / 3
+    # the paper's threshold is the paper's
+    gamma = math.sqrt(4 * math.exp(2) * (1 + math.exp(2)) * 7 / ((math.exp(2) - 1) ** 2 * 4096))
+    asked = search(levels=(2.0,), critical="paper", log_term=7.0)
+    assert asked.critical_share((4096,)) == pytest.approx(gamma)
 
 
 def test_several_levels_are_decided_together() -> None:
@@ -188,14 +171,6 @@ def test_several_levels_are_decided_together() -> None:
     expected = math.sqrt(3 / (2 * float(n @ contrast**2)))
     assert hoeffding.critical_share(tuple(n.tolist())) == pytest.approx(expected)
     assert by_law < expected
-
-
-def test_the_papers_threshold_is_the_papers() -> None:
-    n, x, h = 4096, 2.0, 7.0
-    asked = search(levels=(x,), critical="paper", log_term=h)
-    grown = math.exp(x)
-    gamma = math.sqrt(4 * grown * (1 + grown) * h / ((grown - 1) ** 2 * n))
-    assert asked.critical_share((n,)) == pytest.approx(gamma)
 
 
 def test_a_round_without_answers_goes_inwards() -> None:
@@ -220,46 +195,22 @@ def test_a_decision_is_a_function_of_the_statistic_and_survives_storage() -> Non
     assert replayed == progress
 
 
-def test_a_finished_search_asks_and_decides_no_more() -> None:
-    asked = search(rounds=1)
-    progress = asked.decide(Progress(), asked.zero())
-    with pytest.raises(ValueError, match="all 1 rounds"):
-        asked.threshold(progress)
-    with pytest.raises(ValueError, match="all 1 rounds"):
-        asked.decide(progress, asked.zero())
+def test_every_round_halves_the_interval_around_its_threshold() -> None:
+    for kind, ends in itertools.product(("minimum", "maximum"), ((-1000, -999), (0, 8), (-3, 997))):
+        asked, progress = search(kind=kind, range=ends, rounds=21), Progress()
+        for step in (True, False, False, True, True, True, False):
+            low, high = asked.interval(progress)
+            middle = asked.threshold(progress)
+            decision = Decision(middle, (1, 1), (1, 1), 1.0 if step else 0.0, 0.5, step)
+            progress = Progress((*progress.decisions, decision))
+            lower_half = step == (kind == "minimum")
+            expected = (low, middle) if lower_half else (middle, high)
+            with row(kind, ends, len(progress.decisions)):
+                assert asked.interval(progress) == pytest.approx(expected, rel=1e-12, abs=1e-12)
 
 
-def test_what_is_no_statistic_of_a_round_is_refused() -> None:
-    with pytest.raises(ValueError, match="statistic of dtype"):
-        search().decide(Progress(), np.zeros(3, dtype=np.int64))
-    with pytest.raises(ValueError, match="from 0 to answers"):
-        search().decide(Progress(), np.array([1, 0, 1, 2]))
-
-
-@settings(deadline=None)
-@given(
-    outwards=st.lists(st.booleans(), max_size=20),
-    ends=st.tuples(st.integers(-1000, 999), st.integers(1, 1000)),
-    kind=st.sampled_from(["minimum", "maximum"]),
-)
-def test_every_round_halves_the_interval_around_its_threshold(
-    outwards: list[bool], ends: tuple[int, int], kind: str
-) -> None:
-    asked = search(kind=kind, range=(ends[0], ends[0] + ends[1]), rounds=21)
-    progress = Progress()
-    for step in outwards:
-        low, high = asked.interval(progress)
-        middle = asked.threshold(progress)
-        decision = Decision(middle, (1, 1), (1, 1), 1.0 if step else 0.0, 0.5, step)
-        progress = Progress((*progress.decisions, decision))
-        lower_half = step == (kind == "minimum")
-        expected = (low, middle) if lower_half else (middle, high)
-        assert asked.interval(progress) == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_a_search_that_cannot_be_made_is_refused() -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({"kind": "median"}, "kind = 'median'"),
         ({"split": "user"}, "'users'?"),
         ({"critical": "hofding"}, "'hoeffding'?"),
@@ -271,11 +222,10 @@ def test_every_round_halves_the_interval_around_its_threshold(
         ({"levels": (2, 1)}, "ascending"),
         ({"levels": ()}, "ascending"),
         ({"levels": (1.00005,)}, "4 decimal digits"),
-    ],
-)
-def test_a_search_that_cannot_be_made_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        search(**changes)
+    ]
+    for changes, message in refused:
+        with row(changes), pytest.raises(ValueError, match=message):
+            search(**changes)
 
 
 # -- The tail -------------------------------------------------------------------------------------

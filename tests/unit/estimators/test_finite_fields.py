@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 from estimators.exact.finite_fields import FiniteField, prime_factors, prime_power
 from tests.support.rows import row
@@ -34,37 +33,6 @@ def test_the_powers_of_x_are_all_elements_but_zero() -> None:
             assert field.power(field.x, order) == field.one
             for factor in prime_factors(order):
                 assert field.power(field.x, order // factor) != field.one
-
-
-@pytest.mark.parametrize(("prime", "degree"), [(2, 3), (3, 2), (5, 2)])
-def test_products_are_those_of_a_field(prime: int, degree: int) -> None:
-    field = FiniteField(prime, degree)
-    all_elements = elements(field)
-    zero = all_elements[0]
-    product = {(a, b): field.multiply(a, b) for a, b in itertools.product(all_elements, repeat=2)}
-
-    def plus(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple((i + j) % prime for i, j in zip(a, b, strict=True))
-
-    for a in all_elements[1:]:
-        assert product[a, field.power(a, field.order - 2)] == field.one
-        assert {product[a, b] for b in all_elements} == set(all_elements)
-    for a, b, c in itertools.product(all_elements, repeat=3):
-        assert product[product[a, b], c] == product[a, product[b, c]]
-        assert product[a, plus(b, c)] == plus(product[a, b], product[a, c])
-    for a, b in itertools.product(all_elements, repeat=2):
-        assert product[a, b] == product[b, a]
-        assert (product[a, b] == zero) == (zero in (a, b))
-
-
-def test_an_orbit_is_one_power_after_the_other() -> None:
-    for prime, degree in ((2, 6), (3, 4), (7, 2), (43, 5)):
-        field = FiniteField(prime, degree)
-        orbit = field.orbit(np.array(field.power(field.x, 5)), field.matrix(3), 20).tolist()
-        with row(prime, degree):
-            assert [tuple(one) for one in orbit] == [
-                field.power(field.x, 5 + 3 * i) for i in range(20)
-            ]
 
 
 def test_prime_powers_are_found() -> None:

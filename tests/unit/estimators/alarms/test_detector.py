@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import define
 from estimators.alarms import Detector, smallest_shift
 from estimators.alarms.panes import PaneMean
-from estimators.exact.randomness import SeededBits
 from tests.support.reports.alarm_tables import PANE, RATES, delays, false_alarms, metric
 from tests.support.reports.alarm_tables import contrast as contrasts
 from tests.support.reports.alarm_tables import pane as draw
 from tests.support.reports.cases import metric_for
+from tests.support.rows import row
 
 if TYPE_CHECKING:
     from estimators.alarms import Step
@@ -55,61 +54,19 @@ def test_drifting_mixes_raise_fewer_alarms_than_promised_whatever_values_go_with
     assert found <= alpha * series * length / 2
 
 
-def test_without_shares_a_drifting_mix_would_be_a_move() -> None:
-    means = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
-    rng, mix = np.random.default_rng(4), np.array([1, 2, 3, 4, 5]) / 15
-    first, last = (draw(MANY, rng, rng.multinomial(200_000, x), means) for x in (mix, mix[::-1]))
-    shares = np.array(Detector(MANY, 0.05, baseline=first).shares)
-    optimal = [PaneMean.of(MANY, x, None, None) for x in (first, last)]
-    standard = [PaneMean.of(MANY, x, shares, None) for x in (first, last)]
-    for one, error in ((optimal, 7), (standard, 0)):
-        before, after = one
-        assert before is not None
-        assert after is not None
-        away = abs(after.mean - before.mean) / (1 / before.precision + 1 / after.precision) ** 0.5
-        assert abs(away - error) < 2.5
-
-
-def test_the_same_devices_in_each_pane_raise_no_alarm_against_their_own_past() -> None:
-    """A thousand devices with values of their own, of which a half report in each pane."""
-    rng, alarms = np.random.default_rng(2), [0, 0]
-    for _ in range(10):
-        holders = rng.binomial(200, 0.65, 5)
-
-        def pane(holders: Any = holders) -> Counts:
-            statistic = MANY.zero()
-            table, sides = MANY.table(statistic), ((holders, 1), (200 - holders, -1))
-            for devices, value in sides:
-                reports = rng.binomial(devices, 0.5)
-                table[:, 0] += reports
-                table[:, 1] += rng.binomial(reports, (1 + contrasts(MANY) * value) / 2)
-            return statistic
-
-        known = summed([pane() for _ in range(20)])
-        for row, one in enumerate(
-            (Detector(MANY, 0.02, baseline=known), Detector(MANY, 0.02, baseline_value=0.3))
-        ):
-            alarms[row] += sum(one.update(pane()).raised for _ in range(60))
-    promised = 0.02 * 60 * 10
-    assert alarms[0] <= promised / 4
-    assert alarms[1] > promised / 2  # who they are is a move from the stated value
-
-
 @pytest.mark.parametrize("least", [0.0, 0.05])
 def test_a_stated_value_is_kept_to_its_promise_up_to_the_least_move(least: float) -> None:
     rng, alarms = np.random.default_rng(2), 0
-    for _ in range(30):
+    for _ in range(20):
         detector = Detector(ONE, 0.05, baseline_value=0.3, least=least)
         alarms += sum(detector.update(draw(ONE, rng, PANE, 0.3 + least)).raised for _ in range(100))
-    assert 0 < alarms <= 0.05 * 3000
+    assert 0 < alarms <= 0.05 * 2000
 
 
 # -- Delays ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("baseline", "shift", "expected"), [(0, 4, 2.0), (168, 2, 8.4), (168, 4, 2.6)]
-)
+@pytest.mark.parametrize(("baseline", "shift", "expected"), [(0, 4, 2.0), (168, 2, 8.4)])
 def test_moves_are_seen_as_soon_as_measured(baseline: int, shift: int, expected: float) -> None:
     assert np.mean(delays(baseline, shift, RATES[0], 200)) <= 1.15 * expected
 
@@ -130,28 +87,6 @@ def test_the_smallest_shift_is_mostly_seen_and_half_of_it_is_mostly_not(baseline
             seen[part] += any(one.update(draw(MANY, rng, PANE, moved)).raised for _ in range(3))
     assert seen[1.0] >= 0.8 * 40
     assert seen[0.5] <= 0.4 * 40
-
-
-def test_the_smallest_shift_by_now_counts_what_panes_had_to_say(detector: Detector) -> None:
-    alike = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)))
-    (small,), (moved,) = panes(0.2, 1), panes(0.6, 1)
-    alike.update(small)
-    assert smallest_shift(alike) == smallest_shift(alike, 1)
-    alike.update(small)
-    assert smallest_shift(alike) == smallest_shift(alike, 2)
-    for statistic in (MANY.zero(), small, *[MANY.zero()] * 50, 3 * small, small):
-        detector.update(statistic)
-    five = smallest_shift(detector, 5)
-    assert five is not None
-    assert smallest_shift(detector) == pytest.approx(five, rel=0.01)
-    assert detector.update(moved).raised
-    assert smallest_shift(detector) == smallest_shift(detector, 1)
-
-
-def test_a_move_beyond_the_range_is_not_promised_to_be_seen() -> None:
-    tiny = Detector(ONE, 1e-3, baseline_value=0.0)
-    tiny.update(draw(ONE, np.random.default_rng(1), 20, 0.0))
-    assert smallest_shift(tiny, 1) is None
 
 
 def test_an_alarm_says_the_direction_and_when_it_began(detector: Detector) -> None:
@@ -192,7 +127,7 @@ def test_a_move_of_at_most_the_least_is_none() -> None:
 # -- The least evidence over every baseline --------------------------------------------------------
 
 
-@pytest.mark.parametrize("moved", [0.3, 0.36, 0.5])
+@pytest.mark.parametrize("moved", [0.3, 0.36])
 def test_the_evidence_is_at_most_that_against_any_baseline_and_hardly_below(moved: float) -> None:
     """The law of one level is exact, so that evidence is computed for each theta by itself."""
     known, later = draw(ONE, np.random.default_rng(1), 40_000, 0.3), panes(moved, 4, 2, ONE)
@@ -221,44 +156,6 @@ def test_the_evidence_is_at_most_that_against_any_baseline_and_hardly_below(move
         bets = np.logaddexp(bets, 0) + np.concatenate(gains)
     direct = np.logaddexp.reduce(of_known) - math.log(10) + np.logaddexp.reduce(bets) - math.log(22)
     assert 0.98 * direct.min() - 0.1 <= found <= direct.min() + 1e-9
-
-
-def test_a_metric_with_a_baseline_of_billions_has_bets_on_moves_that_are_as_small() -> None:
-    rng = np.random.default_rng(3)
-    known = draw(ONE, rng, 10**9, 0.0)
-    detector = Detector(ONE, 1e-3, baseline=known)
-    assert detector.shifts[-1] < 2.0**-13
-    steps = [detector.update(draw(ONE, rng, 10**8, 4e-4)) for _ in range(30)]
-    assert any(step.raised and step.direction == "up" for step in steps)
-
-
-@pytest.mark.parametrize("mechanism", ["hadamard_response", "recursive_hadamard"])
-def test_a_category_of_whose_block_nothing_was_reported_is_not_known_exactly(
-    mechanism: str,
-) -> None:
-    """At epsilon 6, a hundred reports miss many of 200 categories' blocks: the sums are zero."""
-    one = define(name="m", kind="frequency", mechanism=mechanism, categories=200, levels=[6])
-
-    def reports(seed: int, people: int = 100) -> Counts:
-        statistic, level = one.zero(), np.zeros(people, dtype=np.uint8)
-        values = np.random.default_rng(seed).integers(0, 100, people)
-        one.accumulate(statistic, level, one.randomize(values, level, SeededBits(seed)))
-        return statistic
-
-    first, second, many = reports(1), reports(2), reports(3, 100_000)
-    for category in range(100, 200, 7):
-        expected = PaneMean.of(one, many, np.ones(1), category)
-        detector = Detector(one, 1e-3, baseline=first, category=category)
-        detector.update(second)
-        for found in (detector.baseline_precision, detector.precision):
-            assert expected is not None
-            assert found is not None
-            assert 0.05 < found * expected.variance(-1) * 1000 < 5
-        assert detector.shifts.size == 11
-        assert len(detector.state()) < 16_000
-        shift = smallest_shift(detector, 30)
-        assert shift is not None
-        assert shift > 0.02
 
 
 # -- Panes without evidence, and shares ------------------------------------------------------------
@@ -349,31 +246,26 @@ def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector
     assert detector.state() == other.state()
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
+def test_the_state_of_another_detector_is_refused() -> None:
+    own = {"metric": MANY, "alpha": 1e-3, "baseline": panes(0.2, 1)[0]}
+    mine, others = Detector(**own), metric((1.0, 2.0, 3.0, 4.0, 5.0))
+    for changed in (
         {"alpha": 1e-4},
         {"least": 0.1},
         {"direction": "up"},
         {"baseline": panes(0.2, 1, 9)[0]},
-        {"metric": metric((1.0, 2.0, 3.0, 4.0, 5.0))},
-    ],
-    ids=lambda changed: next(iter(changed)),
-)
-def test_the_state_of_another_detector_is_refused(changed: dict[str, Any]) -> None:
-    given = {"metric": MANY, "alpha": 1e-3, "baseline": panes(0.2, 1)[0], **changed}
-    mine = Detector(MANY, 1e-3, baseline=panes(0.2, 1)[0])
-    with pytest.raises(ValueError, match="expected one of this detector"):
-        mine.restore(Detector(**given).state())
+        {"metric": others},
+    ):
+        with row(list(changed)), pytest.raises(ValueError, match="expected one of this detector"):
+            mine.restore(Detector(**{**own, **changed}).state())
 
 
-@pytest.mark.parametrize("spoilt", [b"", b"x", bytes(100)])
-def test_what_is_no_state_is_refused_and_changes_nothing(detector: Detector, spoilt: bytes) -> None:
+def test_what_is_no_state_is_refused_and_changes_nothing(detector: Detector) -> None:
     detector.update(panes(0.2, 1)[0])
     state = detector.state()
-    for each in (spoilt, bytes(len(state)), state[:-1], state + b"\0"):
-        with pytest.raises(ValueError, match="expected one of this detector"):
-            detector.restore(each)
+    for spoilt in (b"", b"x", bytes(100), bytes(len(state)), state[:-1], state + b"\0"):
+        with row(spoilt[:9]), pytest.raises(ValueError, match="expected one of this detector"):
+            detector.restore(spoilt)
     assert detector.state() == state
     assert len(state) < 16_000
 
@@ -381,9 +273,8 @@ def test_what_is_no_state_is_refused_and_changes_nothing(detector: Detector, spo
 # -- What a detector is made of --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
+def test_what_makes_no_detector_is_refused() -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
         ({}, "one of the two"),
         ({"baseline_value": 0.1, "baseline": MANY.zero()}, "one of the two"),
         ({"baseline": MANY.zero()}, "no reports"),
@@ -391,11 +282,13 @@ def test_what_is_no_state_is_refused_and_changes_nothing(detector: Detector, spo
         ({"baseline_value": 0.1, "alpha": 0.0}, "rate between 0 and 1"),
         ({"baseline_value": 0.1, "least": -1.0}, "0 or more"),
         ({"baseline_value": 0.1, "category": 0}, "none else"),
-    ],
-)
-def test_what_makes_no_detector_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        Detector(**{"metric": MANY, "alpha": 1e-3, **given})
+    ]
+    named = {"metric": metric_for("grr"), "baseline_value": 0.1}
+    told = "expected one for a metric with named numbers"
+    refused += [({**named, "category": category}, told) for category in (None, -1, 10)]
+    for given, message in refused:
+        with row(given), pytest.raises(ValueError, match=message):
+            Detector(**{"metric": MANY, "alpha": 1e-3, **given})
 
 
 @pytest.mark.parametrize("mechanism", ["randomized_response", "rappor", "oue", "grr"])
@@ -412,8 +305,8 @@ def test_an_e_value_has_a_mean_of_one_at_most_whatever_the_means_of_levels(mecha
         table[:, 0], table[:, 1] = counts, ones
         found = PaneMean.of(two, statistic, shares, category)
         assert found is not None
-        for row, sign in enumerate((1, -1)):
-            logs[row, number], slopes[row, number] = found.e_values(theta, tilts, sign)
+        for side, sign in enumerate((1, -1)):
+            logs[side, number], slopes[side, number] = found.e_values(theta, tilts, sign)
     worst = 0.0
     for means in itertools.product((-1.0, -0.3, 0.1, 0.8, 1.0), repeat=2):
         mean = shares @ np.array(means)
@@ -427,9 +320,3 @@ def test_an_e_value_has_a_mean_of_one_at_most_whatever_the_means_of_levels(mecha
         assert (on_line <= 1 + 1e-12).all()
         worst = max(worst, float(on_line.max()))
     assert worst > 0.99
-
-
-@pytest.mark.parametrize("category", [None, -1, 10])
-def test_a_metric_with_named_numbers_needs_one_of_them(category: int | None) -> None:
-    with pytest.raises(ValueError, match="expected one for a metric with named numbers"):
-        Detector(metric_for("grr"), 1e-3, baseline_value=0.1, category=category)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from estimators import LocalMetric, Metric, define
 from estimators.alarms import Detector, check_watchable
-from estimators.alarms.panes import PaneMean
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import CASES, CATEGORIES, metric_for
+from tests.support.rows import row
 
 if TYPE_CHECKING:
     from estimators.estimate import Counts
@@ -47,44 +47,26 @@ def panes(metric: LocalMetric, share: float, number: int, seed: int, reports: in
     return found
 
 
-@pytest.mark.parametrize("case", WATCHED)
-def test_a_move_of_every_mechanism_is_seen_and_nothing_before(case: str) -> None:
-    metric = metric_for(case, LEVELS)
-    category = 0 if metric.labels else None
-    known = panes(metric, 0.1, 1, 1, 5 * REPORTS)[0]
-    detector = Detector(metric, 1e-3, baseline=known, category=category)
-    value = -0.8 if metric.kind == "mean" else 0.1
-    assert detector.baseline_estimate[0] == pytest.approx(value, abs=0.1)
-    stated = Detector(metric, 1e-3, baseline_value=value, category=category)
-    still, moved = (panes(metric, *x, REPORTS) for x in ((0.1, 8, 2), (0.4, 6, 3)))
-    for one in (detector, stated):
-        assert not any(one.update(each).raised for each in still)
-        steps = [one.update(each) for each in moved]
-        assert any(step.raised and step.direction == "up" for step in steps)
+def test_a_move_of_every_mechanism_is_seen_and_nothing_before() -> None:
+    for case in WATCHED:
+        metric = metric_for(case, LEVELS)
+        category = 0 if metric.labels else None
+        known = panes(metric, 0.1, 1, 1, 5 * REPORTS)[0]
+        detector = Detector(metric, 1e-3, baseline=known, category=category)
+        value = -0.8 if metric.kind == "mean" else 0.1
+        stated = Detector(metric, 1e-3, baseline_value=value, category=category)
+        still, moved = (panes(metric, *x, REPORTS) for x in ((0.1, 8, 2), (0.4, 6, 3)))
+        with row(case):
+            assert detector.baseline_estimate[0] == pytest.approx(value, abs=0.1)
+            for one in (detector, stated):
+                assert not any(one.update(each).raised for each in still)
+                steps = [one.update(each) for each in moved]
+                assert any(step.raised and step.direction == "up" for step in steps)
 
 
-@pytest.mark.parametrize("case", WATCHED)
-def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most(case: str) -> None:
-    metric, runs = metric_for(case, LEVELS), 400
-    category, share = (0, 0.3) if metric.labels else (None, 0.3)
-    theta = np.array([2 * share - 1])
-    shares = np.array([0.2, 0.8])
-    found: list[list[float]] = [[], []]
-    for statistic in panes(metric, share, runs, 4, 300):
-        pane = PaneMean.of(metric, statistic, shares, category)
-        assert pane is not None
-        tilt = np.array([0.5, 1.0]) * pane.precision**0.5
-        for row, sign in enumerate((1, -1)):
-            found[row].append(np.exp(pane.e_values(theta, tilt, sign).log[0]).tolist())
-    for row in np.array(found):
-        mean, error = row.mean(axis=0), row.std(axis=0) / runs**0.5
-        assert (mean <= 1 + 4 * error).all()
-        assert (mean >= 0.5 - 4 * error).all()
-
-
-@pytest.mark.parametrize(
-    ("metric", "told"),
-    [
+def test_what_cannot_be_watched_is_refused_by_name() -> None:
+    keys: dict[str, Any] = {"name": "m", "range": (0, 1), "levels": [1]}
+    refused: list[tuple[Metric, str]] = [
         (metric_for("count_sketch"), "count_sketch"),
         (metric_for("prefix_tree"), "prefix_tree"),
         (metric_for("projective_sketch"), "projective_sketch"),
@@ -92,14 +74,9 @@ def test_the_e_values_of_every_mechanism_have_a_mean_of_one_at_most(case: str) -
         (metric_for("lifted_caps"), "vector_mean"),
         (metric_for("projection", options={"rows": 64}), "projection"),
         (metric_for("randomized_response", memoized=True), "memoized"),
-        (
-            define(name="m", kind="mean", trust="central", range=(0, 1), levels=[1]),
-            "central",
-        ),
-        (define(name="m", kind="maximum", range=(0, 1), levels=[1], rounds=4), "maximum"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_what_cannot_be_watched_is_refused_by_name(metric: Metric, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        check_watchable(metric)
+        (define(kind="mean", trust="central", **keys), "central"),
+        (define(kind="maximum", rounds=4, **keys), "maximum"),
+    ]
+    for metric, told in refused:
+        with row(told), pytest.raises(ValueError, match=told):
+            check_watchable(metric)

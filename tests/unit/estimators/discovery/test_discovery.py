@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from estimators import LocalMetric, define
 from estimators.discovery.own_points import Rows, TailBound
-from estimators.discovery.prefix_search import TreeEvidence, list_candidates
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import PrefixTree
 from tests.support.paths import ROOT
+from tests.support.rows import row
 
 WORDS = (ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split()
 CODES = [f"{a}{b}{c}" for a in "ABCDEFGHIJ" for b in "KLMNOPQRST" for c in "UVWXYZ"]
@@ -68,64 +67,22 @@ def many_words(level: int) -> tuple[LocalMetric, Counts, Counts]:
     return metric, held, collected(metric, held, WORDS, 6, level)
 
 
-@pytest.mark.parametrize(
-    ("levels", "n"),
-    [
-        ((2,), 300_000),
-        ((4,), 300_000),
-        pytest.param((1,), 1_000_000, marks=pytest.mark.slow),
-    ],
-)
-def test_words_are_found_from_about_eight_times_the_noise_floor(
-    levels: tuple[int, ...], n: int
-) -> None:
-    """Words at 3 to 15 phi: of those above 5, 8 and 10 phi 0.95 of the specified recall is reached.
-
-    The specified curve has 50% at 7.1 phi and 95% at 9.9 phi for code words of 21 bits, a normal
-    law in the frequency; frequencies that can be found grow like the root of the bits. There
-    tests fail with 5%, which are the half of beta: of four runs two are wrong once in 70.
-    """
-    specified: list[float] = []
-    times, found, wrong = [], [], 0
-    for seed in range(4):
-        metric = metric_of(seed, preset="text", levels=levels)
-        rng = np.random.default_rng(seed)
-        names = rng.permutation(WORDS).tolist()
-        planted = np.linspace(3, 15, 40)
-        phi = noise_floor(metric, np.array([n, *[0] * (metric.zero().size - 1)]))
-        shares = np.full(len(names), (1 - phi * planted.sum()) / (len(names) - planted.size))
-        shares[: planted.size] = phi * planted
-        strings = metric.discover(
-            collected(metric, rng.multinomial(n, shares), names, seed), beta=0.1
-        ).strings
-        wrong += bool(set(strings) - set(WORDS))
-        tree = metric.randomizer
-        assert isinstance(tree, PrefixTree)
-        bits = np.array([tree.code.encode(name)[1] for name in names[: planted.size]])
-        longer = np.sqrt(bits / 21)
-        curve = norm.cdf(planted, 7.1 * longer, (9.9 - 7.1) / 1.645 * longer)
-        specified += np.asarray(curve).tolist()
-        times += planted.tolist()
-        found += [name in strings for name in names[: planted.size]]
-    assert wrong <= 1
-    frequency, hit, expected = np.array(times), np.array(found), np.array(specified)
-    for least in (5, 8, 10):
-        above = frequency > least
-        assert hit[above].mean() >= 0.95 * expected[above].mean()
-
-
 @pytest.mark.parametrize("level", [0, 1])
 def test_the_intervals_of_found_strings_hold_the_truth(level: int) -> None:
     """All of them, in 95 of 100 runs: seeded."""
     metric, held, statistic = many_words(level)
     truth = dict(zip(WORDS, (held / held.sum()).tolist(), strict=True))
     found = metric.discover(statistic)
-    for row in found:
-        assert row.lower <= truth[row.string] <= row.upper
-        assert row.lower <= row.value <= row.upper
-    assert [row.value for row in found] == sorted(found.value, reverse=True)
+    for one in found:
+        assert one.lower <= truth[one.string] <= one.upper
+        assert one.lower <= one.value <= one.upper
+    assert [one.value for one in found] == sorted(found.value, reverse=True)
     assert (found.reports, len(found)) == (300_000, len(list(found)))
     assert found.tested == pytest.approx(100_000, rel=0.02)
+    # at 10 times the noise floor a word is found with 95%
+    often = [word for word in WORDS if truth.get(word, 0) > 10 * noise_floor(metric, statistic)]
+    assert len(often) > 3
+    assert len(set(often) & set(found.strings)) >= 0.8 * len(often)
 
 
 def test_levels_are_combined() -> None:
@@ -139,9 +96,9 @@ def test_levels_are_combined() -> None:
 
 
 def test_nobodys_strings_are_not_found() -> None:
-    """Each of 8 runs is wrong with probability 5% at most: 3 wrong ones happen once in 170."""
+    """Each of 4 runs is wrong with probability 5% at most: 2 wrong ones happen once in 70."""
     wrong = 0
-    for seed in range(8):
+    for seed in range(4):
         held = zipf(20_000, 200, 0.3, seed)
         if seed % 2:  # one string is held by more than half of all
             held[0] += 30_000
@@ -149,38 +106,23 @@ def test_nobodys_strings_are_not_found() -> None:
         found = metric.discover(collected(metric, held, CODES, seed))
         wrong += bool(set(found.strings) - set(CODES))
         assert not seed % 2 or found.strings[0] == CODES[0]
-    assert wrong <= 2
+    assert wrong <= 1
 
 
-def test_two_panes_are_as_good_as_one() -> None:
-    metric, held, statistic = many_words(0)
-    first = collected(metric, held // 3, WORDS, 1, 0)
-    together = metric.discover(first + (statistic - first))
-    assert together.strings == metric.discover(statistic).strings
-    with pytest.raises(ValueError, match="beta"):
-        metric.discover(statistic, beta=0)
-
-
-def test_an_empty_pane_lists_nothing() -> None:
-    metric = small(1)
-    found = metric.discover(metric.zero())
-    assert (found.strings, list(found), found.reports, found.tested) == ([], [], 0, 0)
-
-
-@pytest.mark.parametrize("n", [1, 2, 5, 100])
-def test_a_few_reports_list_nothing(n: int) -> None:
+def test_a_few_reports_list_nothing() -> None:
     """A string that few people wrote is not shown, whoever asks: 5% of the time at most."""
     metric = small(2)
-    held = np.array([n])
-    assert metric.discover(collected(metric, held, ["SECRET"], n, level=0)).strings == []
-
-
-def test_a_plain_vocabulary_does_not_discover() -> None:
-    metric: LocalMetric = define(
+    found = metric.discover(metric.zero())
+    assert (found.strings, list(found), found.reports, found.tested) == ([], [], 0, 0)
+    for n in (1, 2, 100):
+        statistic = collected(metric, np.array([n]), ["SECRET"], n, level=0)
+        with row(n):
+            assert metric.discover(statistic).strings == []
+    plain = define(
         name="m", kind="frequency", mechanism="count_sketch", categories="open", levels=[1]
     )
     with pytest.raises(ValueError, match="discover = true"):
-        metric.discover(metric.zero())
+        plain.discover(plain.zero())
 
 
 def test_the_work_can_be_watched_and_ended() -> None:
@@ -196,30 +138,6 @@ def test_the_work_can_be_watched_and_ended() -> None:
 
     with pytest.raises(InterruptedError):
         metric.discover(statistic, progress=stop)
-
-
-def test_liars_make_no_candidate_that_no_device_sends() -> None:
-    """Reports of the bits of t-h-e, which the code writes as one token, at every depth."""
-    metric = metric_of(5, preset="text")
-    tree = metric.randomizer
-    assert isinstance(tree, PrefixTree)
-    code = tree.code
-    assert code.split(b"the")[0] > 256
-    bits, length, context = 0, 0, 256
-    for symbol in (*b"the", 256):
-        words, lengths = code.codes.get(context) or code.codes[-1]
-        bits, context = bits << lengths[symbol] | words[symbol], symbol
-        length += lengths[symbol]
-    assert length <= 64
-    value = np.tile(metric.domain.to_unit(np.array(["the"])), (50_000, 1))
-    value[:, 1] = bits << (64 - length)
-    statistic = metric.zero()
-    level = np.zeros(len(value), dtype=np.int64)
-    metric.accumulate(statistic, level, tree.randomize(value, level, SeededBits(1)))
-    evidence = TreeEvidence.of(tree.layout, metric.table(statistic))
-    listed = list_candidates(code, tree.layout, evidence, lambda _: None).strings
-    assert "the" not in listed[:10]
-    assert all(code.decode(code.encode(text)[0]) == text for text in listed)
 
 
 # -- Look-ups -----------------------------------------------------------------------------------
@@ -254,13 +172,13 @@ def populations(rng: np.random.Generator, rows: int, size: int) -> list[Floats]:
     return [rng.standard_exponential((rows, size)) - 1, coins]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_tail_bound_is_above_the_exact_tail(seed: int) -> None:
     """All sums of one number from each of several small populations: another proof by counting."""
     rng = np.random.default_rng(seed)
     parts = populations(rng, 3, 5)
-    rows = [row for part in parts for row in part]
-    information = 1 / sum(row.var() for row in rows)
+    rows = [numbers for part in parts for numbers in part]
+    information = 1 / sum(numbers.var() for numbers in rows)
     sums = functools.reduce(lambda a, b: np.add.outer(a, b).ravel(), rows)
     at = np.quantile(sums, [0, 0.3, 0.5, 0.9, 0.99, 0.999, 1])
     tail = TailBound(parts, information)
@@ -270,7 +188,7 @@ def test_the_tail_bound_is_above_the_exact_tail(seed: int) -> None:
     assert bound[-1] < 1
     old = np.concatenate([part[:, 0] for part in parts])
     new = old + rng.random(old.size)
-    changed = [np.concatenate([[x], row[1:]]) for x, row in zip(new, rows, strict=True)]
+    changed = [np.concatenate([[x], own[1:]]) for x, own in zip(new, rows, strict=True)]
     sums = functools.reduce(lambda a, b: np.add.outer(a, b).ravel(), changed)
     at = np.quantile(sums, [0.3, 0.9, 0.99, 1])
     exact = np.array([(sums >= s - 1e-12).mean() for s in at])
@@ -278,23 +196,7 @@ def test_the_tail_bound_is_above_the_exact_tail(seed: int) -> None:
     assert np.all(np.exp(alone) >= exact * (1 - 1e-9))
 
 
-def test_changing_one_number_agrees_with_another_population() -> None:
-    """But for the third moment, which is bounded from above."""
-    rng = np.random.default_rng(3)
-    part = rng.normal(0, 0.01, (200, 500))
-    old, new = part[:, 0].copy(), part[:, 0] + 0.002
-    tail = TailBound([part], 1 / (200 * 1e-4))
-    sums = np.linspace(0, 0.8, 9)
-    changed = part.copy()
-    changed[:, 0] = new
-    other = TailBound([changed], 1 / (200 * 1e-4)).log_p(sums)
-    same = tail.log_p_with(sums, np.tile(old, (9, 1)), np.tile(new, (9, 1)))
-    assert np.all(same >= other - 1e-9)
-    assert np.allclose(same, other, atol=1e-3)
-
-
-@pytest.mark.parametrize("liars", [False, True], ids=["honest", "with liars"])
-def test_p_values_of_absent_strings_are_at_most_nominal(liars: bool) -> None:
+def test_p_values_of_absent_strings_are_at_most_nominal() -> None:
     """Of 10^5 strings that nobody holds, a share of at most p has a p-value of p or less.
 
     The share may be above it by 5 standard errors: once in 10^6 seeds. Two levels, half of the
@@ -306,10 +208,9 @@ def test_p_values_of_absent_strings_are_at_most_nominal(liars: bool) -> None:
     statistic = collected(metric, held, CODES, 2)
     tree = metric.randomizer
     assert isinstance(tree, PrefixTree)
-    if liars:
-        first = len(tree.layout.depths) * tree.layout.trees[1].points
-        lie = np.full(5_000, first + 17, dtype=np.uint32)
-        metric.accumulate(statistic, np.ones(5_000, dtype=np.int64), lie)
+    first = len(tree.layout.depths) * tree.layout.trees[1].points
+    lie = np.full(5_000, first + 17, dtype=np.uint32)
+    metric.accumulate(statistic, np.ones(5_000, dtype=np.int64), lie)
     rows = Rows.of(tree.layout, metric.table(statistic))
     peeled = metric.domain.to_unit(np.array(CODES[:2]))[:, 0]
     rows.peel(rows.points(peeled), np.array([0.5, 0.02]))

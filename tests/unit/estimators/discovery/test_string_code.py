@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from estimators import DefinitionError, define
-from estimators.discovery.learning import code_length, find_tokens, learn_code, make_code
+from estimators.discovery.learning import find_tokens, learn_code, make_code
 from estimators.discovery.presets import PRESETS, preset
 from estimators.discovery.string_code import SHARED, WIDTH, StringCode, normal_form
 from tests.support.paths import ROOT
+from tests.support.rows import row
 
 EXAMPLES = ROOT / "tests" / "vectors" / "presets"
 every_preset = pytest.mark.parametrize("name", PRESETS)
@@ -27,17 +30,22 @@ texts = st.text(max_size=12) | st.text(alphabet="abcdeN12/.- ", max_size=30)
 
 
 @every_preset
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(text=texts)
-def test_a_string_whose_code_word_fits_comes_back(name: str, text: str) -> None:
+def test_a_string_comes_back_and_the_automaton_ends_where_it_does(name: str, text: str) -> None:
     code, held = preset(name), normal_form(text)
     bits, length = code.encode(held)
     assert 0 <= bits < 1 << WIDTH
     assert code.decode(bits) == (held if length <= WIDTH else None)
+    state = 2
+    for place in range(min(length, WIDTH)):
+        assert state > 1
+        state = int(code.automaton[state, bits >> (WIDTH - 1 - place) & 1])
+    assert (state == 0) == (length <= WIDTH)
 
 
 @every_preset
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(bits=st.integers(0, 2**WIDTH - 1), cut=st.integers(0, WIDTH))
 def test_bits_that_no_string_encodes_to_are_no_string(name: str, bits: int, cut: int) -> None:
     code, padded = preset(name), bits >> cut << cut
@@ -66,49 +74,28 @@ def test_text_that_is_not_in_normal_form_or_no_text_is_no_candidate() -> None:
     assert code.decode(latin) is None
 
 
-@every_preset
-@settings(deadline=None, max_examples=100)
-@given(text=texts)
-def test_the_automaton_ends_where_the_string_does(name: str, text: str) -> None:
-    code = preset(name)
-    bits, length = code.encode(text)
-    state = 2
-    for place in range(min(length, WIDTH)):
-        assert state > 1
-        state = int(code.automaton[state, bits >> (WIDTH - 1 - place) & 1])
-    if length <= WIDTH:
-        assert state == 0
+def test_steps_are_those_of_the_automaton_and_codes_can_be_printed_and_read() -> None:
+    for name in PRESETS:
+        code = preset(name)
         assert code.automaton[0].tolist() == [0, 1]
         assert code.automaton[1].tolist() == [1, 1]
-
-
-@every_preset
-def test_steps_are_those_of_the_automaton(name: str) -> None:
-    code = preset(name)
-    after = code.steps(code.automaton[2], 3)
-    for first in (0, 1):
-        for word in range(8):
+        after = code.steps(code.automaton[2], 3)
+        for first, word in itertools.product((0, 1), range(8)):
             state = int(code.automaton[2, first])
             for bit in (word >> 2 & 1, word >> 1 & 1, word & 1):
                 state = int(code.automaton[state, bit])
             assert after[first, word] == state
+        again = StringCode.unpacked(code.packed())
+        assert (again, again.digest) == (code, code.digest)
+        assert len(code.packed()) < 2**14
 
 
-@every_preset
-def test_a_code_can_be_printed_and_read(name: str) -> None:
-    code = preset(name)
-    again = StringCode.unpacked(code.packed())
-    assert (again, again.digest) == (code, code.digest)
-    assert len(code.packed()) < 2**14
-
-
-@pytest.mark.parametrize("text", ["", "nonsense", "eJwDAAAAAAE=", "e30="])
-def test_what_is_no_code_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="code"):
-        StringCode.unpacked(text)
-
-
-def test_an_incomplete_code_is_refused() -> None:
+def test_what_is_no_code_is_refused() -> None:
+    packed = ("[" * 400_000, '{"a":' * 100_000, "[]", '{"tokens":[1]}')
+    texts = [base64.b64encode(zlib.compress(text.encode())).decode() for text in packed]
+    for text in ("", "nonsense", "eJwDAAAAAAE=", "e30=", *texts):
+        with row(text[:30]), pytest.raises(ValueError, match="expected a code as `dither define"):
+            StringCode.unpacked(text)
     with pytest.raises(ValueError, match="complete"):
         StringCode((), {SHARED: (9,) * 257})
     with pytest.raises(ValueError, match="tokens"):
@@ -137,48 +124,18 @@ def test_tokens_are_the_commonest_pairs() -> None:
     assert find_tokens([b"ab"], 5) == ()
 
 
-def test_a_learnt_code_suits_other_strings_of_the_kind() -> None:
-    numbers = [f"N{i}{letter}" for i in range(100, 500, 3) for letter in ("AA", "UA", "MQ")]
-    held, others = numbers[::2], [text.encode() for text in numbers[1::2]]
-    learnt = code_length(learn_code(held), others)
-    assert learnt < 0.75 * code_length(preset("upper"), others)
-    assert learnt < 0.5 * code_length(preset("bytes"), others)
-
-
-@pytest.mark.parametrize("examples", [[], ["x"], ["", "\u00e9"]])
-def test_few_examples_are_enough_and_none_are_refused(examples: list[str]) -> None:
-    if examples:
-        assert learn_code(examples).encode("x")[1] > 0
-    else:
-        with pytest.raises(ValueError, match="examples"):
-            learn_code(examples)
-
-
-@pytest.mark.parametrize(
-    ("examples", "told"),
-    [
+def test_few_examples_are_enough_and_what_no_code_can_be_learnt_from_is_refused() -> None:
+    for few in (["x"], ["", "\u00e9"]):
+        assert learn_code(few).encode("x")[1] > 0
+    with pytest.raises(ValueError, match="examples"):
+        learn_code([])
+    keys: dict[str, Any] = {"kind": "frequency", "categories": "open", "discover": True}
+    for examples, told in (
         (["x" * 4097], "at most 4096 bytes an example, found 4097 in 'xxx"),
         ([f"{i:04096}" for i in range(1025)], "at most 4194304 bytes of examples, found 4198400"),
         (["\ud800"], "Unicode text, found '\\ud800'"),
-    ],
-)
-def test_examples_that_no_code_can_be_learnt_from_are_refused(
-    examples: list[str], told: str
-) -> None:
-    with pytest.raises(DefinitionError) as refused:
-        define(
-            name="m",
-            kind="frequency",
-            categories="open",
-            discover=True,
-            examples=examples,
-            levels=[1],
-        )
-    assert refused.value.expected.startswith(told)
-
-
-@pytest.mark.parametrize("text", ["[" * 400_000, '{"a":' * 100_000, "[]", '{"tokens":[1]}'])
-def test_a_text_that_holds_no_code_is_refused(text: str) -> None:
-    packed = base64.b64encode(zlib.compress(text.encode())).decode()
-    with pytest.raises(ValueError, match="expected a code as `dither define --examples`"):
-        StringCode.unpacked(packed)
+    ):
+        with row(told):
+            with pytest.raises(DefinitionError) as refused:
+                define(name="m", examples=examples, levels=[1], **keys)
+            assert refused.value.expected.startswith(told)
