@@ -78,18 +78,6 @@ def test_the_statistic_is_the_sum_of_the_signs_of_each_row() -> None:
         assert np.array_equal(table[:, 1:], expected), options
 
 
-def test_random_signs_agree_in_half_of_the_rows() -> None:
-    """m c^2 of 4,950 pairs of columns has mean 1; 5 standard errors of 20 seeds are 0.023."""
-    spread = []
-    for seed in range(20):
-        mechanism = Projection(EPSILONS, categories=100, rows=1000, seed=seed)
-        signs = np.where(mechanism.positive(np.arange(1000)[:, None], np.arange(100)), 1.0, -1.0)
-        agreement = (signs.T @ signs)[np.triu_indices(100, 1)] / 1000
-        spread.append(1000 * np.mean(agreement**2))
-        assert abs(signs.sum()) < 5 * 100_000**0.5
-    assert abs(np.mean(spread) - 1) < 5 * np.sqrt(2 / 4950 / 20)
-
-
 def mixed(word: int) -> int:
     """The finaliser of SplitMix64, in plain integers."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64

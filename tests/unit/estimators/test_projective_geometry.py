@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 
 from estimators import ReportError, define
-from estimators.estimate import Counts
-from estimators.exact.difference_sets import DifferenceSet
-from estimators.exact.finite_fields import FiniteField, prime_power
+from estimators.exact.finite_fields import prime_power
 from estimators.mechanisms import ProjectiveGeometryResponse, SubsetSelection
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
 from tests.support.reports.cases import MANY_LEVELS, exact
@@ -98,76 +95,3 @@ def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
     metric.randomizer.check(b"\x00", b"\x0e")
     with pytest.raises(ReportError, match="report 10: expected 0 to 9 at its level"):
         metric.randomizer.check(b"\x00\x01", b"\x0e\x0a")
-
-
-class Coordinates:
-    """A projective space by coordinates in GF(d), where its points are powers of a generator x.
-
-    Elements of GF(d) are 0 and 1 + l for the l-th power of x^K; a point has coordinates in the
-    basis 1, x, ..., x^(t-1).
-    """
-
-    def __init__(self, order: int, coordinates: int) -> None:
-        prime, exponent = prime_power(order) or (0, 0)
-        field = FiniteField(prime, exponent * coordinates)
-        points = (order**coordinates - 1) // (order - 1)
-        powers = [field.power(field.x, points * i) for i in range(order - 1)]
-        scalars = np.array([(0,) * field.degree, *powers])
-        index = {tuple(scalar): i for i, scalar in enumerate(scalars.tolist())}
-        sums = (scalars[:, None] + scalars) % prime
-        self.add = np.array([[index[tuple(x)] for x in line] for line in sums.tolist()])
-        self.multiply = np.zeros((order, order), dtype=np.int64)
-        logs = np.arange(order - 1)
-        self.multiply[1:, 1:] = 1 + np.add.outer(logs, logs) % (order - 1)
-        basis = [field.matrix(number) for number in range(coordinates)]
-        place = {}
-        for vector in itertools.product(range(order), repeat=coordinates):
-            total = np.zeros(field.degree, dtype=np.int64)
-            for scalar, by_power in zip(vector, basis, strict=True):
-                total = (total + scalars[scalar] @ by_power) % prime
-            place[tuple(total.tolist())] = vector
-        self.points = np.array([place[field.power(field.x, i)] for i in range(points)])
-
-    def sums(self, counts: Counts) -> Counts:
-        """Return the sum of counts over the hyperplane of each normal vector, (d, ..., d).
-
-        The dynamic programme of Feldman, Nelson, Nguyen and Talwar (2022), one coordinate after
-        the other: counts of the points whose first products with the normal sum to z, by the
-        first coordinates of the normal, the other ones of the point, and z.
-        """
-        order, coordinates = len(self.add), self.points.shape[1]
-        less = np.argmax(self.add[:, :, None] == np.arange(order), axis=1)  # [a, z]: z - a
-        table = np.zeros((order,) * (coordinates + 1), dtype=np.int64)
-        table[(*self.points.T, 0)] = counts
-        for axis in range(coordinates):
-            by_point = np.moveaxis(table, axis, 0)
-            by_normal = np.zeros_like(by_point)
-            for normal, point in np.ndindex(order, order):
-                by_normal[normal] += by_point[point][..., less[self.multiply[normal, point]]]
-            table = np.moveaxis(by_normal, 0, axis)
-        sums: Counts = table[..., 0]
-        return sums
-
-    def incidence(self) -> Counts:
-        """Return which points lie on the hyperplanes that have the points as normals, (K, K)."""
-        total = np.zeros((len(self.points), len(self.points)), dtype=np.int64)
-        for own in self.points.T:
-            total = self.add[total, self.multiply[own[:, None], own]]
-        found: Counts = (total == 0).astype(np.int64)
-        return found
-
-
-@pytest.mark.parametrize(("order", "coordinates"), [(2, 5), (3, 4), (4, 3), (9, 3)])
-def test_the_decoder_agrees_with_the_dynamic_programme_of_the_paper(
-    order: int, coordinates: int
-) -> None:
-    space, singer = Coordinates(order, coordinates), DifferenceSet(order, coordinates)
-    counts = np.random.default_rng(order).integers(0, 10**9, singer.points)
-    programme = space.sums(counts)
-    normal_of = {line.tobytes(): i for i, line in enumerate(space.incidence())}
-    assert len(normal_of) == singer.points
-    for translate, found in enumerate(singer.translated_sums(counts[None], singer.points)[0]):
-        inside = np.zeros(singer.points, dtype=np.int64)
-        inside[(singer.members + translate) % singer.points] = 1
-        normal = space.points[normal_of[inside.tobytes()]]
-        assert programme[tuple(normal)] == found

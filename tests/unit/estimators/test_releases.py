@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
 
 from estimators import (
     DefinitionError,
@@ -115,23 +114,6 @@ def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
             - collection.weighted_sums(sums[:, None], noise)
         )
         assert change[0] <= noise.weights[level]
-
-
-@pytest.mark.parametrize("rate", [Fraction(7, 5), Fraction(1, 40)])
-def test_the_noise_has_its_law(rate: Fraction) -> None:
-    """Chi-square with a fixed seed; fails for one seed in 10^6."""
-    noise, n = Noise((rate,), (1,), 1), 100_000
-    drawn = noise.draw(SeededBits(3), n)
-    reach = int(5 / rate)
-    z = np.arange(-reach, reach + 1)
-    q = math.exp(-rate)
-    law = (1 - q) / (1 + q) * q ** np.abs(z)
-    cells = np.arange(z.size) // max(1, z.size // 25)
-    inside = np.abs(drawn) <= reach
-    tally = np.bincount(cells[drawn[inside] + reach], minlength=cells[-1] + 1)
-    expected = n * np.bincount(cells, weights=law)
-    both = [*tally, n - inside.sum()], [*expected, n - expected.sum()]
-    assert chisquare(*both).pvalue > 1e-6
 
 
 def test_the_quantile_of_the_noise_is_the_least_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate
 
 from estimators.bounds.fourier.remainder import WIDTHS, _weights, log_remainder, nodes
 from estimators.estimate import Floats
@@ -70,54 +70,18 @@ def random_laws(rng: np.random.Generator) -> tuple[list[Atoms], list[int]]:
     return laws, [int(x) for x in rng.integers(1, 40, len(laws))]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_exact_tail_is_above_its_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    laws, counts = random_laws(rng)
-    values, chances = exact_law(laws, counts)
-    tails = np.cumsum(chances[::-1])[::-1]
-    sd = np.sqrt(chances @ (values - chances @ values) ** 2)
-    used = tails > 1e-11  # below, the convolution's rounding shows
-    for z in (0.3, 1, 2, 3, 5):
-        excess = log_bounds(laws, counts, float(z / sd), values[used]) - np.log(tails[used])
-        assert excess.min() > -1e-9
-
-
-def test_an_unknown_mixture_of_data_is_below_the_largest_modulus() -> None:
-    one, other = Atoms(np.array([0.0, 3, 7]), np.ones(3)), Atoms(np.arange(8.0), np.ones(8))
-    other.values = other.values + one.values @ one.chances - other.values @ other.chances
-    tilt, n = 0.08, np.array([30.0])
-    v = np.array([max(one.variance(tilt), other.variance(tilt))])
-    tau = nodes(n, v)
-    top = max(one.cumulant(tilt), other.cumulant(tilt))
-    modulus = np.maximum(
-        *(law.log_modulus(tilt, tau) + law.cumulant(tilt) - top for law in (one, other))
-    )
-    remainder = float(log_remainder(tilt, tau, modulus[None], n, v))
-    other.values = np.arange(8.0)
-    shift = float(one.values @ one.chances) - 3.5
-    for share in (0, 7, 15, 30):
-        values, chances = exact_law([one, other], [share, 30 - share])
-        values = values + (30 - share) * shift
+    for _ in range(10):
+        laws, counts = random_laws(rng)
+        values, chances = exact_law(laws, counts)
         tails = np.cumsum(chances[::-1])[::-1]
-        used = tails > 1e-11
-        bound = 30 * top - tilt * values[used] + remainder
-        assert np.all(bound >= np.log(tails[used]))
-
-
-@pytest.mark.parametrize(("n", "most"), [(20, 1.013), (1_000, 1.003), (100_000, 1.002)])
-def test_half_widths_of_gamma_sums_are_close_to_the_exact_ones(n: int, most: float) -> None:
-    count, p = np.array([float(n)]), 0.025
-    exact = float(stats.gamma.isf(p, n))
-    found = []
-    for tilt in np.linspace(1.8, 3, 13) / np.sqrt(n):
-        tilt = tilt / (1 + tilt)  # the tilted law is a gamma law with another scale
-        v = np.array([1 / (1 - tilt) ** 2])
-        tau = nodes(count, v)
-        modulus = -np.log(np.abs(1 - 1j * tau / (1 - tilt)))
-        remainder = float(log_remainder(tilt, tau, modulus[None], count, v))
-        found.append((-n * np.log1p(-tilt) + remainder - np.log(p)) / tilt)
-    assert 1 <= (min(found) - n) / (exact - n) < most
+        sd = np.sqrt(chances @ (values - chances @ values) ** 2)
+        used = tails > 1e-11  # below, the convolution's rounding shows
+        for z in (0.3, 1, 2, 3, 5):
+            excess = log_bounds(laws, counts, float(z / sd), values[used]) - np.log(tails[used])
+            assert excess.min() > -1e-9
 
 
 def test_the_quadrature_is_above_the_integral_and_close() -> None:
