@@ -12,7 +12,6 @@ from reproduction.baselines import sampling_frequencies
 from reproduction.experiments.bounds import CASES
 from reproduction.experiments.hdpwc import central_demands
 from reproduction.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
-from reproduction.experiments.hldp import lower_bound
 from reproduction.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
 from reproduction.experiments.records import Records, cases, tasks, wages
 
@@ -54,18 +53,6 @@ def test_sampled_frequencies_are_unbiased_and_as_noisy_as_laplace_noise() -> Non
     assert found.std() == pytest.approx(np.hypot(scale, np.std([0.1, 0.3, 0.6])), rel=0.05)
 
 
-def test_nobody_sampled_is_no_division_by_zero() -> None:
-    epsilons = np.array([1e-12, 700.0])
-
-    class Never:
-        def random(self, size: int) -> np.ndarray:
-            return np.ones(size)
-
-    never = Never()
-    found = sampling_frequencies(np.array([0, 1]), 4, epsilons, never)  # type: ignore[arg-type]
-    assert found.tolist() == [0.25] * 4
-
-
 def test_the_laws_bound_of_a_maximum_is_that_of_simulated_flips() -> None:
     """The mean of 200 maxima stays below, and above half of it."""
     rng = np.random.default_rng(3)
@@ -74,12 +61,6 @@ def test_the_laws_bound_of_a_maximum_is_that_of_simulated_flips() -> None:
         off = rng.binomial(USERS, flip, (20, CATEGORIES)) / USERS - flip
         largest = np.abs(off).max(axis=1).mean() / (1 - 2 * flip)
         assert exact_bound(epsilon) / 2 < largest < exact_bound(epsilon)
-
-
-def test_lower_bounds_have_the_papers_constants() -> None:
-    assert lower_bound("mean", 1000.0) == pytest.approx(math.sqrt(math.log(1 / 0.19) / 8000))
-    assert lower_bound("vector", 1e6) == pytest.approx(math.sqrt(16 / 16e6 / 4))
-    assert lower_bound("vector", 1e-3) == pytest.approx(1 / 2)
 
 
 def test_demands_are_the_papers_law_of_twelve_bins() -> None:
