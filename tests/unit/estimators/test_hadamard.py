@@ -19,7 +19,6 @@ from estimators.bounds.self_normalised import log_cosh
 from estimators.exact import hadamard
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
-from estimators.mechanisms.shared.block_differences import BlockDifferences
 from tests.support.reports.widths import supported
 from tests.support.rows import row
 
@@ -47,51 +46,6 @@ def test_every_category_has_a_row_of_its_own() -> None:
             for bits, rows in zip(recursive.bits, recursive.rows, strict=True):
                 assert rows * 2 ** (bits - 1) == size
             assert set(recursive.symbols) == {2 * size}
-
-
-@pytest.mark.parametrize(
-    ("name", "categories"),
-    [
-        ("hadamard_response", 7),
-        ("hadamard_response", 16),
-        ("recursive_hadamard", 2),
-        ("recursive_hadamard", 7),
-    ],
-)
-def test_differences_are_those_counted_report_by_report(name: str, categories: int) -> None:
-    levels = (0.5, 2.0, 4.0, 16.0)
-    metric = define(
-        name="m", kind="frequency", mechanism=name, categories=categories, levels=levels
-    )
-    mechanism = metric.randomizer
-    assert isinstance(mechanism, BlockDifferences)
-    rng = np.random.default_rng(3)
-    level = rng.integers(0, len(levels), 500).astype(np.uint8)
-    reports = metric.randomize(rng.integers(0, categories, 500), level, SeededBits(3))
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, reports)
-    table = statistic.reshape(len(levels), -1)
-    sums, sizes = mechanism.differences(table, np.arange(len(levels)))
-    for index in range(len(levels)):
-        expected = np.zeros((2, categories), dtype=np.int64)
-        for report in reports[level == index].tolist():
-            signs = [sign(mechanism, index, report, x) for x in range(categories)]
-            expected += np.array([signs, np.abs(signs)])
-        assert sums[index].tolist() == expected[0].tolist()
-        assert sizes[index].tolist() == expected[1].tolist()
-
-
-def sign(mechanism: BlockDifferences, level: int, report: int, category: int) -> int:
-    """Return what a report is for a category, from the definition."""
-    row, block = divmod(category, mechanism.blocks[level])
-    if isinstance(mechanism, RecursiveHadamard):
-        drawn, symbol = divmod(report, 2 * mechanism.blocks[level])
-        code = scipy.linalg.hadamard(mechanism.rows[level])[drawn, row]
-        return int(code * (1 - 2 * (symbol % 2)) * (symbol // 2 == block))
-    assert isinstance(mechanism, HadamardResponse)
-    size = mechanism.block_sizes[level]
-    code = scipy.linalg.hadamard(size)[1 + row, report % size]
-    return int(code * (report // size == block))
 
 
 def test_the_tail_of_one_tilt_is_within_its_bound() -> None:

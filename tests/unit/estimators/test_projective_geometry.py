@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
-from estimators import ReportError, define
+from estimators import ReportError
 from estimators.exact.finite_fields import prime_power
 from estimators.mechanisms import ProjectiveGeometryResponse, SubsetSelection
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
-from tests.support.reports.cases import MANY_LEVELS, exact
+from tests.support.reports.cases import MANY_LEVELS, exact, metric_for
 from tests.support.rows import row
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
@@ -27,33 +25,6 @@ def test_every_category_has_a_hyperplane_and_the_statistic_stays_linear() -> Non
                 assert geometry.coordinates == 2 or prime_power(geometry.order)
                 if epsilon >= 45:
                     assert (geometry.points, geometry.size, geometry.shared) == (categories, 1, 0)
-
-
-@pytest.mark.parametrize("categories", [10, 50])
-def test_no_other_geometry_of_the_size_is_much_better(categories: int) -> None:
-    """All prime powers that fit, in floating point: the two that are looked at come within 2%."""
-    for epsilon in map(exact, (0.0001, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0)):
-        found = []
-        for order in range(2, LARGEST_SHARE * categories):
-            for coordinates in range(3, 12):
-                points = (order**coordinates - 1) // (order - 1)
-                if categories <= points <= LARGEST_SHARE * categories and prime_power(order):
-                    found.append(rare_variance(float(epsilon), order, coordinates, categories))
-        chosen = best_geometry(epsilon, categories)
-        own = rare_variance(float(epsilon), chosen.order, chosen.coordinates, categories)
-        assert own <= 1.02 * min(found)
-
-
-def rare_variance(epsilon: float, order: int, coordinates: int, categories: int) -> float:
-    e = math.exp(epsilon)
-    points, size, shared = (
-        sum(order**i for i in range(terms))
-        for terms in (coordinates, coordinates - 1, coordinates - 2)
-    )
-    p = size * e / (size * e + points - size)
-    q = (shared * e + size - shared) / (size * e + points - size)
-    chance = q + (p - q) / categories
-    return float(chance * (1 - chance) / (p - q) ** 2)
 
 
 def test_it_is_as_good_as_subset_selection_but_for_the_rounding_of_the_order() -> None:
@@ -85,13 +56,7 @@ def test_the_support_is_counted_over_each_hyperplane(categories: int) -> None:
 
 
 def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
-    metric = define(
-        name="m",
-        kind="frequency",
-        mechanism="projective_geometry_response",
-        categories=10,
-        levels=[0.0001, 4.0],
-    )
-    metric.randomizer.check(b"\x00", b"\x0e")
+    randomizer = metric_for("projective_geometry_response", [0.0001, 4.0]).randomizer
+    randomizer.check(b"\x00", b"\x0e")
     with pytest.raises(ReportError, match="report 10: expected 0 to 9 at its level"):
-        metric.randomizer.check(b"\x00\x01", b"\x0e\x0a")
+        randomizer.check(b"\x00\x01", b"\x0e\x0a")

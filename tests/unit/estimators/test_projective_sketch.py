@@ -12,7 +12,6 @@ import pytest
 from scipy.stats import binom
 
 from estimators import DefinitionError, LocalMetric, define
-from estimators.bounds.heterogeneity import SPENT, heterogeneity_of_points
 from estimators.bounds.point_collisions import least_collisions, most_collisions
 from estimators.exact.geometries import LARGEST
 from estimators.exact.hashing import mix
@@ -153,16 +152,6 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
     assert answer((0.05, 0.05), (12, 30)) > 0.9
     assert answer((0.05, 0.05), (0, 90)) > 0.9
     assert answer((0.05, 0.08), (0, 0)) < 1e-6
-
-
-def test_a_level_that_differs_is_found_beside_the_slack_of_collisions() -> None:
-    mechanism = sketch([1, 4])
-    law = mechanism.signs.law(np.array([10**6, 10**6]), np.array([0.5, 0.5]))
-    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
-    for means in ([0.1, 0.2], [0.2, 0.1]):
-        found = heterogeneity_of_points(law, np.array(means)[:, None], tables)
-        assert found is not None
-        assert SPENT <= found < 2 * SPENT
 
 
 # -- Definitions ----------------------------------------------------------------------------------

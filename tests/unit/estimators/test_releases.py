@@ -199,18 +199,6 @@ def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     assert released.weights.tolist() == [0, 0, 1]
 
 
-def test_where_noise_would_drown_all_adpm_gives_the_middle_and_costs_nothing() -> None:
-    metric = trusted("mean", levels=[0.01])
-    statistic = metric.zero()
-    metric.accumulate(statistic, [0] * 20, metric.randomize([180.0] * 20, [0] * 20))
-    for seed in range(3):
-        released = metric.release(statistic, SeededBits(seed), weights="adpm")
-        assert (released.value, released.lower, released.upper) == (60, -60, 180)
-        assert released.privacy is not None
-        assert not released.privacy.any()
-    assert metric.release(statistic, SeededBits(1), weights="hpm-a").value != 60
-
-
 def test_a_value_is_rounded_by_half_a_step_at_most() -> None:
     collection = TrueMean([Fraction(1)])
     values = np.r_[np.random.default_rng(1).uniform(-1, 1, 10_000), -1.0, 1.0]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from estimators.bounds import Law, RepeatedLaw, interval
+from estimators.bounds import RepeatedLaw, interval
 from estimators.bounds.intervals import limits
 from estimators.mechanisms import Rappor
 from estimators.mechanisms.shared.signs import RepeatedSigns
@@ -80,24 +80,6 @@ def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta
     assert law.largest_variance(np.array([theta]))[0] == pytest.approx(spread, rel=1e-7)
 
 
-def test_one_report_each_has_the_law_of_single_signs() -> None:
-    counts, contrast = np.array([30.0, 50.0]), np.array([0.2, 0.6])
-    offset, coefficient = np.array([-0.3, 0.1]), 1 / (counts.sum() * contrast)
-    theta, tilt = np.array([-0.95, 0.3]), np.array([0.8, 20.0])
-    for free in (False, True):
-        one = Law(counts, coefficient, contrast, offset=offset, free=free)
-        repeated = RepeatedLaw(
-            counts, coefficient, contrast, offset=offset, free=free, repeats=np.ones(2)
-        )
-        for found, expected in zip(
-            repeated.cumulant(theta, tilt)[:5], one.cumulant(theta, tilt)[:5], strict=True
-        ):
-            assert found == pytest.approx(expected)
-        assert repeated.worst_variance == pytest.approx(one.worst_variance)
-        assert repeated.largest_variance(theta) == pytest.approx(one.largest_variance(theta))
-        assert repeated.proxy == pytest.approx(one.proxy)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     n=st.integers(1, 60),
@@ -134,33 +116,21 @@ def test_limits_that_miss_the_truth_were_unlikely(
     offsets=st.booleans(),
     beta=st.sampled_from([0.5, 0.05, 1e-3]),
 )
-def test_levels_may_have_frequencies_of_their_own(
-    shares: tuple[float, float], offsets: bool, beta: float
-) -> None:
-    """Two levels of different repeats: all outcomes by enumeration."""
+def test_levels_may_have_frequencies_of_their_own(shares: Any, offsets: bool, beta: float) -> None:
+    """Two levels, of one sign and of four a user: all outcomes by enumeration."""
     counts, repeats = np.array([12.0, 9.0]), np.array([1.0, 4.0])
     p = np.array([0.3, 0.5]) if offsets else np.array([0.6, 0.7])
     q = np.array([0.2, 0.1]) if offsets else 1 - p
-    law = RepeatedLaw(
-        counts,
-        1 / (counts.sum() * (p - q)),
-        p - q,
-        free=True,
-        offset=p + q - 1 if offsets else None,
-        repeats=repeats,
-    )
+    coefficient, offset = 1 / (counts.sum() * (p - q)), p + q - 1 if offsets else None
+    law = RepeatedLaw(counts, coefficient, p - q, free=True, offset=offset, repeats=repeats)
     support, chance = np.zeros(1), np.ones(1)
-    for level in range(2):
-        n, r = int(counts[level]), int(repeats[level])
-        part = users(n, user(r, p[level], q[level], shares[level]))
-        y = 2 * np.arange(n * r + 1) / r - n * (p[level] + q[level])
-        support = (support[:, None] + law.coefficient[level] * y).ravel()
-        chance = (chance[:, None] * part).ravel()
+    for n, r, s, high, low, share in zip((12, 9), (1, 4), coefficient, p, q, shares, strict=True):
+        y = 2 * np.arange(n * r + 1) / r - n * (high + low)
+        support = (support[:, None] + s * y).ravel()
+        chance = (chance[:, None] * users(n, user(r, high, low, share))).ravel()
     theta = 2 * (counts @ shares) / counts.sum() - 1
-    for lower, upper in (
-        interval(law, support, np.log(beta)),
-        interval(law, support, np.log(beta), float(1 / law.coefficient.max())),
-    ):
+    for total in (None, float(1 / coefficient.max())):
+        lower, upper = interval(law, support, np.log(beta), total)
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
 

@@ -65,35 +65,6 @@ def test_the_interval_is_nearly_as_narrow_as_the_exact_one(p: float, q: float, f
     assert 0.999 < ratio < 1.04  # 1,200 ones at the rarest
 
 
-@settings(deadline=None, max_examples=200)
-@given(
-    first=st.floats(0, 1),
-    second=st.floats(0, 1),
-    ones=st.tuples(st.integers(0, 20), st.integers(0, 30)),
-    beta=st.sampled_from([0.5, 0.05, 1e-3]),
-)
-def test_levels_may_have_frequencies_of_their_own(
-    first: float, second: float, ones: tuple[int, int], beta: float
-) -> None:
-    counts = np.array([20.0, 30.0])
-    p, q = np.array([0.3, 0.5]), np.array([0.2, 0.02])
-    coefficient, offset = 1 / (counts.sum() * (p - q)), p + q - 1
-    law = Law(counts, coefficient, p - q, offset=offset, free=True)
-    frequencies = np.array([first, second])
-    support, chance = np.zeros(1), np.ones(1)
-    for n, s, f, high, low in zip(counts.astype(int), coefficient, frequencies, p, q, strict=True):
-        part = binom.pmf(np.arange(n + 1), n, low + f * (high - low))
-        values = s * (2 * np.arange(n + 1) - n * (high + low))
-        support = (support[:, None] + values).ravel()
-        chance = (chance[:, None] * part).ravel()
-    observed = np.array([coefficient @ (2 * np.array(ones) - counts * (p + q))])
-    lower, upper = interval(law, observed, np.log(beta))
-    truth = 2 * (counts @ frequencies) / counts.sum() - 1
-    above, below = support >= observed[0] - 1e-12, support <= observed[0] + 1e-12
-    assert lower[0] <= truth or chance[above].sum() <= beta * (1 + 1e-9)
-    assert truth <= upper[0] or chance[below].sum() <= beta * (1 + 1e-9)
-
-
 @settings(deadline=None, max_examples=150)
 @given(
     users=st.sampled_from([(20, 30), (150, 100)]),

@@ -12,7 +12,6 @@ import pytest
 from estimators.bounds.bets.cells import Bet
 from estimators.bounds.bets.symbol_limits import (
     fixed,
-    squares,
     symbol_limits,
 )
 from estimators.mechanisms import Windows
@@ -97,24 +96,6 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
     if free:
         bound = math.exp(float(bet.log_remainder(-1.0, 1.0)) + known - exact)
     assert found <= bound
-
-
-@pytest.mark.parametrize("free", [False, True])
-def test_the_spread_of_squares_covers(free: bool) -> None:
-    rng, misses, runs = np.random.default_rng(8), np.zeros(2), 400
-    sample = mixed(600, free=free)
-    data = [knots_of(shape, np.array([0.2, 0.4])) for shape in sample.law.shapes]
-    laws = [part @ chance for part, chance in zip(data, sample.chances, strict=True)]
-    s, n = sample.law.coefficient, sample.law.counts
-    centre = 0.25 / n.sum() + 0 * s if free else 0.25 * s
-    truth = sum(
-        many * float(law @ (weight * shape.values - m) ** 2)
-        for many, law, weight, shape, m in zip(n, laws, s, sample.law.shapes, centre, strict=True)
-    )
-    for _ in range(runs):
-        (low,), (high,) = squares(sample.draw(rng, laws), np.array([0.25]), math.log(0.05))
-        misses += truth < low, truth > high
-    assert (misses / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)).all()
 
 
 TABLE = {

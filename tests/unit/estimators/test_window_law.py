@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from fractions import Fraction
@@ -50,34 +49,6 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
             worst = ((1 - share) * at[left][:, None] + share * at[right]).max()
             found = law.cumulant(np.array([theta]), np.array([z])).value[0]
             assert found == pytest.approx(math.log(worst), rel=1e-9, abs=1e-14)
-
-
-def random_shape(rng: np.random.Generator) -> WindowShape:
-    """Any numbers that a shape may have, with plateaus: most would be a poor choice."""
-    while True:
-        half = np.sort(rng.integers(0, rng.choice([3, 30, 9999]), rng.integers(1, 12)))
-        middle = [0] * int(rng.integers(0, 2))
-        z = (*(-half[::-1]).tolist(), *middle, *half.tolist())
-        window = int(rng.integers(1, len(z)))
-        most = 2**64 * (len(z) - window) // len(z)  # from there on a window is no likelier
-        with contextlib.suppress(ValueError):
-            return WindowShape(int(most * rng.uniform(1e-4, 0.99)), window, z)
-
-
-def test_the_chord_is_above_every_knot_of_every_shape() -> None:
-    """So that values -1 and 1 have the largest cumulant and variance of all with their mean."""
-    rng = np.random.default_rng(12)
-    for _ in range(300):
-        shape = random_shape(rng)
-        chance, law = probabilities(shape), one_level(shape, 1.0)
-        share = (1 + shape.knots) / 2
-        for z in np.geomspace(0.01, 30, 8) / shape.values[-1]:
-            at = chance @ np.expm1(z * shape.values)
-            chord = at[0] + (at[-1] - at[0]) * share
-            assert (at <= chord + 1e-12 * np.abs(at).max()).all()
-        squares = chance @ shape.values**2
-        assert squares.max() == pytest.approx(squares[0], rel=1e-12)
-        assert law.variances(np.zeros(1))[0] == pytest.approx(squares[0])
 
 
 def test_derivatives_are_those_of_the_cumulant() -> None:

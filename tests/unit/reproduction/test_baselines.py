@@ -13,7 +13,7 @@ from reproduction.experiments.bounds import CASES
 from reproduction.experiments.hdpwc import central_demands
 from reproduction.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
 from reproduction.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
-from reproduction.experiments.records import Records, cases, tasks, wages
+from reproduction.experiments.records import Records, cases, wages
 
 
 def test_nprr_is_the_package_of_its_authors() -> None:
@@ -69,21 +69,6 @@ def test_demands_are_the_papers_law_of_twelve_bins() -> None:
     away = np.abs(np.arange(1, 13) - 6.5)
     assert (np.abs(logs + away[:, None]) <= 3).all()
     assert np.abs(logs.mean(axis=1) + away).max() < 4 * math.sqrt(3 / 1000)
-
-
-def test_stand_ins_have_the_papers_sizes_and_tails() -> None:
-    rng = np.random.default_rng(5)
-    assert wages(Records(), rng)[0].size == 50_000
-    assert np.unique(cases(Records(), rng)[0]).size == 10
-    assert cases(Records(), rng)[0].size == 17_000
-    lowest, highest, fewest, _, *ages = tasks(Records(), rng)
-    assert lowest.values.size == fewest.values.size == 283_228
-    assert len(ages) == 4
-    for task, near in ((lowest, 0.2), (highest, 0.02)):
-        away = np.abs(task.values - (0 if task.kind == "minimum" else 5)) / 5
-        shares = [(away < x).mean() for x in (near, 2 * near)]
-        assert task.alpha is not None
-        assert math.log2(shares[1] / shares[0]) == pytest.approx(task.alpha, rel=0.25)
 
 
 def test_records_stand_where_stand_ins_would() -> None:

@@ -202,14 +202,6 @@ def test_one_quantile_that_may_move_has_the_limits_of_all() -> None:
             assert narrower or (each == every).all()
 
 
-def test_the_share_below_a_value_is_that_of_its_edge_or_between_two() -> None:
-    metric = metric_of(10, range=(0, 100), levels=[8])
-    found = distribution(metric, statistic(metric, laws(10)["uniform"], (20_000,), 1))
-    assert found.below(30) == (found.shown[3], found.cdf_lower[3], found.cdf_upper[3])
-    assert found.shown[3] < found.below(35)[0] < found.shown[4]
-    assert found.below(35)[1:] == (found.cdf_lower[3], found.cdf_upper[4])
-
-
 def test_no_poisson_sum_exceeds_its_bound_more_often() -> None:
     """The law of the sharpest case of Bentkus' inequality, and one of bounded scores."""
     for r, tail in itertools.product((0.6, 3.0, 40.0, 5000.0), (0.025, 1e-3, 1e-8)):
