@@ -10,7 +10,7 @@ from scipy import fft
 from scipy.stats import binom
 
 from estimators.bounds import Directions
-from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli, mean_cosh
+from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli
 from estimators.bounds.spheres import _odd_part, width
 from estimators.estimate import Floats
 from tests.support.rows import row
@@ -49,12 +49,6 @@ def test_no_law_of_a_report_has_a_larger_modulus(dimension: int, contrast: float
                 odd[None],
             )
             assert np.all(exact <= bound[:, 0, 0] * (1 + 1e-5))  # the quadrature's error is less
-
-
-def test_the_series_is_that_of_known_functions() -> None:
-    z = np.array([0.01, 1 + 2j, 3j, 5 + 1j])
-    assert mean_cosh(1, z**2) == pytest.approx(np.cosh(z), rel=1e-12)
-    assert mean_cosh(3, z**2) == pytest.approx(np.sinh(z) / z, rel=1e-12)
 
 
 def test_exact_tails_of_signs_are_below_p() -> None:

@@ -44,23 +44,18 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
     infinite = float("inf")
     for good, changes, key, expected in (
         (GOOD, {"name": "Delay"}, "name", "lower-case"),
-        (GOOD, {"name": ""}, "name", "lower-case"),
         (GOOD, {"kind": "meen"}, "kind", "'mean'?"),
         (GOOD, {"mechanism": "laplce"}, "mechanism", "'laplace'?"),
         (GOOD, {"mechanism": "rappor"}, "mechanism", "a mechanism for kind 'mean'"),
         (GOOD, {"levels": []}, "levels", "1 to 255"),
-        (GOOD, {"levels": [0, 1]}, "levels", "above 0"),
         (GOOD, {"levels": [1, 65]}, "levels", "at most 64"),
         (GOOD, {"levels": [float("nan")]}, "levels", "above 0"),
         (GOOD, {"levels": [0.00001]}, "levels", "at most 4 decimal digits"),
         (GOOD, {"levels": [1, 1]}, "levels", "ascending"),
         (GOOD, {"range": None}, "range", "two numbers"),
         (GOOD, {"range": (1, 1)}, "range", "the lower one first"),
-        (GOOD, {"range": (0, infinite)}, "range", "finite"),
         (GOOD, {"range": (-1.7e308, 1.7e308)}, "range", "finite"),
         (GOOD, {"categories": 3}, "categories", "no categories"),
-        (GOOD, {"dimension": 2}, "dimension", "no dimension"),
-        (GOOD, {"pane": "5 minutes"}, "pane", "a duration"),
         (GOOD, {"pane": "0s"}, "pane", "above zero"),
         (GOOD, {"retention": "0d"}, "retention", "above zero"),
         (GOOD, {"minimum_reports": 0}, "minimum_reports", "1 or more"),
@@ -68,7 +63,6 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (GOOD, {"mechanism": "laplace", "options": {"grid": 1000}}, "options", "a power of two"),
         (GOOD, {"mechanism": "laplace", "options": {"grid": 2**27}}, "options", "less than 2^31"),
         (GOOD, {"mechanism": "auto", "options": {"value": 3}}, "options", "mean 'values'? (known:"),
-        (GOOD, {"mechanism": "repetition", "options": {"off": 3}}, "options", "did you mean 'of'?"),
         (GOOD, {"memoized": True, "mechanism": "auto"}, "memoized", "or one of the mechanisms"),
         (VECTOR, {"memoized": True}, "memoized", "false for 'vector_mean'"),
         (FREQUENCY, {"categories": ["a"]}, "categories", "two or more"),
@@ -78,12 +72,8 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (FREQUENCY, {"watch": ["a"]}, "watch", "no watch unless"),
         (FREQUENCY, SUBSETS | {"options": {"siz": 3}}, "options", "'siz': did you mean 'size'?"),
         (FREQUENCY, SUBSETS | {"options": {"size": "3"}}, "options", "expected int, got str"),
-        (FREQUENCY, SUBSETS | {"options": {"size": True}}, "options", "expected int, got bool"),
-        (FREQUENCY, SUBSETS | {"options": {"size": 0}}, "options", "expected 1 to 2"),
         (FREQUENCY, SUBSETS | {"options": {"size": 3}}, "options", "expected 1 to 2"),
         (VECTOR, {"dimension": 0}, "dimension", ""),
-        (VECTOR, {"dimension": 2**14 + 1}, "dimension", ""),
-        (VECTOR, {"radius": 0}, "radius", ""),
         (VECTOR, {"radius": infinite}, "radius", ""),
         (VECTOR, {"range": (0, 1)}, "range", ""),
         (VECTOR, {"options": {"grid": 0}}, "options", ""),
@@ -167,53 +157,34 @@ def test_what_cannot_be_randomized_is_refused() -> None:
 
 
 def test_what_cannot_be_counted_is_refused_with_a_reason() -> None:
-    """Beside it, nothing is counted; what is just possible is."""
-    least, most = -(2**31), 2**31 - 1
-    ends = [1024 + 92 * 1024, 1024 + 23 * 1024]
-    subset = {"options": {"size": 3}}
-    cases: list[tuple[Any, list[int], Any, str]] = [
-        (define(**GOOD), [0], [2], "bad_value"),
-        (define(**GOOD), [0], [256], "bad_value"),
-        (define(**GOOD), [0, 1], [1], "bad_length"),
-        (define(**GOOD), [3], [1], "bad_level"),
-        (metric_for("grr"), [0, 1], np.array([9, 10], np.uint8), "report 10: expected 0 to 9"),
-        (
-            metric_for("hadamard_response", [0.5, 4.0]),
-            [1, 0],
-            np.array([16, 16], np.uint8),
-            "report 16: expected 0 to 15 at its level",
-        ),
-        (
-            metric_for("subset_selection", **subset),
-            [0, 1],
-            np.array([[0b111, 0], [0b1111, 0]], np.uint8),
-            "a subset of 4: expected 3",
-        ),
-        *(
-            (metric_for("laplace", [1.0, 4.0]), [level], [report], "bad_value")
-            for level, end in enumerate(ends)
-            for report in (-end - 1, end + 1, least, most)
-        ),
-        *(
-            (define(**VECTOR), [0], [report], "bad_value")
-            for report in ([0, 0], [2**14, 300], [-(2**14) - 1, 0], [16382, 0])
-        ),
+    """What is just possible is counted; of what is refused, nothing is."""
+    hadamard = metric_for("hadamard_response", [0.5, 4.0])
+    subset = metric_for("subset_selection", options={"size": 3})
+    most, bits = 1024 + 92 * 1024, np.array([[0b111, 0], [0b1111, 0]], np.uint8)
+    cases: list[tuple[Any, list[int], Any, Any, str]] = [
+        (define(**GOOD), [0], [1], [2], "bad_value"),
+        (define(**GOOD), [0], [0], [256], "bad_value"),
+        (define(**GOOD), [0], [0], [1, 1], "bad_length"),
+        (metric_for("grr"), [0], np.uint8([9]), np.uint8([10]), "expected 0 to 9"),
+        (hadamard, [0], np.uint8([15]), np.uint8([16]), "report 16: expected 0 to 15 at its level"),
+        (subset, [0], bits[:1], bits[1:], "a subset of 4: expected 3"),
+        (metric_for("laplace", [1.0, 4.0]), [0], [most], [most + 1], "bad_value"),
+        (metric_for("laplace", [1.0, 4.0]), [0], [-most], [-most - 1], "bad_value"),
+        (metric_for("laplace", [1.0, 4.0]), [1], [0], [-(2**31)], "bad_value"),
+        (define(**VECTOR), [0], [[2**14, 1]], [[2**14, 300]], "bad_value"),
+        (define(**VECTOR), [0], [[0, -(2**14)]], [[0, -(2**14) - 1]], "bad_value"),
+        (define(**VECTOR), [0], [[16383, 0]], [[16382, 0]], "bad_value"),
     ]
-    for metric, level, reports, reason in cases:
-        with row(metric.mechanism, level, reports):
+    for metric, level, good, bad, reason in cases:
+        with row(metric.mechanism, level, bad):
             statistic = metric.zero()
             with pytest.raises(ReportError) as refused:
-                metric.accumulate(statistic, level, reports)
+                metric.accumulate(statistic, level, bad)
             assert reason in f"{refused.value.reason} {refused.value}"
             assert not statistic.any()
-    fine: list[tuple[Any, list[int], Any]] = [
-        (metric_for("hadamard_response", [0.5, 4.0]), [0, 1], np.array([15, 31], np.uint8)),
-        (metric_for("subset_selection", **subset), [0], np.array([[0b111, 0]], np.uint8)),
-        (metric_for("laplace", [1.0, 4.0]), [0, 0, 1, 1], [-ends[0], ends[0], -ends[1], ends[1]]),
-        (define(**VECTOR), [0, 0, 0], [[2**14, 1], [0, -(2**14)], [16383, 0]]),
-    ]
-    for metric, level, reports in fine:
-        metric.accumulate(metric.zero(), level, reports)
+            metric.accumulate(statistic, level, good)
+    with pytest.raises(ReportError, match="bad_level"):
+        define(**GOOD).accumulate(define(**GOOD).zero(), [3], [1])
     with pytest.raises(ValueError, match="needs int64"):
         define(**GOOD).accumulate(np.zeros(5, dtype=np.int64), [0], [1])
 
@@ -237,20 +208,6 @@ def test_rappor_refuses_ones_after_its_last_category() -> None:
             if last < 255:
                 with pytest.raises(ReportError, match="bad_value"):
                     randomizer.check(b"\0\0", empty + bytes([last]) + empty + bytes([last + 1]))
-
-
-def test_rappor_counts_in_blocks_as_one_by_one() -> None:
-    metric = metric_for("rappor", [0.5, 1.0])
-    for reports in (254, 255, 256, 1021):
-        level = (np.arange(reports) % 3 == 0).astype(np.uint8)
-        rows = metric.randomize(np.arange(reports) % 10, level, SeededBits(1))
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, rows)
-        bits = np.unpackbits(rows.view(np.uint8), axis=1, count=10, bitorder="little")
-        for index in (0, 1):
-            own = bits[level == index].astype(np.int64)
-            expected = [len(own), *own.sum(axis=0)]
-            assert statistic.reshape(2, 11)[index].tolist() == expected, reports
 
 
 def test_a_mean_is_answered_in_the_unit_of_its_range() -> None:

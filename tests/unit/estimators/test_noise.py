@@ -10,8 +10,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
@@ -79,14 +77,6 @@ def test_every_threshold_is_that_of_another_arithmetic(rate: Fraction) -> None:
 
 def fifths(bits: int) -> list[int]:
     return [2**bits * j // 5 for j in range(1, 5)]
-
-
-@given(st.integers(0, WORD - 1))
-def test_a_word_falls_between_the_thresholds_around_it(word: int) -> None:
-    law = Inversion(fifths)
-    script = ScriptedBits([word >> 48, (word % 2**48) << 16])
-    if word not in fifths(64):
-        assert law.draw(script, 1).tolist() == [word * 5 // WORD]
 
 
 def test_words_next_to_a_threshold_are_told_apart_and_a_tie_draws_more() -> None:

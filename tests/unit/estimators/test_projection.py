@@ -10,11 +10,8 @@ import pytest
 import scipy.linalg
 
 from estimators import DefinitionError, LocalMetric, ReportError
-from estimators.bounds import Law
-from estimators.bounds.projections import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
-from estimators.question import Question
 from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
 from tests.support.rows import row
 
@@ -78,18 +75,6 @@ def test_the_statistic_is_the_sum_of_the_signs_of_each_row() -> None:
         assert np.array_equal(table[:, 1:], expected), options
 
 
-def test_random_signs_agree_in_half_of_the_rows() -> None:
-    """m c^2 of 4,950 pairs of columns has mean 1; 5 standard errors of 20 seeds are 0.023."""
-    spread = []
-    for seed in range(20):
-        mechanism = Projection(EPSILONS, categories=100, rows=1000, seed=seed)
-        signs = np.where(mechanism.positive(np.arange(1000)[:, None], np.arange(100)), 1.0, -1.0)
-        agreement = (signs.T @ signs)[np.triu_indices(100, 1)] / 1000
-        spread.append(1000 * np.mean(agreement**2))
-        assert abs(signs.sum()) < 5 * 100_000**0.5
-    assert abs(np.mean(spread) - 1) < 5 * np.sqrt(2 / 4950 / 20)
-
-
 def mixed(word: int) -> int:
     """The finaliser of SplitMix64, in plain integers."""
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -137,24 +122,6 @@ def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
         )
         limits = [wide.lower, narrow.lower, np.clip(wide.value, 0, 1), narrow.upper, wide.upper]
         assert np.all(np.diff(limits, axis=0) >= 0), (rows, n)
-
-
-def test_bounds_of_random_signs_are_those_of_the_noise_for_many_rows() -> None:
-    """And as wide as the columns' agreement makes them for few."""
-    law = Law(np.array([1e6]), np.array([1e-6]), np.ones(1))
-
-    def width(rows: int, bound: str = "fixed", **question: Any) -> float:
-        asked = Question(bound=bound, **question)
-        arguments = (law, np.array([0.3]), asked, float(np.log(0.025)), 1e6)
-        lower, upper = projection_limits(*arguments, rows, 64 * np.log(2))
-        return float((upper - lower)[0])
-
-    noise = 2 * 1.96e-3 * (1 - 0.3**2) ** 0.5
-    assert noise < width(2**31) < 1.05 * noise
-    fewest = 2 * (1 - 0.3) * (2 * np.log(40) / 1000) ** 0.5
-    assert fewest < width(1000) < 1.2 * fewest
-    assert width(1000) < width(1000, "anytime") < 1.3 * width(1000)
-    assert width(1000, "anytime", weights="uniform") > 2 * width(1000)
 
 
 def test_a_report_of_no_row_is_refused() -> None:

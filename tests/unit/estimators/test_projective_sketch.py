@@ -12,14 +12,12 @@ import pytest
 from scipy.stats import binom
 
 from estimators import DefinitionError, LocalMetric, define
-from estimators.bounds.heterogeneity import SPENT, heterogeneity_of_points
 from estimators.bounds.point_collisions import least_collisions, most_collisions
-from estimators.exact.geometries import LARGEST, best_geometry
+from estimators.exact.geometries import LARGEST
 from estimators.exact.hashing import mix
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import ProjectiveSketch
-from estimators.mechanisms.projective_sketch import LIMITS
 from estimators.metrics.categories import string_key
 from estimators.question import Question
 from tests.support.reports.cases import ScriptedBits, exact
@@ -73,19 +71,6 @@ def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) 
     assert rows.geometry.q == both * on + (size - both) * off
 
 
-def test_an_absent_string_has_nearly_the_least_possible_variance() -> None:
-    """Up to epsilon = 6 within 5% of 4 e^epsilon / (e^epsilon - 1)^2, in exact fractions."""
-    for hundredths in [*range(1, 60, 4), *range(60, 601, 15), 600]:
-        epsilon = Fraction(hundredths, 100)
-        geometry = best_geometry(epsilon, LIMITS, 364)
-        share = Fraction(geometry.space.size, geometry.points)
-        contrast = (geometry.p - geometry.q) * (1 - Fraction(1, geometry.points))
-        variance = share * (1 - share) / contrast**2
-        odds = exp_bounds(epsilon)[1]  # an upper bound of e^epsilon gives a lower one of the least
-        assert variance <= Fraction(105, 100) * 4 * odds / (odds - 1) ** 2, epsilon
-        assert float(variance) == geometry.variance
-
-
 def test_all_levels_have_tables_of_one_size_and_hashes_of_their_own() -> None:
     mechanism = sketch([0.25, 1, 2, 4, 6, 8], seed=9)
     tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
@@ -109,31 +94,6 @@ def test_support_is_the_number_of_reports_that_support_a_string() -> None:
     for index, key in itertools.product(range(3), range(3)):
         named = mechanism.supports(reports[level == index], index, int(keys[key]))
         assert found[index, key] == named.sum()
-
-
-def test_a_report_of_another_level_that_no_row_has_supports_nothing() -> None:
-    mechanism = sketch([1, 6], rows=64)
-    first, second = (rows.symbols for rows in mechanism.hashed_rows)
-    least, most = (0, 1) if first < second else (1, 0)
-    beyond = np.array([min(first, second), max(first, second) - 1])
-    assert not mechanism.supports(beyond, least, 7).any()
-    inside = np.arange(max(first, second))
-    assert mechanism.supports(inside, most, 7).any()
-
-
-def test_estimates_are_unbiased_over_the_hashes_also_beside_a_heavy_string() -> None:
-    """20 names collide all the time on 64 points; 150 sets of hashes; |z| > 5.5: 1e-6 each."""
-    names, found = [f"name {i}" for i in range(20)], []
-    held = ["name 0"] * 600 + ["name 1"] * 200 + names[2:12] * 20
-    for seed in range(150):
-        metric = strings([1, 4], options={"rows": 32, "points": 64, "seed": seed})
-        level = np.random.default_rng(seed).integers(0, 2, len(held))
-        statistic = metric.zero()
-        metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(seed)))
-        found.append(np.asarray(metric.estimate(statistic, categories=names).value))
-    true = np.array([0.6, 0.2, *[0.02] * 10, *[0.0] * 8])
-    z = (np.mean(found, axis=0) - true) / (np.std(found, axis=0, ddof=1) / math.sqrt(150))
-    assert np.abs(z).max() < 5.5
 
 
 # -- Collisions -----------------------------------------------------------------------------------
@@ -192,32 +152,6 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
     assert answer((0.05, 0.05), (12, 30)) > 0.9
     assert answer((0.05, 0.05), (0, 90)) > 0.9
     assert answer((0.05, 0.08), (0, 0)) < 1e-6
-
-
-def test_a_level_that_differs_is_found_beside_the_slack_of_collisions() -> None:
-    mechanism = sketch([1, 4])
-    law = mechanism.signs.law(np.array([10**6, 10**6]), np.array([0.5, 0.5]))
-    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
-    for means in ([0.1, 0.2], [0.2, 0.1]):
-        found = heterogeneity_of_points(law, np.array(means)[:, None], tables)
-        assert found is not None
-        assert SPENT <= found < 2 * SPENT
-
-
-def test_independent_levels_have_small_p_values_no_more_often_than_they_say() -> None:
-    """200 sets of collisions of one heavy string: P(p <= 0.05) <= 0.05; binomial, 1e-6."""
-    mechanism, rng, n = sketch([0.5, 2, 4], rows=16, points=64), np.random.default_rng(5), 10**6
-    counts, small = np.full(3, n), 0
-    for _ in range(200):
-        support = []
-        for rows in mechanism.hashed_rows:
-            p, q = float(rows.geometry.p), float(rows.geometry.q)
-            share = rng.binomial(rows.rows, 1 / rows.geometry.points) / rows.rows
-            support.append([rng.binomial(n, q + (p - q) * (0.1 + 0.9 * share))])
-        found = mechanism.estimate_support(counts, np.array(support), Question()).heterogeneity
-        assert found is not None
-        small += found <= 0.05
-    assert small <= binom.ppf(1 - 1e-6, 200, 0.05)
 
 
 # -- Definitions ----------------------------------------------------------------------------------

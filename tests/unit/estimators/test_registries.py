@@ -16,7 +16,6 @@ import pytest
 from estimators import DefinitionError, define
 from estimators.mechanisms import (
     MECHANISMS,
-    Laplace,
     Mechanism,
     RandomizedResponse,
 )
@@ -110,22 +109,6 @@ def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(
         assert list(twice.usable()) == [("three", os.F_OK)]
     finally:
         sys.path.remove(str(other))
-
-
-def test_what_is_no_mechanism_or_no_kind_is_refused() -> None:
-    class Misnamed(Laplace):
-        name = "other"
-
-    class Kindless(Laplace):
-        name = "mine"
-        kinds = frozenset()
-
-    for found in (3, Laplace.randomize, Mechanism, Misnamed, Kindless):
-        with pytest.raises(ValueError, match=r"a subclass of estimators\.mechanisms\.Mechanism"):
-            MECHANISMS._accept("mine", found)
-    for kind in (3, KINDS["mean"]):
-        with pytest.raises(ValueError, match="Kind with the name 'median'"):
-            KINDS._accept("median", kind)
 
 
 def test_a_mistaken_name_is_not_the_fault_of_a_broken_neighbour(

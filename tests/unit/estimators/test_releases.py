@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
 
 from estimators import (
     DefinitionError,
@@ -117,23 +116,6 @@ def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
         assert change[0] <= noise.weights[level]
 
 
-@pytest.mark.parametrize("rate", [Fraction(7, 5), Fraction(1, 40)])
-def test_the_noise_has_its_law(rate: Fraction) -> None:
-    """Chi-square with a fixed seed; fails for one seed in 10^6."""
-    noise, n = Noise((rate,), (1,), 1), 100_000
-    drawn = noise.draw(SeededBits(3), n)
-    reach = int(5 / rate)
-    z = np.arange(-reach, reach + 1)
-    q = math.exp(-rate)
-    law = (1 - q) / (1 + q) * q ** np.abs(z)
-    cells = np.arange(z.size) // max(1, z.size // 25)
-    inside = np.abs(drawn) <= reach
-    tally = np.bincount(cells[drawn[inside] + reach], minlength=cells[-1] + 1)
-    expected = n * np.bincount(cells, weights=law)
-    both = [*tally, n - inside.sum()], [*expected, n - expected.sum()]
-    assert chisquare(*both).pvalue > 1e-6
-
-
 def test_the_quantile_of_the_noise_is_the_least_one() -> None:
     rates = (Fraction(1, 10_000), Fraction(1, 3), Fraction(5))
     for rate, log_p in itertools.product(rates, (-1.0, -3.0, -7.0, -40.0)):
@@ -215,18 +197,6 @@ def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     assert released.privacy is not None
     assert released.privacy.tolist() == [0, 0, pytest.approx(2)]
     assert released.weights.tolist() == [0, 0, 1]
-
-
-def test_where_noise_would_drown_all_adpm_gives_the_middle_and_costs_nothing() -> None:
-    metric = trusted("mean", levels=[0.01])
-    statistic = metric.zero()
-    metric.accumulate(statistic, [0] * 20, metric.randomize([180.0] * 20, [0] * 20))
-    for seed in range(3):
-        released = metric.release(statistic, SeededBits(seed), weights="adpm")
-        assert (released.value, released.lower, released.upper) == (60, -60, 180)
-        assert released.privacy is not None
-        assert not released.privacy.any()
-    assert metric.release(statistic, SeededBits(1), weights="hpm-a").value != 60
 
 
 def test_a_value_is_rounded_by_half_a_step_at_most() -> None:

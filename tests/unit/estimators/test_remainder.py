@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import integrate
 
-from estimators.bounds.fourier.remainder import WIDTHS, _weights, log_remainder, nodes
+from estimators.bounds.fourier.remainder import _weights, log_remainder, nodes
 from estimators.estimate import Floats
 
 
@@ -70,75 +70,18 @@ def random_laws(rng: np.random.Generator) -> tuple[list[Atoms], list[int]]:
     return laws, [int(x) for x in rng.integers(1, 40, len(laws))]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(4))
 def test_no_exact_tail_is_above_its_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    laws, counts = random_laws(rng)
-    values, chances = exact_law(laws, counts)
-    tails = np.cumsum(chances[::-1])[::-1]
-    sd = np.sqrt(chances @ (values - chances @ values) ** 2)
-    used = tails > 1e-11  # below, the convolution's rounding shows
-    for z in (0.3, 1, 2, 3, 5):
-        excess = log_bounds(laws, counts, float(z / sd), values[used]) - np.log(tails[used])
-        assert excess.min() > -1e-9
-
-
-def test_an_unknown_mixture_of_data_is_below_the_largest_modulus() -> None:
-    one, other = Atoms(np.array([0.0, 3, 7]), np.ones(3)), Atoms(np.arange(8.0), np.ones(8))
-    other.values = other.values + one.values @ one.chances - other.values @ other.chances
-    tilt, n = 0.08, np.array([30.0])
-    v = np.array([max(one.variance(tilt), other.variance(tilt))])
-    tau = nodes(n, v)
-    top = max(one.cumulant(tilt), other.cumulant(tilt))
-    modulus = np.maximum(
-        *(law.log_modulus(tilt, tau) + law.cumulant(tilt) - top for law in (one, other))
-    )
-    remainder = float(log_remainder(tilt, tau, modulus[None], n, v))
-    other.values = np.arange(8.0)
-    shift = float(one.values @ one.chances) - 3.5
-    for share in (0, 7, 15, 30):
-        values, chances = exact_law([one, other], [share, 30 - share])
-        values = values + (30 - share) * shift
+    for _ in range(10):
+        laws, counts = random_laws(rng)
+        values, chances = exact_law(laws, counts)
         tails = np.cumsum(chances[::-1])[::-1]
-        used = tails > 1e-11
-        bound = 30 * top - tilt * values[used] + remainder
-        assert np.all(bound >= np.log(tails[used]))
-
-
-@pytest.mark.parametrize(("n", "most"), [(20, 1.013), (1_000, 1.003), (100_000, 1.002)])
-def test_half_widths_of_gamma_sums_are_close_to_the_exact_ones(n: int, most: float) -> None:
-    count, p = np.array([float(n)]), 0.025
-    exact = float(stats.gamma.isf(p, n))
-    found = []
-    for tilt in np.linspace(1.8, 3, 13) / np.sqrt(n):
-        tilt = tilt / (1 + tilt)  # the tilted law is a gamma law with another scale
-        v = np.array([1 / (1 - tilt) ** 2])
-        tau = nodes(count, v)
-        modulus = -np.log(np.abs(1 - 1j * tau / (1 - tilt)))
-        remainder = float(log_remainder(tilt, tau, modulus[None], count, v))
-        found.append((-n * np.log1p(-tilt) + remainder - np.log(p)) / tilt)
-    assert 1 <= (min(found) - n) / (exact - n) < most
-
-
-def test_the_quadrature_is_above_the_integral_and_close() -> None:
-    """Moduli with zeros and periods, where a plain trapezoid can be below the integral."""
-    cases = [
-        (Atoms(np.array([0.0, 1]), np.ones(2)), 30, 0.2, 1.03),
-        (Atoms(np.array([0.0, 1]), np.ones(2)), 3, 1.0, 1.1),
-        (Atoms(np.array([0.0, 1, 50]), np.array([5, 5, 1.0])), 60, 0.01, 1.1),
-        (Atoms(np.array([0.0, 40, 41]), np.array([9, 1, 1.0])), 8, 0.02, 1.1),
-    ]
-    for law, count, tilt, most in cases:
-        n, v = np.array([float(count)]), np.array([law.variance(tilt)])
-        tau = nodes(n, v)
-        found = np.exp(float(log_remainder(tilt, tau, law.log_modulus(tilt, tau)[None], n, v)))
-        integrals = []
-        for last in np.linspace(tau.size // 4, tau.size - 1, WIDTHS).astype(int):
-            fine = np.linspace(0, tau[last], 50_001)
-            heights = np.exp(count * law.log_modulus(tilt, fine))
-            weight = _weights(np.array(tilt), fine, fine[-1])
-            integrals.append(float(integrate.trapezoid(weight * heights, fine)))
-        assert min(1.0, *integrals) <= found < most * min(integrals)
+        sd = np.sqrt(chances @ (values - chances @ values) ** 2)
+        used = tails > 1e-11  # below, the convolution's rounding shows
+        for z in (0.3, 1, 2, 3, 5):
+            excess = log_bounds(laws, counts, float(z / sd), values[used]) - np.log(tails[used])
+            assert excess.min() > -1e-9
 
 
 @pytest.mark.parametrize("decay", [0.003, 0.2, 3.0])

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from estimators.bounds import Law, RepeatedLaw, interval
+from estimators.bounds import RepeatedLaw, interval
 from estimators.bounds.intervals import limits
-from estimators.mechanisms import Projection, Rappor, RepeatedFrequency, mechanism_class
-from estimators.mechanisms.repetition import FREQUENCIES
+from estimators.mechanisms import Rappor
 from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.question import Question
 
@@ -53,9 +52,10 @@ def centred(ones: np.ndarray, n: int, r: int, p: float, q: float) -> np.ndarray:
     return result
 
 
-@pytest.mark.parametrize("r", [1, 2, 5])
-@pytest.mark.parametrize("pair", PAIRS)
-@pytest.mark.parametrize("theta", [-1.0, -0.9, 0.2, 1.0])
+@pytest.mark.parametrize(
+    ("r", "pair", "theta"),
+    [(1, PAIRS[0], -1.0), (2, PAIRS[1], -0.9), (2, PAIRS[3], 0.2), (5, PAIRS[2], 1.0)],
+)
 def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta: float) -> None:
     """Value, derivatives and variance of one user's mean sign, from its whole distribution."""
     law = one_level(1, r, *pair)
@@ -80,71 +80,34 @@ def test_the_law_of_held_signs_is_exact(r: int, pair: tuple[float, float], theta
     assert law.largest_variance(np.array([theta]))[0] == pytest.approx(spread, rel=1e-7)
 
 
-def test_one_report_each_has_the_law_of_single_signs() -> None:
-    counts, contrast = np.array([30.0, 50.0]), np.array([0.2, 0.6])
-    offset, coefficient = np.array([-0.3, 0.1]), 1 / (counts.sum() * contrast)
-    theta, tilt = np.array([-0.95, 0.3]), np.array([0.8, 20.0])
-    for free in (False, True):
-        one = Law(counts, coefficient, contrast, offset=offset, free=free)
-        repeated = RepeatedLaw(
-            counts, coefficient, contrast, offset=offset, free=free, repeats=np.ones(2)
-        )
-        for found, expected in zip(
-            repeated.cumulant(theta, tilt)[:5], one.cumulant(theta, tilt)[:5], strict=True
-        ):
-            assert found == pytest.approx(expected)
-        assert repeated.worst_variance == pytest.approx(one.worst_variance)
-        assert repeated.largest_variance(theta) == pytest.approx(one.largest_variance(theta))
-        assert repeated.proxy == pytest.approx(one.proxy)
-
-
 @settings(deadline=None, max_examples=60)
 @given(
     n=st.integers(1, 60),
     r=st.sampled_from([2, 3, 8]),
     pair=st.sampled_from(PAIRS),
-    f=st.floats(0, 1),
-    beta=st.sampled_from([0.5, 0.05, 1e-3]),
-)
-def test_limits_that_miss_a_frequency_were_unlikely(
-    n: int, r: int, pair: tuple[float, float], f: float, beta: float
-) -> None:
-    """Whole regions, by enumeration: the limits of all outcomes miss with chance at most beta."""
-    chance, theta = users(n, user(r, *pair, f)), 2 * f - 1
-    observed = centred(np.arange(n * r + 1), n, r, *pair)
-    law = one_level(n, r, *pair)
-    lower, upper = interval(law, observed, np.log(beta))
-    assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
-    assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
-    total = float(1 / law.coefficient.max())
-    lower, upper = interval(law, observed, np.log(beta), total)
-    assert chance[lower > theta].sum() <= beta * (1 + 1e-9)
-    assert chance[upper < theta].sum() <= beta * (1 + 1e-9)
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    n=st.integers(1, 60),
-    r=st.sampled_from([2, 3, 8]),
-    contrast=st.sampled_from([0.1, 0.46]),
-    values=st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
+    values=st.none() | st.tuples(st.floats(-1, 1), st.floats(-1, 1)),
     share=st.floats(0, 1),
     beta=st.sampled_from([0.5, 0.05, 1e-3]),
 )
-def test_limits_that_miss_a_mean_of_values_were_unlikely(
-    n: int, r: int, contrast: float, values: tuple[float, float], share: float, beta: float
+def test_limits_that_miss_the_truth_were_unlikely(
+    n: int, r: int, pair: Any, values: Any, share: float, beta: float
 ) -> None:
-    """Values that are no signs: two of them, in any shares."""
-    p, q = (1 + contrast) / 2, (1 - contrast) / 2
-    own, other = ((1 + (p - q) * x) / 2 for x in values)
-    chance = users(n, user(r, own, other, share))
-    theta = share * values[0] + (1 - share) * values[1]
-    observed = centred(np.arange(n * r + 1), n, r, p, q)
-    law = one_level(n, r, p, q, values=True)
-    assert not law.exact
-    lower, upper = interval(law, observed, np.log(beta))
-    assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
-    assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
+    """Whole regions, by enumeration: of a frequency, and of values that are no signs."""
+    p, q = pair
+    if values:
+        p, q = (1 + p - q) / 2, (1 - p + q) / 2
+    high, low = values or (1.0, -1.0)
+    middle, half = (p + q) / 2, (p - q) / 2
+    ones, r_ones = np.arange(n * r + 1), np.arange(r + 1)
+    one = share * binom.pmf(r_ones, r, middle + half * high)
+    one += (1 - share) * binom.pmf(r_ones, r, middle + half * low)
+    chance, theta = users(n, one), share * high + (1 - share) * low
+    law = one_level(n, r, p, q, values=bool(values))
+    assert law.exact != bool(values)
+    for total in (None, float(1 / law.coefficient.max())):
+        lower, upper = interval(law, centred(ones, n, r, p, q), np.log(beta), total)
+        assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
+        assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
 
 
 @settings(deadline=None, max_examples=25)
@@ -153,33 +116,21 @@ def test_limits_that_miss_a_mean_of_values_were_unlikely(
     offsets=st.booleans(),
     beta=st.sampled_from([0.5, 0.05, 1e-3]),
 )
-def test_levels_may_have_frequencies_of_their_own(
-    shares: tuple[float, float], offsets: bool, beta: float
-) -> None:
-    """Two levels of different repeats: all outcomes by enumeration."""
+def test_levels_may_have_frequencies_of_their_own(shares: Any, offsets: bool, beta: float) -> None:
+    """Two levels, of one sign and of four a user: all outcomes by enumeration."""
     counts, repeats = np.array([12.0, 9.0]), np.array([1.0, 4.0])
     p = np.array([0.3, 0.5]) if offsets else np.array([0.6, 0.7])
     q = np.array([0.2, 0.1]) if offsets else 1 - p
-    law = RepeatedLaw(
-        counts,
-        1 / (counts.sum() * (p - q)),
-        p - q,
-        free=True,
-        offset=p + q - 1 if offsets else None,
-        repeats=repeats,
-    )
+    coefficient, offset = 1 / (counts.sum() * (p - q)), p + q - 1 if offsets else None
+    law = RepeatedLaw(counts, coefficient, p - q, free=True, offset=offset, repeats=repeats)
     support, chance = np.zeros(1), np.ones(1)
-    for level in range(2):
-        n, r = int(counts[level]), int(repeats[level])
-        part = users(n, user(r, p[level], q[level], shares[level]))
-        y = 2 * np.arange(n * r + 1) / r - n * (p[level] + q[level])
-        support = (support[:, None] + law.coefficient[level] * y).ravel()
-        chance = (chance[:, None] * part).ravel()
+    for n, r, s, high, low, share in zip((12, 9), (1, 4), coefficient, p, q, shares, strict=True):
+        y = 2 * np.arange(n * r + 1) / r - n * (high + low)
+        support = (support[:, None] + s * y).ravel()
+        chance = (chance[:, None] * users(n, user(r, high, low, share))).ravel()
     theta = 2 * (counts @ shares) / counts.sum() - 1
-    for lower, upper in (
-        interval(law, support, np.log(beta)),
-        interval(law, support, np.log(beta), float(1 / law.coefficient.max())),
-    ):
+    for total in (None, float(1 / coefficient.max())):
+        lower, upper = interval(law, support, np.log(beta), total)
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
 
@@ -193,8 +144,7 @@ def test_all_signs_are_independent_where_the_users_values_are_fixed() -> None:
     assert law.coefficient @ (law.counts * law.contrast) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("theta", [0.0, 0.9])
-@pytest.mark.parametrize("values", [False, True])
+@pytest.mark.parametrize(("theta", "values"), [(0.0, True), (0.9, False)])
 def test_bounds_are_as_narrow_as_those_of_single_signs(theta: float, values: bool) -> None:
     """Over the normal law's width: within 2% at 10^5 users, or 6% where a variance is unknown."""
     law = one_level(100_000, 4, 0.75, 0.25, values=values)
@@ -203,23 +153,3 @@ def test_bounds_are_as_narrow_as_those_of_single_signs(theta: float, values: boo
     normal = limits(law, observed, Question(bound="normal"), np.log(0.025), 1.0)
     ratio = (fixed[1] - fixed[0]) / (normal[1] - normal[0])
     assert 0.99 < ratio[0] < (1.06 if values else 1.02)
-
-
-@pytest.mark.parametrize("of", [x.name for x in FREQUENCIES if x is not Projection])
-def test_a_mechanism_for_the_whole_epsilon_has_less_variance(of: str) -> None:
-    epsilons = [Fraction(x, 2) for x in range(1, 17)]
-    for categories in (2, 16, 1024):
-        build: Any = mechanism_class(of, "frequency")
-        whole = build(epsilons, categories=categories).facts.variances
-        parts = RepeatedFrequency(epsilons, of=of, categories=categories).facts.variances
-        assert parts[:2] == pytest.approx(whole[:2])
-        assert np.all(parts[2:] > whole[2:])
-
-
-def test_repetition_helps_a_mechanism_whose_report_says_no_more_at_large_epsilons() -> None:
-    """A single sign of projection has variance 1 or so, however large epsilon is."""
-    epsilons = [Fraction(x) for x in (5, 6, 7, 8)]
-    for categories in (16, 1024):
-        whole = Projection(epsilons, categories=categories).facts.variances
-        parts = RepeatedFrequency(epsilons, of="projection", categories=categories).facts.variances
-        assert np.all(parts < whole)

@@ -6,14 +6,11 @@ import json
 import math
 from fractions import Fraction
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from estimators import rounding
 from tests.support.paths import ROOT
-
-VECTORS = json.loads((ROOT / "tests" / "vectors" / "rounding.json").read_text())
 
 
 def exact(x: float) -> Fraction:
@@ -21,11 +18,14 @@ def exact(x: float) -> Fraction:
     return Fraction(repr(x))
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_numbers_are_rounded_as_the_vectors_say(name: str) -> None:
+def test_numbers_are_rounded_as_the_vectors_say() -> None:
     """The dashboard's are put to the same test in a browser (`tests/services/browser`)."""
-    for *given_, expected in VECTORS[name]:
-        assert getattr(rounding, name)(*given_) == expected, (name, given_)
+    vectors = json.loads((ROOT / "tests" / "vectors" / "rounding.json").read_text())
+    for name, cases in vectors.items():
+        for *given_, expected in cases:
+            assert getattr(rounding, name)(*given_) == expected, (name, given_)
+    assert rounding.interval((math.nan, 0.0, 1.0)) == ("-", "0.00", "1.00")
+    assert rounding.at_most(None) == rounding.down(math.nan, 2) == "-"
 
 
 @example(lower=17179869184.0, wide=6.103515625e-05, share=1.0, places=None)
@@ -44,10 +44,12 @@ def test_a_printed_interval_contains_the_one_that_was_computed(
         assert Fraction(high) - Fraction(low) <= Fraction(3, 2) * (exact(upper) - exact(lower))
 
 
-@given(st.floats(1e-300, 1, exclude_max=True))
-def test_no_certainty_is_larger_than_the_real_one(beta: float) -> None:
+@given(st.floats(1e-300, 1, exclude_max=True), st.floats(1e-9, 1e6))
+def test_no_certainty_or_loss_is_larger_than_what_is_printed(beta: float, epsilon: float) -> None:
     assert Fraction(rounding.certainty(beta).rstrip("%")) / 100 <= 1 - exact(beta)
     assert Fraction(rounding.percent(beta)) / 100 >= exact(beta)
+    assert exact(epsilon) <= Fraction(rounding.loss(epsilon))
+    assert float(rounding.loss(epsilon)) <= 1.001 * epsilon
 
 
 @given(
@@ -65,14 +67,3 @@ def test_a_statement_about_an_extreme_is_never_stronger_than_its_certificate(
     told = Fraction(rounding.certified(kind, low, high, rounds, certificate))
     weaker = told - exact(certificate) if kind == "minimum" else exact(certificate) - told
     assert 0 <= weaker <= Fraction(high - low) / 2**rounds / 10 or weaker < Fraction(1, 10**14)
-
-
-@given(st.floats(1e-9, 1e6))
-def test_no_loss_is_larger_than_what_is_printed(epsilon: float) -> None:
-    assert exact(epsilon) <= Fraction(rounding.loss(epsilon))
-    assert float(rounding.loss(epsilon)) <= 1.001 * epsilon
-
-
-def test_what_is_not_known_is_a_dash() -> None:
-    assert rounding.interval((math.nan, 0.0, 1.0)) == ("-", "0.00", "1.00")
-    assert rounding.at_most(None) == rounding.down(math.nan, 2) == "-"

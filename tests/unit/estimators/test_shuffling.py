@@ -11,31 +11,22 @@ from scipy.stats import binom
 from estimators.shuffling import shuffled_epsilon
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "reports", "delta", "expected"),
-    [
+def test_the_numbers_of_the_theorem() -> None:
+    for epsilon, reports, delta, expected in (
         (1.0, 100_000, 1e-6, 0.072555),
         (4.0, 1_000_000, 1e-8, 0.226368),
         (0.1, 10_000, 1e-6, 0.016292),
         (8.0, 10_000_000, 1e-6, 0.432145),
-    ],
-)
-def test_the_numbers_of_the_theorem(
-    epsilon: float, reports: int, delta: float, expected: float
-) -> None:
-    assert shuffled_epsilon(epsilon, reports, delta) == pytest.approx(expected, abs=1e-6)
+    ):
+        assert shuffled_epsilon(epsilon, reports, delta) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("reports", "delta"), [(1000, 1e-6), (100_000, 1e-3), (10**7, 1e-9)])
-def test_it_applies_up_to_the_theorems_epsilon_and_not_beyond(reports: int, delta: float) -> None:
-    limit = math.log(reports / (16 * math.log(2 / delta)))
-    assert shuffled_epsilon(limit * 0.999999, reports, delta) is not None
-    assert shuffled_epsilon(limit * 1.000001, reports, delta) is None
-
-
-@pytest.mark.parametrize("reports", [1, 16, 200])
-def test_a_small_crowd_hides_nobody(reports: int) -> None:
-    assert shuffled_epsilon(0.01, reports, 1e-6) is None
+def test_it_applies_up_to_the_theorems_epsilon_and_not_beyond() -> None:
+    for reports, delta in ((1000, 1e-6), (100_000, 1e-3), (10**7, 1e-9)):
+        limit = math.log(reports / (16 * math.log(2 / delta)))
+        assert shuffled_epsilon(limit * 0.999999, reports, delta) is not None
+        assert shuffled_epsilon(limit * 1.000001, reports, delta) is None
+    assert [shuffled_epsilon(0.01, reports, 1e-6) for reports in (1, 16, 200)] == [None] * 3
 
 
 def test_more_reports_never_hide_less_and_no_shuffler_costs_privacy() -> None:
@@ -60,13 +51,13 @@ def test_shuffled_randomized_response_is_as_private_as_it_says(epsilon: float, n
         assert np.maximum(first - math.exp(shuffled) * second, 0).sum() <= delta
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "reports", "delta", "named"),
-    [(0.0, 10, 0.1, "epsilon"), (math.inf, 10, 0.1, "epsilon"), (1, 0, 0.1, "reports"),
-     (1, 10, 0.0, "delta"), (1, 10, 1.5, "delta")],
-)  # fmt: skip
-def test_what_has_no_answer_is_refused(
-    epsilon: float, reports: int, delta: float, named: str
-) -> None:
-    with pytest.raises(ValueError, match=f"^{named} = "):
-        shuffled_epsilon(epsilon, reports, delta)
+def test_what_has_no_answer_is_refused() -> None:
+    for epsilon, reports, delta, named in (
+        (0.0, 10, 0.1, "epsilon"),
+        (math.inf, 10, 0.1, "epsilon"),
+        (1, 0, 0.1, "reports"),
+        (1, 10, 0.0, "delta"),
+        (1, 10, 1.5, "delta"),
+    ):
+        with pytest.raises(ValueError, match=f"^{named} = "):
+            shuffled_epsilon(epsilon, reports, delta)

@@ -14,14 +14,8 @@ from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import uniform_directions
 
 DIMENSIONS = (1, 2, 3, 10, 100)
+HALF = np.array([0.5])
 each_dimension = pytest.mark.parametrize("dimension", DIMENSIONS)
-
-
-def one_level(dimension: int, n: int, contrast: float = 0.5, unit: float = 0.0) -> Directions:
-    scale = width(dimension) / contrast
-    return Directions(
-        dimension, np.array([float(n)]), np.array([scale / n]), np.array([contrast]), unit
-    )
 
 
 def half_moments(dimension: int, x: float) -> tuple[float, float, float]:
@@ -36,17 +30,16 @@ def half_moments(dimension: int, x: float) -> tuple[float, float, float]:
 
 
 @each_dimension
-@pytest.mark.parametrize("x", [0.001, 0.5, 3.0, 7.9])
-def test_the_cumulant_is_the_proved_one(dimension: int, x: float) -> None:
-    cosh, sinh, mean = half_moments(dimension, x)
-    assert mean * width(dimension) == pytest.approx(1, rel=1e-6)
+def test_the_cumulant_is_the_proved_one(dimension: int) -> None:
     law = Directions(dimension, np.ones(1), np.ones(1), np.array([0.7]), 0.0)
-    expected = cosh - 1 + 0.7 * (sinh - x * mean)
-    assert law.cumulant(np.array([x]))[0] == pytest.approx(expected, rel=1e-4)
+    for x in (0.001, 0.5, 3.0, 7.9):
+        cosh, sinh, mean = half_moments(dimension, x)
+        assert mean * width(dimension) == pytest.approx(1, rel=1e-6)
+        expected = cosh - 1 + 0.7 * (sinh - x * mean)
+        assert law.cumulant(np.array([x]))[0] == pytest.approx(expected, rel=1e-4)
 
 
-@each_dimension
-@pytest.mark.parametrize("contrast", [0.1, 0.9, 1.0])
+@pytest.mark.parametrize(("dimension", "contrast"), [(1, 0.9), (2, 0.1), (3, 1.0), (100, 0.9)])
 def test_no_law_of_a_report_has_a_larger_cumulant(dimension: int, contrast: float) -> None:
     """Against the law of users who all hold a vector along the direction, and half way off it."""
     law = Directions(dimension, np.ones(1), np.ones(1), np.array([contrast]), 0.0)
@@ -67,29 +60,16 @@ def test_the_bessel_bound_is_below_and_near_the_exact_function(dimension: int) -
     assert np.all(exact - bound <= 0.05 * exact + 0.35)
 
 
-@each_dimension
-def test_bounds_are_near_the_normal_ones_for_many_reports(dimension: int) -> None:
-    law = one_level(dimension, 1_000_000)
-    sd = np.sqrt(law.variance / dimension)
-    assert law.coordinate_deviation(np.log(0.025)) < 1.03 * 1.96 * sd
-    normal = sd * np.sqrt(chi2.isf(0.05, dimension))
-    assert (
-        1
-        < law.radius(np.log(0.05)) / normal
-        < {1: 1.5, 2: 1.4, 3: 1.35, 10: 1.2, 100: 1.08}[dimension]
-    )
+def test_bounds_are_near_the_normal_ones_for_many_reports() -> None:
+    for dimension, most in ((1, 1.5), (2, 1.4), (3, 1.35), (10, 1.2), (100, 1.08)):
+        law = Directions(dimension, np.array([1e6]), np.array([2e-6]) * width(dimension), HALF, 0.0)
+        sd = np.sqrt(law.variance / dimension)
+        assert law.coordinate_deviation(np.log(0.025)) < 1.03 * 1.96 * sd
+        normal = sd * np.sqrt(chi2.isf(0.05, dimension))
+        assert 1 < law.radius(np.log(0.05)) / normal < most, dimension
 
 
-@each_dimension
-@pytest.mark.parametrize("n", [1, 10, 1000])
-def test_the_radius_is_never_above_mcdiarmids(dimension: int, n: int) -> None:
-    law = one_level(dimension, n)
-    assert law.radius(np.log(0.05)) <= np.sqrt(law.variance) * (1 + np.sqrt(2 * np.log(20))) * (
-        1 + 1e-12
-    )
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 10])
+@pytest.mark.parametrize("dimension", [2, 10])
 def test_directions_are_uniform_on_the_sphere(dimension: int) -> None:
     """Fails for one seed in 10^6 for each comparison."""
     vectors = uniform_directions(SeededBits(5), 50_000, dimension)

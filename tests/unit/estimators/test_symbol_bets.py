@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -10,13 +11,12 @@ import pytest
 
 from estimators.bounds.bets.cells import Bet
 from estimators.bounds.bets.symbol_limits import (
-    at_all_times,
     fixed,
-    squares,
     symbol_limits,
 )
 from estimators.mechanisms import Windows
 from estimators.question import Question
+from estimators.weights import WEIGHTINGS
 from tests.support.windows import Sample, knots_of
 
 LOG_P = math.log(0.025)
@@ -52,15 +52,16 @@ def test_the_expected_gain_is_known_whatever_the_data_are(free: bool) -> None:
                 assert known == pytest.approx(exact, abs=1e-9)
 
 
-CASES = [
-    (epsilon, kind, free)
-    for epsilon in ("1", "4", "8")
-    for kind in ("ends", "uniform", "narrow", "top")
-    for free in (False, True)
-]
-
-
-@pytest.mark.parametrize(("epsilon", "kind", "free"), CASES)
+@pytest.mark.parametrize(
+    ("epsilon", "kind", "free"),
+    [
+        ("1", "narrow", False),
+        ("4", "top", False),
+        ("8", "ends", False),
+        ("4", "uniform", True),
+        ("8", "narrow", True),
+    ],
+)
 def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, free: bool) -> None:
     """R is at least E'[e^(x0 + K - W); W >= K + x0] for every x0, measured under the tilted law.
 
@@ -97,24 +98,6 @@ def test_the_remainder_bounds_that_of_tilted_samples(epsilon: str, kind: str, fr
     assert found <= bound
 
 
-@pytest.mark.parametrize("free", [False, True])
-def test_the_spread_of_squares_covers(free: bool) -> None:
-    rng, misses, runs = np.random.default_rng(8), np.zeros(2), 400
-    sample = mixed(600, free=free)
-    data = [knots_of(shape, np.array([0.2, 0.4])) for shape in sample.law.shapes]
-    laws = [part @ chance for part, chance in zip(data, sample.chances, strict=True)]
-    s, n = sample.law.coefficient, sample.law.counts
-    centre = 0.25 / n.sum() + 0 * s if free else 0.25 * s
-    truth = sum(
-        many * float(law @ (weight * shape.values - m) ** 2)
-        for many, law, weight, shape, m in zip(n, laws, s, sample.law.shapes, centre, strict=True)
-    )
-    for _ in range(runs):
-        (low,), (high,) = squares(sample.draw(rng, laws), np.array([0.25]), math.log(0.05))
-        misses += truth < low, truth > high
-    assert (misses / runs <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)).all()
-
-
 TABLE = {
     "ends": ("1.06 1.04 1.02", "1.07 1.04 1.02", "1.07 1.04 1.02", "1.06 1.03 1.02"),
     "uniform": ("1.05 1.04 1.03", "1.08 1.04 1.03", "1.10 1.05 1.03", "1.09 1.04 1.03"),
@@ -136,46 +119,19 @@ def test_widths_are_near_the_normal_ones(kind: str) -> None:
             assert (high - low) / (2 * Z * sd) <= 1.05 * float(goal)
 
 
-def test_all_times_are_less_than_twice_the_normal_width() -> None:
-    for epsilon in "1248":
-        for n in (1e3, 1e4, 1e5):
-            sample = Sample((epsilon,), np.array([n]), (1.0,), free=False)
-            (shape,), (chance,) = sample.law.shapes, sample.chances
-            law = knots_of(shape, sample.values("uniform")) @ chance
-            sd = math.sqrt(float(law @ shape.values**2) / n)
-            low = at_all_times(sample.bets([law * n]), LOG_P, n)
-            assert -low / (Z * sd) <= 1.88
-
-
-@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
 @pytest.mark.parametrize("free", [False, True])
-def test_mirrored_reports_have_mirrored_limits(bound: str, free: bool) -> None:
+def test_mirrored_reports_have_mirrored_limits(free: bool) -> None:
     rng, sample = np.random.default_rng(2), mixed(900, free=free)
     laws = [
         knots_of(s, np.array([0.1, 0.9])) @ c
         for s, c in zip(sample.law.shapes, sample.chances, strict=True)
     ]
-    bets, question = sample.draw(rng, laws), Question(bound=bound)
-    low, high = symbol_limits(bets, question, LOG_P, 900.0)
-    below, above = symbol_limits(bets.mirrored(), question, LOG_P, 900.0)
-    assert below == pytest.approx(-high, abs=1e-9)
-    assert above == pytest.approx(-low, abs=1e-9)
-    assert low < bets.mean < high
-
-
-@pytest.mark.parametrize("counts", [(1, 0, 0), (0, 0, 3), (2, 1, 40)])
-def test_few_reports_have_limits_within_the_domain(counts: tuple[int, ...]) -> None:
-    mechanism = Windows([Fraction(1, 4), Fraction(2), Fraction(8)])
-    for last in (False, True):
-        table = np.zeros((3, mechanism.columns), dtype=np.int64)
-        for row, (shape, n) in enumerate(zip(mechanism.shapes, counts, strict=True)):
-            table[row, [0, shape.symbols if last else 1]] = n
-        for bound in ("fixed", "anytime", "normal"):
-            for weights in ("optimal", "uniform"):
-                question = Question(bound=bound, weights=weights)
-                found = mechanism.estimate(table, question)
-                assert -1 <= found.lower <= found.upper <= 1
-                assert found.upper == 1 if last and bound != "normal" else True
+    bets = sample.draw(rng, laws)
+    for bound in ("fixed", "anytime", "normal"):
+        low, high = symbol_limits(bets, Question(bound=bound), LOG_P, 900.0)
+        mirrored = symbol_limits(bets.mirrored(), Question(bound=bound), LOG_P, 900.0)
+        assert mirrored == pytest.approx((-high, -low), abs=1e-9)
+        assert low < bets.mean < high
 
 
 @pytest.mark.parametrize(("epsilon", "kind"), [("2", "uniform"), ("4", "narrow")])
@@ -186,14 +142,13 @@ def test_coverage_of_a_few_samples(epsilon: str, kind: str) -> None:
     assert missed / runs <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
 
 
-@pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
-@pytest.mark.parametrize("symbol", [0, 9, 17])
-def test_limits_are_in_order_around_the_estimate_within_the_range(bound: str, symbol: int) -> None:
+def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
     """All reports are of one symbol: sides that fail half the time may both reject the estimate."""
     mechanism = Windows([Fraction(1), Fraction(2)])
-    table = np.zeros((2, mechanism.columns), dtype=np.int64)
-    table[:, [0, 1 + symbol]] = 30
-    for weights in ("optimal", "uniform"):
-        question = Question(beta=0.9, bound=bound, weights=weights)
-        found = mechanism.estimate(table, question)
-        assert -1 <= found.lower <= np.clip(found.value, -1, 1) <= found.upper <= 1
+    questions = itertools.product((0.9, 0.05), ("fixed", "anytime", "normal"), WEIGHTINGS)
+    for symbol, n, (beta, bound, weights) in itertools.product((0, 9, 17), (1, 30), questions):
+        table = np.zeros((2, mechanism.columns), dtype=np.int64)
+        table[:, [0, 1 + symbol]] = n
+        found = mechanism.estimate(table, Question(beta=beta, bound=bound, weights=weights))
+        limits = (-1, found.lower, np.clip(found.value, -1, 1), found.upper, 1)
+        assert np.all(np.diff(limits) >= 0), (symbol, n, beta, bound, weights)

@@ -44,8 +44,7 @@ def half(found: Found) -> float:
     return float((found.upper - found.lower)[0] / 2)
 
 
-@pytest.mark.parametrize("epsilon", ["1", "4", "8"])
-@pytest.mark.parametrize("kind", ["ends", "uniform", "narrow"])
+@pytest.mark.parametrize(("epsilon", "kind"), [("1", "ends"), ("4", "uniform"), ("8", "narrow")])
 def test_a_difference_is_not_much_wider_than_an_estimate(epsilon: str, kind: str) -> None:
     """Over the normal width. The worst law of a mean has up to 14 instead of 1.3, 17 of 2."""
     one = expected(Sample((epsilon,), np.array([1e4]), (1.0,), free=False), kind)
@@ -88,15 +87,6 @@ def test_the_arms_may_change_places(free: bool) -> None:
     assert one.lower[0] < (a.observed - b.observed)[0] < one.upper[0]
 
 
-@pytest.mark.parametrize("n", [1, 3, 30])
-def test_few_reports_have_limits(n: int) -> None:
-    rng = np.random.default_rng(6)
-    small = Sample(("8",), np.array([float(n)]), (1.0,), free=False)
-    found = fixed_difference(drawn_arm(small, "top", rng), expected(sample(1e4), "narrow"), 0.05)
-    assert -2 <= found.lower[0] < found.upper[0] <= 2
-    assert 0 < found.p_value[0] <= 1
-
-
 def test_fabricated_counts_that_no_mean_explains_have_limits() -> None:
     many, shares = np.array([3331, 63658, 18621.0]), (0.006, 0.398, 0.596)
     drawn = Sample(("0.5", "1", "10"), many, shares, free=False)
@@ -114,38 +104,12 @@ def test_fabricated_counts_that_no_mean_explains_have_limits() -> None:
     assert 0 < found.p_value[0] <= 1
 
 
-def missed(
-    kind: str, other: str, runs: int, n: float, *, free: bool = False
-) -> tuple[float, float]:
-    """The shares of pairs of samples that miss the difference, and with a p-value up to 0.2."""
-    rng, many = np.random.default_rng(9), sample(n, free=free)
-    means = [float(expected(many, name).observed[0]) for name in (kind, other)]
-    truth, misses, small = means[0] - means[1], 0, 0
-    with remembered_bets():
-        for _ in range(runs):
-            a, b = (drawn_arm(many, name, rng) for name in (kind, other))
-            found = fixed_difference(a, b, 0.2)
-            misses += not found.lower[0] <= truth <= found.upper[0]
-            small += int(found.p_value[0] <= 0.2)
-    return misses / runs, small / runs
-
-
-def allowed(runs: int) -> float:
-    return 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
-
-
 def test_differences_cover() -> None:
-    misses, small = missed("uniform", "uniform", 60, 3000)
-    assert misses <= allowed(60)
-    assert small <= allowed(60)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize(
-    ("kind", "other"), [("ends", "ends"), ("narrow", "narrow"), ("top", "narrow"), ("rare", "rare")]
-)
-def test_differences_of_hard_data_cover(kind: str, other: str, free: bool) -> None:
-    misses, small = missed(kind, other, 2000, 1000, free=free)
-    assert misses <= allowed(2000)
-    assert kind != other or small <= allowed(2000)
+    """60 pairs of samples of one law at beta = 0.2: three standard errors more may miss."""
+    rng, many, misses, small = np.random.default_rng(9), sample(3000), 0, 0
+    with remembered_bets():
+        for _ in range(60):
+            found = fixed_difference(*(drawn_arm(many, "uniform", rng) for _ in "ab"), 0.2)
+            misses += not found.lower[0] <= 0 <= found.upper[0]
+            small += int(found.p_value[0] <= 0.2)
+    assert max(misses, small) / 60 <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 60)

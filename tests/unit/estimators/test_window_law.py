@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
 
 from estimators.bounds import WindowLaw, interval
-from estimators.bounds.heterogeneity import heterogeneity
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape, shape_at
 
-EPSILONS = ("0.1", "0.5", "1", "2", "4", "6", "8", "10")
 MIXED = [shape_at(Fraction(x)) for x in ("0.5", "2", "4", "8")]
 
 
@@ -37,7 +34,7 @@ def mixed(*, free: bool, n: float = 4e3) -> WindowLaw:
     return WindowLaw.of(MIXED, counts, shares / counts, free=free)
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
 def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
     """Of all data with one mean, mixtures of two knots are extreme: all pairs are tried."""
     shape = shape_at(Fraction(epsilon))
@@ -52,34 +49,6 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
             worst = ((1 - share) * at[left][:, None] + share * at[right]).max()
             found = law.cumulant(np.array([theta]), np.array([z])).value[0]
             assert found == pytest.approx(math.log(worst), rel=1e-9, abs=1e-14)
-
-
-def random_shape(rng: np.random.Generator) -> WindowShape:
-    """Any numbers that a shape may have, with plateaus: most would be a poor choice."""
-    while True:
-        half = np.sort(rng.integers(0, rng.choice([3, 30, 9999]), rng.integers(1, 12)))
-        middle = [0] * int(rng.integers(0, 2))
-        z = (*(-half[::-1]).tolist(), *middle, *half.tolist())
-        window = int(rng.integers(1, len(z)))
-        most = 2**64 * (len(z) - window) // len(z)  # from there on a window is no likelier
-        with contextlib.suppress(ValueError):
-            return WindowShape(int(most * rng.uniform(1e-4, 0.99)), window, z)
-
-
-def test_the_chord_is_above_every_knot_of_every_shape() -> None:
-    """So that values -1 and 1 have the largest cumulant and variance of all with their mean."""
-    rng = np.random.default_rng(12)
-    for _ in range(300):
-        shape = random_shape(rng)
-        chance, law = probabilities(shape), one_level(shape, 1.0)
-        share = (1 + shape.knots) / 2
-        for z in np.geomspace(0.01, 30, 8) / shape.values[-1]:
-            at = chance @ np.expm1(z * shape.values)
-            chord = at[0] + (at[-1] - at[0]) * share
-            assert (at <= chord + 1e-12 * np.abs(at).max()).all()
-        squares = chance @ shape.values**2
-        assert squares.max() == pytest.approx(squares[0], rel=1e-12)
-        assert law.variances(np.zeros(1))[0] == pytest.approx(squares[0])
 
 
 def test_derivatives_are_those_of_the_cumulant() -> None:
@@ -130,7 +99,7 @@ def ends(z: Floats) -> list[tuple[float, float]]:
     return found
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
 def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
     shape, rng = shape_at(Fraction(epsilon)), np.random.default_rng(3)
     law, chance = one_level(shape, 1.0), probabilities(shape)
@@ -150,43 +119,14 @@ def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
         assert around.third[0, 0] >= third - 1e-12
 
 
-def draw(rng: Any, shape: WindowShape, share: Floats, n: int, runs: int) -> Floats:
-    """Return level means of `runs` samples of users who hold knots with these shares."""
-    counts = rng.multinomial(n, share @ probabilities(shape), size=runs)
-    means: Floats = counts @ shape.values / n
-    return means
-
-
-@pytest.mark.parametrize("total", [None, 600.0])
-def test_limits_cover_the_worst_data(total: float | None) -> None:
+def test_limits_cover_the_worst_data() -> None:
     """2,000 runs at the ends and for two-valued data; the chance to miss is at most 1/20."""
     rng, runs, n = np.random.default_rng(11), 2000, 600
-    for epsilon in ("1", "4", "8"):
+    for epsilon, share, total in itertools.product(("1", "8"), (0.0, 0.5, 0.9), (None, 600.0)):
         shape = shape_at(Fraction(epsilon))
-        for share in (0.0, 0.5, 0.9):
-            data = np.zeros(shape.windows)
-            data[0], data[-1] = 1 - share, share
-            means, truth = draw(rng, shape, data, n, runs), 2 * share - 1
-            lower, upper = interval(one_level(shape, n), means, math.log(0.025), total)
-            missed = float(((truth < lower) | (truth > upper)).mean())
-            assert missed <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
-            assert (upper - lower).max() < 2
-
-
-def test_levels_with_one_mean_are_rarely_told_apart() -> None:
-    rng, runs = np.random.default_rng(5), 300
-    law = mixed(free=False)
-    found = []
-    for _ in range(runs):
-        means = []
-        for shape, n in zip(MIXED, law.counts, strict=True):
-            share = np.zeros(shape.windows)
-            share[[0, -1]] = 0.3, 0.7
-            means.append(draw(rng, shape, share, int(n), 1))
-        found.append(heterogeneity(law, np.array(means)) or 0.0)
-    assert np.mean(np.array(found) < 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs)
-    assert min(found) > 0
-    means[3] = means[3] + 0.3
-    p_value = heterogeneity(law, np.array(means))
-    assert p_value is not None
-    assert p_value < 1e-6
+        symbols = (1 - share) * probabilities(shape)[0] + share * probabilities(shape)[-1]
+        means, truth = rng.multinomial(n, symbols, size=runs) @ shape.values / n, 2 * share - 1
+        lower, upper = interval(one_level(shape, n), means, math.log(0.025), total)
+        missed = float(((truth < lower) | (truth > upper)).mean())
+        assert missed <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs), (epsilon, share, total)
+        assert (upper - lower).max() < 2

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import fft, special
 
-from estimators.bounds.anytime import deviation
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape, shape_at
@@ -76,30 +75,13 @@ def hardest(shape: WindowShape, n: int) -> list[dict[float, int]]:
     ]
 
 
-def largest_tail(epsilon: float, n: int, p: float) -> float:
-    """Return how often a sum is beyond its bound on one side, for the worst of some data."""
-    shape, highest = shape_at(Fraction(epsilon)), 0.0
-    for data in hardest(shape, n):
-        parts = [(shape, 1, data)]
-        highest = max(highest, *tails(parts, noise_of(parts).deviation(float(np.log(p)))))
-    return highest
-
-
 @pytest.mark.parametrize("epsilon", [0.25, 1, 2, 4, 8])
 def test_exact_tails_are_below_p_whatever_one_level_holds(epsilon: float) -> None:
-    for n in (1, 12):
-        assert largest_tail(epsilon, n, 0.025) <= 0.025
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.25, 1, 2, 4, 8])
-@pytest.mark.parametrize("p", [0.1, 0.025, 1e-4])
-def test_exact_tails_of_more_reports_are_below_p_and_not_far(epsilon: float, p: float) -> None:
-    for n in (2, 7, 60):
-        highest = largest_tail(epsilon, n, p)
-        assert highest <= p
-        if n == 60 and epsilon <= 4:
-            assert highest > p / 2
+    shape = shape_at(Fraction(epsilon))
+    for n, p in ((1, 0.025), (7, 1e-4), (12, 0.025)):
+        for data in hardest(shape, n):
+            parts = [(shape, 1, data)]
+            assert max(tails(parts, noise_of(parts).deviation(float(np.log(p))))) <= p
 
 
 @pytest.mark.parametrize("counts", [(5, 4), (9, 1), (1, 6)])
@@ -113,7 +95,7 @@ def test_exact_tails_are_below_p_for_levels_of_any_size(counts: tuple[int, int])
         assert max(tails(parts, bound)) <= 0.025
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 1.5, 4, 8, 12])
+@pytest.mark.parametrize("epsilon", [0.25, 4, 12])
 def test_no_input_has_a_larger_cumulant(epsilon: float) -> None:
     shape = shape_at(Fraction(epsilon))
     noise = WindowNoise(np.ones(1), np.ones(1), (shape,))
@@ -125,28 +107,17 @@ def test_no_input_has_a_larger_cumulant(epsilon: float) -> None:
         assert np.all(exact <= found + 1e-9)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "most"),
-    [(1, (1.02, 1.01)), (2, (1.03, 1.02)), (4, (1.05, 1.02)), (8, (1.15, 1.05))],
-)
-def test_the_half_width_is_close_to_the_normal_one(epsilon: int, most: tuple[float, float]) -> None:
-    shape = shape_at(Fraction(epsilon))
-    for n, limit in zip((1_000, 10_000), most, strict=True):
-        noise = WindowNoise(np.array([float(n)]), np.array([1 / n]), (shape,))
-        assert 1 < noise.deviation(np.log(0.025)) / (1.959964 * noise.variance**0.5) < limit
+def test_the_half_width_is_close_to_the_normal_one() -> None:
+    limits = {1: (1.02, 1.01), 2: (1.03, 1.02), 4: (1.05, 1.02), 8: (1.15, 1.05)}
+    for epsilon, most in limits.items():
+        for n, limit in zip((1_000, 10_000), most, strict=True):
+            shapes = (shape_at(Fraction(epsilon)),)
+            noise = WindowNoise(np.array([float(n)]), np.array([1 / n]), shapes)
+            half = noise.deviation(np.log(0.025)) / (1.959964 * noise.variance**0.5)
+            assert 1 < half < limit, (epsilon, n)
 
 
-def test_the_bound_at_all_times_is_wider_than_that_for_a_fixed_number() -> None:
-    shapes = tuple(shape_at(Fraction(e)) for e in (1, 4))
-    counts, weight = np.array([5e4, 5e4]), np.array([0.2, 0.9])
-    noise = WindowNoise(counts, weight / (counts @ weight), shapes)
-    log_p = float(np.log(0.025))
-    total = 1 / (noise.coefficient * np.sqrt([float(s.worst_variance) for s in shapes])).max()
-    ever = deviation(noise.cumulant, noise.steepest, log_p, total)
-    assert 1.6 < ever / (1.959964 * noise.variance**0.5) < 1.8
-
-
-@pytest.mark.parametrize("p", [5e-4, 5e-6, 5e-8, 5e-10, 1e-300])
+@pytest.mark.parametrize("p", [5e-4, 5e-8, 1e-300])
 def test_noise_of_two_reports_has_a_bound_however_small_p_is(p: float) -> None:
     """Steep tilts leave a level with one symbol, whose variance rounds to zero or below."""
     shapes = tuple(shape_at(Fraction(e)) for e in ("0.1", "12"))

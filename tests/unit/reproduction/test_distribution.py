@@ -18,18 +18,16 @@ def mean_of(rival: object, runs: int) -> tuple[np.ndarray, np.ndarray]:
     return found.mean(axis=0), found.std(axis=0) / np.sqrt(runs)
 
 
-@pytest.mark.parametrize("branching", [2, 4, 8])
-def test_trees_are_unbiased(branching: int) -> None:
+def test_trees_and_haar_hrr_are_unbiased() -> None:
     """Within 5 standard errors at each of 7 edges: fails by chance once in 10^5."""
-    mean, error = mean_of(lambda counts, e, rng: trees.tree_cdf(counts, branching, e, rng), 400)
-    assert np.abs(mean - TRUTH)[1:-1] == pytest.approx(0, abs=5 * float(error.max()))
-    assert error[1:-1].min() > 0
-
-
-def test_haar_hrr_is_unbiased() -> None:
-    """Within 5 standard errors at each of 7 edges: fails by chance once in 10^5."""
-    mean, error = mean_of(trees.haar_hrr_cdf, 400)
-    assert np.abs(mean - TRUTH)[1:-1] == pytest.approx(0, abs=5 * float(error.max()))
+    rivals = {
+        str(fan): lambda counts, e, rng, fan=fan: trees.tree_cdf(counts, fan, e, rng)
+        for fan in (2, 4, 8)
+    }
+    for name, rival in {**rivals, "haar": trees.haar_hrr_cdf}.items():
+        mean, error = mean_of(rival, 400)
+        assert np.abs(mean - TRUTH)[1:-1] == pytest.approx(0, abs=5 * float(error.max())), name
+        assert error[1:-1].min() > 0
 
 
 def test_depths_of_a_tree_have_the_least_variance_of_those_nearby() -> None:
@@ -56,6 +54,7 @@ def test_square_waves_law_is_private_and_a_law() -> None:
         assert law.max() / law.min() == pytest.approx(np.exp(epsilon))
 
 
+@pytest.mark.more
 def test_smoothed_em_finds_a_smooth_law_from_the_reports_expected_of_it() -> None:
     """Without noise, what is left is the bias of smoothing, 0.6% here."""
     masses = populations(256)["beta"]
@@ -70,6 +69,7 @@ def test_errors_in_an_atom_are_the_distance_to_its_ends() -> None:
     assert comparison.errors(np.array([0, 0.6, 0.9, 1]), truth)[2] == pytest.approx(30)
 
 
+@pytest.mark.more
 def test_the_comparison_comes_out_with_one_small_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours is twice as good as HaarHRR at epsilon 4: fails by chance less than once in 10^4."""
     monkeypatch.setattr(comparison, "CASES", [(64, 20_000, 4)])

@@ -7,7 +7,6 @@ test that allows `LIMIT` failures of `RUNS` fails by chance with a probability b
 from __future__ import annotations
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ from scipy.stats import binom, norm, poisson
 from estimators import DistributionEstimate, LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.dyadic_hadamard.tails import (
-    RATES,
-    TIME_STEP,
     anytime_deviation,
     fixed_deviation,
 )
@@ -184,26 +181,6 @@ def test_what_is_shown_ascends_within_its_limits(bound: str, pointwise: bool) ->
             assert ((low <= value) & (value <= high)).all()
 
 
-def test_smoothing_helps_smooth_data() -> None:
-    metric, masses = metric_of(256), laws(256)["bell"]
-    truth, wins = true_cdf(masses), 0
-    for seed in range(20):
-        found = distribution(metric, statistic(metric, masses, (4000, 3000, 2000, 1000), seed))
-        errors = [np.abs(each - truth).max() for each in (found.smooth, found.shown)]
-        wins += errors[0] < errors[1]
-    assert wins >= 14
-
-
-def test_one_edge_or_quantile_alone_has_narrower_limits() -> None:
-    metric, masses = metric_of(64), laws(64)["bell"]
-    sums = statistic(metric, masses, (4000, 3000, 2000, 1000), 1)
-    together = distribution(metric, sums)
-    alone = distribution(metric, sums, simultaneous=False)
-    widths = [each.cdf_upper - each.cdf_lower for each in (together, alone)]
-    assert (widths[1][1:-1] <= widths[0][1:-1] + 1e-12).mean() > 0.9
-    assert widths[1].sum() < 0.9 * widths[0].sum()
-
-
 def test_one_quantile_that_may_move_has_the_limits_of_all() -> None:
     """Single edges are tested for one edge at all times, not for another one at each time."""
     metric, asked = metric_of(64, levels=[2]), [0.1, 0.5, 0.9]
@@ -223,20 +200,6 @@ def test_one_quantile_that_may_move_has_the_limits_of_all() -> None:
             )
             assert (np.diff(each).sum() < np.diff(every).sum()) == narrower
             assert narrower or (each == every).all()
-
-
-def test_the_share_below_a_value_is_that_of_its_edge_or_between_two() -> None:
-    metric = metric_of(10, range=(0, 100), levels=[8])
-    found = distribution(metric, statistic(metric, laws(10)["uniform"], (20_000,), 1))
-    assert found.below(30)[0] == found.shown[3]
-    assert found.below(30)[1:] == (found.cdf_lower[3], found.cdf_upper[3])
-    assert found.shown[3] < found.below(35)[0] < found.shown[4]
-    assert found.below(35)[1:] == (found.cdf_lower[3], found.cdf_upper[4])
-    assert found.below(0) == (0, 0, 0)
-    assert found.below(100) == (1, 1, 1)
-    for beyond in (-1, 1e9, math.nan):  # of these nothing is known: values are clipped
-        with pytest.raises(ValueError, match="expected a number from 0 to 100"):
-            found.below(beyond)
 
 
 def test_no_poisson_sum_exceeds_its_bound_more_often() -> None:
@@ -259,15 +222,6 @@ def test_deviations_grow_with_the_variance_and_are_finite() -> None:
         assert (fixed[ratios > 1] < anytime[ratios > 1]).all()
         middle = (ratios > 100) & (ratios < 1e8)
         assert (anytime[middle] < 1.6 * fixed[middle]).all()
-
-
-def test_a_mixture_for_all_times_reaches_its_goal_where_it_is_solved() -> None:
-    cells = np.array([-300.0, 0.0, 250.0, 900.0])
-    r, tail = np.exp(TIME_STEP * cells) * (1 - 1e-12), 1e-4
-    x = anytime_deviation(r, tail)[:, None]
-    mixture = np.exp(RATES * x - (np.expm1(RATES) - RATES) * r[:, None]).mean(axis=1)
-    assert (mixture >= 1 / tail).all()
-    assert (mixture <= 1.001 / tail).all()
 
 
 def test_the_example_of_the_page_prints_what_the_page_says(

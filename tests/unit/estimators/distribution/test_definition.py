@@ -9,7 +9,6 @@ import pytest
 
 from estimators import DefinitionError, DistributionEstimate, LocalMetric, compare, define
 from estimators.exact.randomness import SeededBits
-from estimators.metrics.bins import Bins
 from tests.support.rows import row
 
 
@@ -22,8 +21,14 @@ def test_a_range_is_all_that_is_needed() -> None:
     metric = distribution(range=(0, 1))
     assert metric.mechanism == "dyadic_hadamard"
     assert metric.labels == ("0.5", "0.9", "0.99")
-    assert isinstance(metric.domain, Bins)
-    assert np.array_equal(metric.domain.limits, np.arange(257) / 256)
+    assert np.array_equal(metric.domain.limits, np.arange(257) / 256)  # type: ignore[attr-defined]
+    asked = [0.3, 0.1 + 0.2, 1 - 1e-16]
+    other = distribution(range=(0, 1), quantiles=asked)
+    assert other.labels == ("0.3", "0.30000000000000004", "0.9999999999999999")
+    assert other.estimate(other.zero(), quantiles=asked).labels == other.labels
+    for quantiles in ([0.0], [1.0], [0.5, 0.5], ["x"], [float("nan")]):
+        with row(quantiles), pytest.raises(ValueError, match="between 0 and 1, each once"):
+            metric.estimate(metric.zero(), quantiles=quantiles)
 
 
 def test_a_definition_that_cannot_be_is_refused_by_its_key() -> None:
@@ -85,22 +90,6 @@ def test_edges_of_ones_own_are_the_edges_of_the_answer() -> None:
     assert found.quantiles[0, 0] == 0.5
     assert 100 <= found.quantiles[0, 2] < found.quantiles[0, 1] < found.quantiles[0, 3] <= 250
     assert found.numbers.value.tolist() == found.quantiles[:, 1].tolist()  # type: ignore[union-attr]
-
-
-def test_what_is_no_quantile_is_refused() -> None:
-    metric = distribution(range=(0, 1), bins=4)
-    asked: list[list[Any]] = [[0.0], [1.0], [0.5, 0.5], ["x"], [float("nan")]]
-    for quantiles in asked:
-        with row(quantiles), pytest.raises(ValueError, match="between 0 and 1, each once"):
-            metric.estimate(metric.zero(), quantiles=quantiles)
-
-
-def test_quantiles_that_differ_have_different_names() -> None:
-    asked = [0.3, 0.1 + 0.2, 1 - 1e-16]
-    names = ("0.3", "0.30000000000000004", "0.9999999999999999")
-    metric = distribution(range=(0, 1), quantiles=asked)
-    assert metric.labels == names
-    assert metric.estimate(metric.zero(), quantiles=asked).labels == names
 
 
 THIRDS: dict[str, Any] = {"range": (1, 1000), "bins": 3, "scale": "log", "levels": [4]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from fractions import Fraction
 from typing import Any
@@ -18,6 +19,7 @@ from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, leve
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses
 from estimators.mechanisms.dyadic_hadamard.scores import haar_moments, score_tables
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+from tests.support.rows import row
 
 #: Published: c, m and 2^16 times the probabilities of the depths, for 256 bins.
 CONSTANTS = {
@@ -35,53 +37,43 @@ VARIANCES = {
 }
 
 
-@pytest.mark.parametrize("epsilon", CONSTANTS)
-def test_the_constants_are_those_that_were_published(epsilon: float) -> None:
-    found, (blocks, hashes, chances) = level_constants(exact(epsilon), 8), CONSTANTS[epsilon]
-    assert (found.block_bits, found.hash_bits, list(found.chances)) == (blocks, hashes, chances)
+def test_the_constants_are_those_that_were_published() -> None:
+    for epsilon, (blocks, hashes, chances) in CONSTANTS.items():
+        found = level_constants(exact(epsilon), 8)
+        assert (found.block_bits, found.hash_bits) == (blocks, hashes)
+        assert list(found.chances) == chances
+    for bins, variances in VARIANCES.items():
+        for epsilon, published in zip((0.5, 1, 2, 4), variances, strict=True):
+            variance = level_constants(exact(epsilon), bins.bit_length() - 1).variance
+            assert abs(variance - published) < (0.051 if published > 10 else 0.0051), bins
 
 
-@pytest.mark.parametrize("bins", VARIANCES)
-def test_the_variances_are_those_that_were_published(bins: int) -> None:
-    height = bins.bit_length() - 1
-    for epsilon, published in zip((0.5, 1, 2, 4), VARIANCES[bins], strict=True):
-        found = level_constants(exact(epsilon), height).variance
-        assert abs(found - published) < (0.051 if published > 10 else 0.0051)
+def test_probabilities_of_depths_sum_to_one() -> None:
+    for epsilon, height in itertools.product(MANY_LEVELS, (1, 2, 5, 8, 12)):
+        with row(epsilon, height):
+            found = level_constants(exact(epsilon), height)
+            assert sum(found.chances) == 2**16
+            assert min(found.chances) >= 0
+            assert not any(found.chances[: found.block_bits + found.hash_bits])
+            assert found.chances[height] > 0  # otherwise the last splits would be unknown
+            assert found.symbols <= 512
 
 
-def test_few_bins_have_the_variances_that_were_published() -> None:
-    found = [level_constants(Fraction(1), height).variance for height in range(1, 6)]
-    assert np.round(found, 2).tolist() == [1.17, 2.31, 3.84, 6.36, 9.35]
-
-
-@pytest.mark.parametrize("height", [1, 2, 5, 8, 12])
-@pytest.mark.parametrize("epsilon", MANY_LEVELS)
-def test_probabilities_of_depths_sum_to_one(height: int, epsilon: float) -> None:
-    found = level_constants(exact(epsilon), height)
-    assert sum(found.chances) == 2**16
-    assert min(found.chances) >= 0
-    assert not any(found.chances[: found.block_bits + found.hash_bits])
-    assert found.chances[height] > 0  # otherwise the last splits would be unknown
-    assert found.symbols <= 512
-
-
-@pytest.mark.parametrize("symbols", [2, 4, 8, 32, 512])
-@pytest.mark.parametrize("epsilon", MANY_LEVELS)
-def test_the_threshold_is_the_largest_that_is_private(epsilon: float, symbols: int) -> None:
+def test_the_threshold_is_the_largest_that_is_private() -> None:
     """Floor, in exact arithmetic: one more would exceed e^epsilon, or leave no noise."""
-    threshold = keep_threshold(exact(epsilon), symbols)
+    for epsilon, symbols in itertools.product(MANY_LEVELS, (2, 4, 8, 32, 512)):
+        threshold = keep_threshold(exact(epsilon), symbols)
+        ratios = [
+            1 + Fraction(symbols * t, WORD - t) for t in (threshold, threshold + 1) if t < WORD
+        ]
+        low, high = exp_bounds(exact(epsilon))
+        assert ratios[0] <= low, (epsilon, symbols)
+        assert threshold + 1 == WORD or ratios[1] > high, (epsilon, symbols)
 
-    def ratio(t: int) -> Fraction:
-        return 1 + Fraction(symbols * t, WORD - t)
 
-    low, high = exp_bounds(exact(epsilon))
-    assert ratio(threshold) <= low
-    assert threshold + 1 == WORD or ratio(threshold + 1) > high
-
-
-def reports_of(mechanism: DyadicHadamard, row: int = 0) -> np.ndarray[Any, Any]:
+def reports_of(mechanism: DyadicHadamard, which: int = 0) -> np.ndarray[Any, Any]:
     """Return every report of a level, packed."""
-    level, found = mechanism.levels[row], []
+    level, found = mechanism.levels[which], []
     for depth in level.depths:
         rows = range(1, 1 << (depth - level.block_bits))
         pairs = [(first, 0) for first in rows]
@@ -121,24 +113,22 @@ def enumerated(
     return mechanism, sums, np.array(scores), law
 
 
-ENUMERATED = [(4, 1.0), (8, 0.5), (8, 1.0), (16, 1.0), (16, 2.0), (16, 4.0), (32, 2.0), (32, 4.0)]
+ENUMERATED = [(4, 1.0), (8, 0.5), (16, 1.0), (16, 2.0), (32, 4.0)]
 each_enumerated = pytest.mark.parametrize(("bins", "epsilon"), ENUMERATED)
 
 
 @each_enumerated
 def test_every_report_of_a_level_has_the_stated_law(bins: int, epsilon: float) -> None:
-    mechanism, _, _, law = enumerated(bins, epsilon)
+    """Its scores are unbiased for every value, and of the stated variance over all bins."""
+    mechanism, _, scores, law = enumerated(bins, epsilon)
     assert np.allclose(law.sum(axis=0), 1, rtol=0, atol=1e-12)
     ratio = float((law.max(axis=1) / law.min(axis=1)).max())
     assert ratio == pytest.approx(float(mechanism.privacy_ratio(0)), rel=1e-12)
-
-
-@each_enumerated
-def test_scores_are_unbiased_for_every_value(bins: int, epsilon: float) -> None:
-    _, _, scores, law = enumerated(bins, epsilon)
     edges = np.arange(bins + 1)
     truth = (np.arange(bins)[:, None] < edges).astype(float) - edges / bins
     assert np.allclose(law.T @ scores, truth, rtol=0, atol=1e-11)
+    variance = (law.mean(axis=1) @ scores**2)[1:-1].mean()
+    assert mechanism.levels[0].variance == pytest.approx(variance, rel=1e-11)
 
 
 def shell(bins: int, edge: int, value: int) -> int:
@@ -163,31 +153,6 @@ def test_moments_and_bounds_of_scores_are_those_of_all_reports(bins: int, epsilo
         assert centred <= tables.centred[edge - 1] * (1 + 1e-12)
 
 
-@pytest.mark.parametrize(("bins", "epsilon"), [(8, 0.5), (16, 1.0), (16, 4.0)])
-def test_the_most_harmful_report_moves_a_share_by_what_is_said(bins: int, epsilon: float) -> None:
-    """The bound is attained at the edge where reports reach farthest, whatever they meet there."""
-    metric = define(name="m", kind="distribution", range=(0, 1), bins=bins, levels=[epsilon])
-    mechanism = metric.randomizer
-    assert isinstance(mechanism, DyadicHadamard)
-    tables, reports = mechanism.tree.tables[0], reports_of(mechanism)
-    statistic, changes = metric.zero(), []
-    values = np.full(2000, 0.3)
-    level = np.zeros(2000, dtype=np.uint8)
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(4)))
-    before = metric.estimate(statistic, bound="normal")
-    for report in reports:
-        moved = statistic.copy()
-        metric.accumulate(moved, level[:1], report[None])
-        changes.append(np.asarray(metric.estimate(moved, bound="normal").value) - before.value)
-    said = metric.manipulation_bound(before, 1)
-    largest = np.abs(changes).max(axis=0)[1:-1]
-    assert (largest <= np.asarray(said.shift)[1:-1] * (1 + 1e-9)).all()
-    edges, cdf = np.arange(1, bins) / bins, np.asarray(before.value)[1:-1]
-    reach = np.maximum(edges + tables.greatest - cdf, cdf - edges - tables.least) / 2001
-    assert largest == pytest.approx(reach, rel=1e-9)
-    assert largest.max() > 0.85 * said.largest
-
-
 @each_enumerated
 def test_moments_of_haar_sums_are_those_of_all_reports(bins: int, epsilon: float) -> None:
     mechanism, sums, _, law = enumerated(bins, epsilon)
@@ -200,14 +165,6 @@ def test_moments_of_haar_sums_are_those_of_all_reports(bins: int, epsilon: float
         found = np.array([each[split] for each in sums])
         assert np.allclose(chance @ found**2, moments[split], rtol=1e-11)
         assert np.allclose(chance @ found, nodes[split + 1][0::2] - nodes[split + 1][1::2])
-
-
-@each_enumerated
-def test_the_stated_variance_is_that_of_uniform_data(bins: int, epsilon: float) -> None:
-    mechanism, _, scores, law = enumerated(bins, epsilon)
-    chance = law.mean(axis=1)
-    variance = (chance @ scores**2)[1:-1].mean()
-    assert mechanism.levels[0].variance == pytest.approx(variance, rel=1e-11)
 
 
 @each_enumerated
@@ -267,28 +224,24 @@ def word(depth: int, first: int, second: int, symbol: int) -> bytes:
     return (depth | first << 4 | second << 16 | symbol << 28).to_bytes(5, "little")
 
 
-@pytest.mark.parametrize(
-    ("level", "report"),
-    [
-        (0, word(0, 0, 0, 0)),  # a depth without a probability
-        (1, word(1, 1, 0, 0)),
-        (0, word(9, 1, 0, 0)),  # deeper than the tree
-        (0, word(15, 1, 0, 0)),
-        (0, word(8, 0, 0, 0)),  # no row
-        (0, word(3, 8, 0, 0)),  # a row that is too long
-        (0, word(8, 1, 1, 0)),  # a second row, of a level with one
-        (1, word(8, 1, 0, 0)),  # no second row
-        (1, word(8, 7, 7, 0)),  # the same row twice
-        (1, word(3, 1, 8, 0)),  # a second row that is too long
-        (0, word(8, 1, 0, 2)),  # symbols that the levels do not have
-        (1, word(8, 1, 2, 4)),
-    ],
-)
-def test_a_report_that_no_value_can_have_is_refused(level: int, report: bytes) -> None:
+def test_a_report_that_no_value_can_have_is_refused() -> None:
     mechanism = DyadicHadamard([Fraction(1, 2), Fraction(1)], bins=256)
     mechanism.check(bytes([0, 1]), word(8, 255, 0, 1) + word(8, 255, 254, 3))
-    with pytest.raises(ReportError, match="bad_value"):
-        mechanism.check(bytes([0, level]), word(8, 255, 0, 1) + report)
+    for why, level, report in (
+        ("a depth without a probability", 0, word(0, 0, 0, 0)),
+        ("a depth without a probability", 1, word(1, 1, 0, 0)),
+        ("deeper than the tree", 0, word(9, 1, 0, 0)),
+        ("no row", 0, word(8, 0, 0, 0)),
+        ("a row that is too long", 0, word(3, 8, 0, 0)),
+        ("a second row, of a level with one", 0, word(8, 1, 1, 0)),
+        ("no second row", 1, word(8, 1, 0, 0)),
+        ("the same row twice", 1, word(8, 7, 7, 0)),
+        ("a second row that is too long", 1, word(3, 1, 8, 0)),
+        ("symbols that the levels do not have", 0, word(8, 1, 0, 2)),
+        ("symbols that the levels do not have", 1, word(8, 1, 2, 4)),
+    ):
+        with row(why), pytest.raises(ReportError, match="bad_value"):
+            mechanism.check(bytes([0, level]), word(8, 255, 0, 1) + report)
 
 
 def test_sums_that_no_reports_can_have_are_named() -> None:
