@@ -74,7 +74,7 @@ def test_hashes_and_random_signs_do_not_change_how_a_report_is_drawn(name: str) 
 
 
 def test_means_between_the_ends_are_rounded_and_noise_is_discrete_laplace() -> None:
-    """To an end, or by `windows` to a knot. Of `laplace`, 40 cells of the sum of a value between two steps of the grid and its noise."""
+    """To an end, or by `windows` to a knot. Of `laplace`: 40 cells of a value and noise."""
     signs, windows, noise = (metric_of(name) for name in (*MEANS, "laplace"))
     assert isinstance(windows.randomizer, Windows)
     for level, epsilon in enumerate(LEVELS):

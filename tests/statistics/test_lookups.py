@@ -1,36 +1,41 @@
-"""Look-ups of strings by a projective sketch: their variance, and coverage with worst collisions.
+"""Look-ups of strings: coverage with the worst collisions, with new hashes in each run.
 
-The hardest data is one other string that all others hold, with new hashes in each run. The number
-of its rows in which it collides is drawn from its exact law, and so is the support of the string
-that is asked for: a run is a column of `estimate_support`, with bounds for each string by itself.
-A test fails if coverage is below 1 - beta by three standard errors, which happens in about one of
-a thousand cases if a bound is exact, and never if it is as wide as collisions make these.
+The hardest data is one other string that all others hold. For a projective sketch, the number of
+its rows in which it collides is drawn from its exact law, and so is the support of the string that
+is asked for: a run is a column of `estimate_support`, with bounds for each string by itself. For
+random signs, new ones are drawn with the seed. Each test fails falsely for one seed in 1,000 at
+most, where bounds are exact, and never where they are as wide as collisions make these.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import ProjectiveSketch
+from estimators.mechanisms import Projection, ProjectiveSketch
 from estimators.question import Question
 from tests.support.reports.cases import exact
+from tests.support.reports.populations import LEVELS, Population, covers
+from tests.support.rows import row
+
+if TYPE_CHECKING:
+    from estimators.estimate import Counts
 
 RUNS = 2000
 EIGHT = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 #: Reports of each level: alone, and one level huge beside many small ones.
 MIXES = {
     "epsilon 1": (0, 0, 10**5, 0, 0, 0, 0, 0),
-    "epsilon 4": (0, 0, 0, 0, 0, 10**7, 0, 0),
     "the first is huge": (10**7, *[30] * 7),
     "the last is huge": (*[30] * 7, 10**7),
-    "the middle is huge": (*[500] * 4, 10**6, *[500] * 3),
     "equal": (10**6,) * 8,
 }
 
@@ -56,62 +61,52 @@ def supports(mechanism: ProjectiveSketch, held: Any, others: Any, shares: Any, r
 
 
 @pytest.mark.parametrize("beta", [pytest.param(0.05, marks=pytest.mark.slow), 0.2])
-@pytest.mark.parametrize("frequency", [0.0, 0.002, 0.3])
-@pytest.mark.parametrize("mix", MIXES)
-def test_bounds_cover_a_string_beside_a_heavy_one(mix: str, frequency: float, beta: float) -> None:
-    rng = np.random.default_rng([len(mix), round(1000 * frequency), round(100 * beta)])
-    least = 1 - beta - 3 * math.sqrt(beta * (1 - beta) / RUNS)
-    for options in ({}, {"rows": 20, "points": 64}):
-        mechanism, counts = sketch(**options), np.array(MIXES[mix])
-        shares = collisions(mechanism, rng, RUNS)
-        held = rng.binomial(counts[:, None], frequency, (8, RUNS))
-        support = supports(mechanism, held, counts[:, None] - held, shares, rng)
-        for target, weights in (
-            ("population", "optimal"),
-            ("population", "uniform"),
-            ("sample", "optimal"),
-        ):
-            question = Question(beta=beta, target=target, weights=weights, simultaneous=False)
-            found = mechanism.estimate_support(counts, support, question)
-            truth: Any = np.full(RUNS, frequency)
-            if target == "sample":
-                truth = found.weights @ (held / np.maximum(counts, 1)[:, None])
-            covered = (found.lower <= truth + 1e-12) & (truth <= found.upper + 1e-12)
-            assert covered.mean() >= least, (options, target, weights)
+def test_bounds_cover_a_string_beside_a_heavy_one(beta: float) -> None:
+    """2,000 runs find that 24% miss at beta = 0.2 nearly always."""
+    for (name, mix), frequency in itertools.product(MIXES.items(), (0.0, 0.3)):
+        rng = np.random.default_rng([len(name), round(1000 * frequency), round(100 * beta)])
+        for options in ({}, {"rows": 20, "points": 64}):
+            mechanism, counts = sketch(**options), np.array(mix)
+            shares = collisions(mechanism, rng, RUNS)
+            held = rng.binomial(counts[:, None], frequency, (8, RUNS))
+            support = supports(mechanism, held, counts[:, None] - held, shares, rng)
+            for target, weights in (("population", "uniform"), ("sample", "optimal")):
+                asked = {"target": target, "weights": weights, "simultaneous": False}
+                found = mechanism.estimate_support(counts, support, Question(beta=beta, **asked))
+                truth: Any = np.full(RUNS, frequency)
+                if target == "sample":
+                    truth = found.weights @ (held / np.maximum(counts, 1)[:, None])
+                missed = (found.lower > truth + 1e-12) | (truth > found.upper + 1e-12)
+                with row(name, frequency, options, target):
+                    assert missed.sum() <= binom.isf(1e-3, RUNS, beta)
 
 
-@pytest.mark.parametrize("weights", ["optimal", "uniform"])
-@pytest.mark.parametrize(
-    "times",
-    [
-        pytest.param(10, id="10 looks"),
-        pytest.param(150, id="150 looks", marks=pytest.mark.slow),
-    ],
-)
-def test_bounds_for_all_times_cover_along_whole_paths(times: int, weights: str) -> None:
-    """To 100,000 reports, levels coming into use one after the other; beta = 0.2."""
-    rng, beta, runs = np.random.default_rng(times), 0.2, RUNS if times > 10 else 500
-    ends = np.unique(np.round(np.geomspace(1, 10**5, times)).astype(np.int64))
+@pytest.mark.more
+def test_bounds_for_all_times_cover_along_whole_paths() -> None:
+    """To 100,000 reports, levels coming into use one after the other; 500 paths, beta = 0.2."""
+    rng, beta, runs = np.random.default_rng(10), 0.2, 500
+    ends = np.unique(np.round(np.geomspace(1, 10**5, 15)).astype(np.int64))
     mechanism, frequency = sketch(rows=20, points=64), 0.05
-    shares, question = (
-        collisions(mechanism, rng, runs),
-        Question(beta=beta, bound="anytime", weights=weights, simultaneous=False),
-    )
-    counts, support = np.zeros(8, dtype=np.int64), np.zeros((8, runs), dtype=np.int64)
-    covered = np.full(runs, fill_value=True)
-    for look, size in enumerate(np.diff(ends, prepend=0).tolist()):
-        open_levels = 1 + look * 8 // ends.size
-        more = rng.multinomial(size, [1 / open_levels] * open_levels + [0.0] * (8 - open_levels))
-        held = rng.binomial(more[:, None], frequency, (8, runs))
-        counts = counts + more
-        support = support + supports(mechanism, held, more[:, None] - held, shares, rng)
-        found = mechanism.estimate_support(counts, support, question)
-        covered &= (found.lower <= frequency) & (frequency <= found.upper)
-    assert covered.mean() >= 1 - beta - 3 * math.sqrt(beta * (1 - beta) / runs)
+    for weights in ("optimal", "uniform"):
+        shares = collisions(mechanism, rng, runs)
+        question = Question(beta=beta, bound="anytime", weights=weights, simultaneous=False)
+        counts, support = np.zeros(8, dtype=np.int64), np.zeros((8, runs), dtype=np.int64)
+        missed = np.full(runs, fill_value=False)
+        for look, size in enumerate(np.diff(ends, prepend=0).tolist()):
+            used = 1 + look * 8 // ends.size
+            more = rng.multinomial(size, [1 / used] * used + [0.0] * (8 - used))
+            held = rng.binomial(more[:, None], frequency, (8, runs))
+            counts = counts + more
+            support = support + supports(mechanism, held, more[:, None] - held, shares, rng)
+            found = mechanism.estimate_support(counts, support, question)
+            missed |= (found.lower > frequency) | (frequency > found.upper)
+        with row(weights):
+            assert missed.sum() <= binom.isf(1e-3, runs, beta)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize(
-    "epsilon", [2.0, *(pytest.param(e, marks=pytest.mark.slow) for e in (0.5, 1.0, 4.0, 6.0))]
+    "epsilon", [2.0, *(pytest.param(e, marks=pytest.mark.slow) for e in (0.5, 6.0))]
 )
 def test_absent_strings_have_the_least_possible_variance(epsilon: float) -> None:
     """Within 5%, by the real randomizer: 100,000 reports of 2,000 strings, 10,000 absent ones.
@@ -137,3 +132,57 @@ def test_absent_strings_have_the_least_possible_variance(epsilon: float) -> None
     assert 1 - 5 * 0.0142 < ratio < 1.05 + 5 * 0.0142 + 0.005
     assert abs(value.mean()) < 5 * value.std() / 100
     assert abs(here.mean() - 1 / len(names)) < 5 * here.std() / math.sqrt(len(names))
+
+
+@pytest.mark.parametrize(
+    ("runs", "scales"),
+    [(40, (1,)), pytest.param(300, (1, 1000), marks=pytest.mark.slow)],
+)
+def test_random_signs_that_agree_by_chance_are_covered(runs: int, scales: tuple[int, ...]) -> None:
+    """Of 40 seeds, that 50% miss at beta = 0.2 is found nearly always; of 300, 30%.
+
+    With many reports for the rows, what is left is the columns' agreement.
+    """
+    for theta, rows, scale in itertools.product(
+        ((0.0, 1.0, 0.0, 0.0), (0.0, 0.97, 0.0, 0.03)), (40, 500), scales
+    ):
+        rng = np.random.default_rng(7)
+        questions = [{}, {"target": "sample", "weights": "uniform"}, {"bound": "anytime"}]
+        misses = [0] * len(questions)
+        for seed in range(runs):
+            options = (("rows", rows), ("seed", seed))
+            drawn = Population("projection", theta, (200 * scale,) * 5, options)
+            held = drawn.held(rng)
+            statistic = drawn.statistic(held, rng)
+            for index, question in enumerate(questions):
+                found = drawn.metric.estimate(statistic, beta=0.2, **question)
+                misses[index] += not covers(found, drawn.truth(held, found))
+        with row(theta, rows, scale):
+            assert max(misses) <= binom.isf(1e-3, runs, 0.2)
+
+
+def test_an_open_vocabulary_of_signs_that_moves_is_covered_at_all_times() -> None:
+    """One word holds nearly all, then another; 20 seeds, 8 looks, at beta = 0.2."""
+    words, misses = ["a", "b", "c"], 0
+    for seed in range(20):
+        options = {"rows": 300, "seed": seed}
+        opened = {"categories": "open", "watch": words, "levels": LEVELS, "options": options}
+        metric = define(name="m", kind="frequency", mechanism="projection", **opened)
+        mechanism, rng = metric.randomizer, np.random.default_rng(seed)
+        assert isinstance(mechanism, Projection)
+        keys = metric.domain.to_unit(np.array(words, dtype=object))
+        signs = np.where(mechanism.positive(np.arange(mechanism.rows)[:, None], keys), 1, -1)
+        total: Counts = np.zeros((len(LEVELS), 3), dtype=np.int64)
+        statistic, outside = metric.zero(), False
+        for look in range(8):
+            new = np.zeros_like(total)
+            new[:, [1, 2][look % 2]] = 40 * 3**look
+            total += new
+            each = rng.multinomial(new, np.full(mechanism.rows, 1 / mechanism.rows))
+            kept = rng.binomial(each, mechanism.signs.p[:, None, None])
+            sums = ((2 * kept - each) * signs.T).sum(axis=1)
+            statistic += np.concatenate([new.sum(axis=1)[:, None], sums], axis=1).ravel()
+            estimate = metric.estimate(statistic, 0.2, "uniform", "anytime", "sample")
+            outside |= not covers(estimate, total.sum(axis=0) / total.sum())
+        misses += outside
+    assert misses <= binom.isf(1e-3, 20, 0.2)
