@@ -50,15 +50,6 @@ def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
     assert [batch.reports.tolist() for batch in buffer.pop_aged(1.5)] == [[8, 9]]
 
 
-def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
-    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
-    buffer.add(columns(range(1), [0]), now=10.0)
-    buffer.add(columns(range(1, 2), [1]), now=10.9)
-    assert buffer.pop_aged(10.99) == []
-    assert [batch.reports.tolist() for batch in buffer.pop_aged(11.0)] == [[0, 1]]
-    assert len(buffer) == 0
-
-
 def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
     buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     assert buffer.add(columns(range(2), [0, 1]), now=0.0) == []
@@ -66,12 +57,6 @@ def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
     left = buffer.add(columns(range(3, 4), [MINUTE + LATENESS]), now=0.0)
     assert [batch.reports.tolist() for batch in left] == [[0, 1]]
     assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[2, 3]]
-
-
-def test_panes_are_told_apart_at_their_first_millisecond() -> None:
-    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
-    assert buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, MINUTE + 1]), now=0.0) == []
-    assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[0, 2], [1, 3]]
 
 
 @given(
