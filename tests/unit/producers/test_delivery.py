@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from producers import Connection, DeliveryError, Reporter
 from tests.support.running.broker import LATE, Broker, count
+from tests.unit.producers.clocks import wait_until
 
 IMPATIENT = {
     "message.timeout.ms": 300,
@@ -96,27 +95,19 @@ def test_a_flush_that_runs_out_of_time_says_what_is_under_way(door: socket.socke
     assert (caught.value.reports, caught.value.kept) == (3, False)
 
 
-def test_leaving_a_reporter_raises_what_was_lost(door: socket.socket) -> None:
-    config = {**IMPATIENT, "bootstrap.servers": address(door)}
-    with (
-        pytest.raises(DeliveryError, match="1 reports in 1 batches"),
-        Reporter(LATE, config) as reporter,
-    ):
-        reporter.report(1.0, epsilon=1)
-
-
-def test_leaving_because_of_an_error_keeps_that_error_and_notes_the_loss(
-    door: socket.socket,
-) -> None:
+def test_leaving_a_reporter_raises_what_was_lost_or_notes_it(door: socket.socket) -> None:
     config = {**IMPATIENT, "bootstrap.servers": address(door)}
 
-    def application() -> None:
+    def application(error: Exception | None) -> None:
         with Reporter(LATE, config) as reporter:
             reporter.report(1.0, epsilon=1)
-            raise KeyError("mine")
+            if error is not None:
+                raise error
 
+    with pytest.raises(DeliveryError, match="1 reports in 1 batches"):
+        application(None)
     with pytest.raises(KeyError, match="mine") as caught:
-        application()
+        application(KeyError("mine"))
     assert "1 reports in 1 batches" in caught.value.__notes__[0]
 
 
@@ -146,36 +137,18 @@ def test_a_full_queue_without_a_broker_ends_in_an_error(door: socket.socket) -> 
         reporter.report([1.0] * 2, epsilon=1)
 
 
-def test_the_next_report_says_what_failed_for_good_and_once(
-    broker: Broker, topic: str, door: socket.socket
-) -> None:
-    config = {**IMPATIENT, "bootstrap.servers": address(door)}
-    with Reporter(LATE, config, topic=topic, batch_reports=2) as reporter:
-        reporter.report([1.0] * 4, epsilon=1, time=5.0)
-        caught: list[DeliveryError] = []
-        deadline = time.monotonic() + 60
-        sent = 4
-        while not caught:
-            assert time.monotonic() < deadline
-            try:
-                reporter.report([], epsilon=1)
-            except DeliveryError as error:
-                caught.append(error)
-            threading.Event().wait(0.05)
-        (told,) = caught
-        assert (told.reports, told.batches, told.kept) in [(4, 2, True), (2, 1, True)]
-        assert "timed out" in told.first_error
-        assert "repeat it" in told.__notes__[0]
-        if told.reports == 4:
-            reporter.report([1.0] * 2, epsilon=1, time=5.0)  # told once, it may go on
-            sent += 2
-        open_door(door, broker)
-        for _ in range(50):
-            with contextlib.suppress(DeliveryError):
-                reporter.flush(timeout=20)
-                break
-        reporter.report([1.0] * 2, epsilon=1, time=5.0)
-    assert LATE.counts(count(LATE, broker.batches(topic))).sum() == sent + 2
+def test_the_next_report_says_what_failed_for_good_and_once(door: socket.socket) -> None:
+    reporter = Reporter(LATE, {**IMPATIENT, "bootstrap.servers": address(door)}, batch_reports=2)
+    reporter.report([1.0] * 4, epsilon=1, time=5.0)
+    wait_until(lambda: len(reporter._outbox._failed) == 2, "both batches failed")
+    with pytest.raises(DeliveryError) as caught:
+        reporter.report([], epsilon=1)
+    assert (caught.value.reports, caught.value.batches, caught.value.kept) == (4, 2, True)
+    assert "timed out" in caught.value.first_error
+    assert "repeat it" in caught.value.__notes__[0]
+    reporter.report([], epsilon=1)  # told once, it may go on
+    with pytest.raises(DeliveryError):
+        reporter.close()
 
 
 def test_too_much_that_failed_stops_new_reports(

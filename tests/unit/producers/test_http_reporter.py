@@ -12,7 +12,6 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -418,18 +417,18 @@ def foreign(path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) -> None:
-    for number, (make, told) in enumerate(
-        (
-            (damaged, "the file is damaged .* move it away to begin with an empty one"),
-            (Path.touch, "this is not a queue of reports"),
-            (foreign, "this is not a queue of reports"),
-            (lambda path: path.write_text("reports" * 1000), "this is not a queue of reports"),
-        )
+    told = "this is not a queue of reports"
+    for make, expected in (
+        (damaged, "the file is damaged .* move it away to begin with an empty one"),
+        (Path.touch, told),
+        (foreign, told),
+        (lambda path: path.write_text("reports" * 1000), told),
     ):
-        path = tmp_path / str(number)
+        path = tmp_path / "queue"
+        path.unlink(missing_ok=True)
         make(path)
         before = path.read_bytes()
-        with row(told), pytest.raises(QueueError, match=told):
+        with row(make), pytest.raises(QueueError, match=expected):
             HttpReporter(LATE, NOWHERE, queue=path)
         assert path.read_bytes() == before
 
@@ -479,23 +478,6 @@ def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
     assert service.counted(LATE) == totals.left
 
 
-def test_it_is_safe_in_threads(service: Service, tmp_path: Path) -> None:
-    with HttpReporter(LATE, service.url, queue=tmp_path / "queue") as reporter:
-
-        def give() -> None:
-            for _ in range(20):
-                reporter.report([1.0] * 5, epsilon=1)
-
-        threads = [threading.Thread(target=give) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        reporter.flush()
-        assert reporter.delivered.reports == 800
-    assert service.counted(LATE) == 800
-
-
 def test_processes_share_a_file_and_each_batch_is_posted_once(
     service: Service, way: FlakyGateway, tmp_path: Path
 ) -> None:
@@ -510,40 +492,6 @@ def test_processes_share_a_file_and_each_batch_is_posted_once(
     assert [process.wait(120) for process in processes] == [0, 0, 0]
     assert service.counted(LATE) == 300
     assert way.done["pass"] <= 30 + 3 * 4
-
-
-FORKING = """
-import os, sys
-from producers import HttpReporter
-reporter = HttpReporter("late", sys.argv[1], queue=sys.argv[2], batch_age=100)
-reporter.report([1.0, 0.0, 1.0], epsilon=1)
-child = os.fork()
-if not child:
-    try:
-        reporter.report(1.0, epsilon=1)
-    except ValueError as error:
-        print(error, flush=True)
-        reporter.close()
-        with HttpReporter("late", sys.argv[1], queue=sys.argv[2]) as own:
-            own.report([1.0, 1.0], epsilon=1)
-        os._exit(3)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-reporter.report(1.0, epsilon=1)
-assert reporter.close() == 0
-"""
-
-
-def test_a_fork_opens_its_own_reporter_on_the_same_file(service: Service, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKING, service.url, str(tmp_path / "queue")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "open a new one in each process" in done.stdout
-    assert service.counted(LATE) == 6
 
 
 # -- Definitions ----------------------------------------------------------------------------------
@@ -707,13 +655,13 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
     service: Service,
 ) -> None:
     program = (
-        "import sys; from producers import HttpReporter, Ledger\n"
+        "import sys; from producers import DitherMetricExporter, Gathered, HttpReporter, Ledger\n"
         "for name in ('late', 'delay', 'carrier', 'kept', 'spread', 'found', 'place'):\n"
         "    with HttpReporter(name, sys.argv[1]) as r: pass\n"
         "r = HttpReporter('late', sys.argv[1], batch_age=100); r.report([1, 0], epsilon=1)\n"
         "print([n for n in ('scipy', 'redis', 'starlette', 'uvicorn', 'click', 'structlog', "
         "'prometheus_client', 'pandas', 'confluent_kafka', 'limits', 'producers.gateway', "
-        "'aggregator') if n in sys.modules])"
+        "'requests', 'opentelemetry.proto', 'aggregator') if n in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, service.url], capture_output=True, text=True, check=False
@@ -726,29 +674,15 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
 
 
 def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
-    properties: Any = {"bootstrap.servers": "localhost:9092"}
-    for address in (
-        "localhost:8080",
-        "ftp://x",
-        "",
-        "https://",
-        "http://u:p@x",
-        "http://x?y",
-        "http://x:99999",
-        properties,
-    ):
+    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999"
+    given: list[Any] = ["", *wrong.split(), {"bootstrap.servers": "localhost:9092"}]
+    for address in given:
         with row(address), pytest.raises((TypeError, ValueError), match="a gateway's address"):
             HttpReporter(LATE, address)
-    options: list[dict[str, Any]] = [
-        {"batch_age": -1},
-        {"batch_reports": 0},
-        {"timeout": 0},
-        {"most_bytes": 0},
-        {"when_full": "x"},
-    ]
-    for option in options:
-        with row(option), pytest.raises(ValueError, match=f"{next(iter(option))} = .*: expected"):
-            HttpReporter(LATE, NOWHERE, **option)
+    options = {"batch_age": -1, "batch_reports": 0, "timeout": 0, "most_bytes": 0, "when_full": "x"}
+    for name, value in options.items():
+        with row(name), pytest.raises(ValueError, match=f"{name} = .*: expected"):
+            HttpReporter(LATE, NOWHERE, **{name: value})  # type: ignore[arg-type]
     with (
         HttpConnection(NOWHERE) as connection,
         pytest.raises(ValueError, match="options token: expected in the connection"),
@@ -827,21 +761,16 @@ def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> Non
     assert longest < 0.8
 
 
-def test_its_awaitable_twin_reports(service: Service) -> None:
+def test_awaitable_twins_report_over_http_and_to_kafka(
+    service: Service, broker: Broker, topic: str
+) -> None:
     async def main() -> None:
-        async with AsyncHttpReporter("late", service.url) as reporter:
-            await asyncio.gather(*(reporter.report([1.0], epsilon=1) for _ in range(10)))
-            await reporter.flush()
-            assert (await reporter.delivered()).reports == 10
-            assert (await reporter.totals()).left == 0
-            assert reporter.metric.name == "late"
-
-    asyncio.run(main())
-    assert service.counted(LATE) == 10
-
-
-def test_the_awaitable_reporter_to_kafka_reports(broker: Broker, topic: str) -> None:
-    async def main() -> None:
+        async with AsyncHttpReporter("late", service.url) as over_http:
+            await asyncio.gather(*(over_http.report([1.0], epsilon=1) for _ in range(10)))
+            await over_http.flush()
+            assert (await over_http.delivered()).reports == 10
+            assert (await over_http.totals()).left == 0
+            assert over_http.metric.name == "late"
         reporter = AsyncReporter(LATE, broker.config, topic=topic)
         with pytest.raises(ValueError, match="not open: use `async with`"):
             await reporter.report(1.0, epsilon=1)
@@ -849,4 +778,4 @@ def test_the_awaitable_reporter_to_kafka_reports(broker: Broker, topic: str) -> 
             await reporter.report([1.0, 0.0], epsilon=1)
 
     asyncio.run(main())
-    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 2
+    assert service.counted(LATE) == 12

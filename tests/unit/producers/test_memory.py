@@ -116,22 +116,6 @@ def test_a_value_that_there_is_no_room_for_is_answered_with_the_one_before_it(
     assert cost(ledger) == 2
 
 
-def test_without_changes_a_device_that_goes_on_reporting_keeps_its_answer(
-    ledger: Ledger, clock: Clock
-) -> None:
-    device = Device(ledger, CARRIER)
-    sent = {device.report("AA", changes=0)}
-    for value in ("B6", "DL", "UA"):
-        clock.now += 0.9 * DAY
-        sent.add(device.report(value, changes=0))
-    assert len(sent) == 1
-    assert cost(ledger) == 1
-    clock.now += 1.1 * DAY
-    device.report("B6", changes=0)
-    assert cost(ledger) == 1
-    assert ledger.accounts()["carrier"].ever_spent == 2
-
-
 def test_no_period_has_more_answers_than_are_charged(ledger: Ledger, clock: Clock) -> None:
     """Of any stretch of a day, distinct answers are at most the charges at its end."""
     device, generator = Device(ledger, CARRIER), np.random.default_rng(5)

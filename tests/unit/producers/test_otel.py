@@ -510,13 +510,3 @@ def test_flushing_says_whether_everything_arrived_and_what_is_lost_is_logged(
     app.reader.collect()
     provider.shutdown(1000)
     assert "reports of 'number' are lost" in caplog.text
-
-
-def test_a_device_that_exports_loads_no_server_no_scipy_and_no_otlp() -> None:
-    code = (
-        "import sys; from producers import DitherMetricExporter, EachExport, Gathered\n"
-        "print([n for n in ('scipy', 'redis', 'starlette', 'confluent_kafka', 'requests', "
-        "'opentelemetry.proto', 'prometheus_client') if n in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"

@@ -15,9 +15,7 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
-from producers.delivery.batches import PendingBatch
 from producers.delivery.errors import DeliveryError
-from producers.kafka.delivery import Outbox
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.unit.producers.clocks import Clock
@@ -85,28 +83,13 @@ def test_a_thread_sends_by_age(broker: Broker, topic: str) -> None:
         assert len(broker.read(topic, at_least=1)) == 1  # nobody has called poll or flush
 
 
-def test_the_key_is_the_batch_id_and_decides_the_partition(broker: Broker, topic: str) -> None:
+def test_the_key_is_the_batch_id_or_the_one_that_was_given(broker: Broker, topic: str) -> None:
     with Reporter(LATE, broker.config, topic=topic, batch_reports=1) as reporter:
         reporter.report([1.0] * 64, epsilon=1)
-    first = broker.read(topic)
-    assert all(message.key == message.batch.batch_id for message in first)
-    assert len({message.partition for message in first}) > 1
-
-    with Connection(broker.config) as connection:  # the same batches once more, by someone else
-        outbox = Outbox(connection, topic)
-        for message in first:
-            outbox.put(PendingBatch(message.key, message.batch.SerializeToString(), 1))
-        outbox.send()
-        reporter = Reporter(LATE, connection, topic=topic)
-        outbox.wait(deadline=float("inf"))
-    places: dict[bytes, set[int]] = {}
-    for message in broker.read(topic):
-        places.setdefault(message.key, set()).add(message.partition)
-    assert len(places) == 64
-    assert all(len(partitions) == 1 for partitions in places.values())
-
-
-def test_a_key_that_was_given_is_that_of_every_batch(broker: Broker, topic: str) -> None:
+    messages = broker.read(topic)
+    assert all(message.key == message.batch.batch_id for message in messages)
+    assert len({message.partition for message in messages}) > 1
+    topic = broker.topic()
     with Reporter(LATE, broker.config, topic=topic, key=b"shard 7", batch_reports=10) as reporter:
         reporter.report(np.zeros(50), epsilon=1)
     messages = broker.read(topic)
@@ -258,13 +241,6 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
-
-
-def test_vectors_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
-    with Reporter(PLACE, broker.config, topic=topic) as reporter:
-        reporter.report([0.5, -1.0], epsilon=1)
-        reporter.report(np.zeros((4, 2)), epsilon=[1, 2, 4, 5], time=[1.0, 2.0, 3.0, 4.0])
-    assert PLACE.counts(count(PLACE, broker.batches(topic))).tolist() == [3, 2]
 
 
 def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:

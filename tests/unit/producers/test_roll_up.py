@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from estimators import define
-from producers import BudgetSpent, HttpReporter, Ledger, QueueError, Reporter, RollUp
+from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device.roll_up import LONGEST_DELAY_MS, How
 from producers.populations.active_devices import report_activity
 from tests.support.rows import row
@@ -283,29 +283,6 @@ def test_what_cannot_be_gathered_is_told(device: Device) -> None:
     for roll_up, value in (*values, ("count", 3)):
         with pytest.raises(ValueError, match="value"):
             device.roll_up(roll_up).add(value)
-
-
-def test_categories_have_a_last_value(tmp_path: Path) -> None:
-    device = Device(tmp_path, SONG)
-    with device.reporter:
-        gathered = device.roll_up("last")
-        for song in ("a", "c", "b"):
-            gathered.add(song)
-        device.pass_time(DAY + 3600)
-        assert gathered.report_ended() == 1
-        with pytest.raises(ValueError, match="'d'"):
-            gathered.add("d")
-    assert device.reported[0][0] == "b"
-
-
-def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
-    device = Device(tmp_path)
-    gathered = device.roll_up("count")
-    for file in tmp_path.iterdir():
-        file.unlink()
-    for use in (gathered.add, device.reporter.close):
-        with pytest.raises(QueueError, match="removed or replaced"):
-            use()
 
 
 def test_simulated_activity_is_what_roll_ups_report(tmp_path: Path) -> None:

@@ -17,14 +17,12 @@ from estimators import SearchMetric, define
 from estimators.extremes import Progress
 from estimators.extremes.search import Decision
 from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
-from producers.delivery.batches import PendingBatch
 from producers.device.rounds import Round, decode, encode
-from producers.kafka.delivery import Outbox
 from producers.ledger.ledger_file import transaction
 from producers.ledger.round_participation import claim_round
-from producers.wire.reports_pb2 import ReportBatch
 from tests.support.rows import row
 from tests.support.running.broker import Broker
+from tests.unit.producers.clocks import Clock
 
 ROUNDS = 6
 
@@ -252,36 +250,25 @@ def test_what_is_no_round_is_refused() -> None:
 
 
 def test_a_reporter_answers_rounds_of_its_metric_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    asked = metric(split="budget")
+    asked, book = metric(split="budget"), ledger(tmp_path)
     first = Round.of(asked, Progress(), 0)
-    sent: list[ReportBatch] = []
-    put = Outbox.put
-
-    def watched(self: Outbox, batch: PendingBatch) -> None:
-        sent.append(ReportBatch.FromString(batch.payload))
-        put(self, batch)
-
-    monkeypatch.setattr(Outbox, "put", watched)
-    with Reporter(asked, {"test.mock.num.brokers": 1}, clock=lambda: 1_700.5) as reporter:
-        assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 1
-        assert reporter.answer(first, 50.0, 1.0, ledger=ledger(tmp_path)) == 0
+    with Reporter(asked, broker.config, topic=topic, clock=Clock(1_700.5)) as reporter:
+        assert reporter.answer(first, 50.0, 1.0, ledger=book) == 1
+        assert reporter.answer(first, 50.0, 1.0, ledger=book) == 0
         assert reporter.answer(first, [1.0, 2.0, 3.0], [1.0, 3.0, 4.0]) == 3
-        with pytest.raises(ValueError, match="expected a round of 'age'"):
-            reporter.answer(Round.of(metric(name="size"), Progress(), 0), 50.0, 1.0)
-        with pytest.raises(ValueError, match="expected one value, as a ledger is for one person"):
-            reporter.answer(first, [1.0, 2.0], 1.0, ledger=ledger(tmp_path))
-        with pytest.raises(ValueError, match="not a number"):
-            reporter.answer(first, float("nan"), 1.0)
+        for wrong, value, told in (
+            (Round.of(metric(name="size"), Progress(), 0), 50.0, "expected a round of 'age'"),
+            (first, [1.0, 2.0], "expected one value, as a ledger is for one person"),
+            (first, float("nan"), "not a number"),
+        ):
+            with pytest.raises(ValueError, match=told):
+                reporter.answer(wrong, value, 1.0, ledger=book)
         with pytest.raises(ValueError, match="asked in rounds"):
             reporter.report(50.0, 1.0)
-        reporter.flush()
-        assert reporter.delivered.reports == 4
-    assert [(batch.round, batch.time_ms, len(batch.levels)) for batch in sent] == [
-        (1, 1_700_500, 1),
-        (1, 1_700_500, 3),
-    ]
+    sent = [(batch.round, batch.time_ms, len(batch.levels)) for batch in broker.batches(topic)]
+    assert sorted(sent) == [(1, 1_700_500, 1), (1, 1_700_500, 3)]
 
 
 def test_a_made_up_round_on_the_topic_is_passed_over(broker: Broker, topic: str) -> None:

@@ -1,12 +1,18 @@
-"""Reports waiting for their batch."""
+"""Reports waiting for their batch, and event times as people write them."""
 
 from __future__ import annotations
 
+import datetime
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.device.panes import Columns, PaneBuffer
+from producers.device.times import event_times
+from tests.support.rows import row
 
 MINUTE = 60_000
 LATENESS = 20_000
@@ -50,15 +56,6 @@ def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
     assert [batch.reports.tolist() for batch in buffer.pop_aged(1.5)] == [[8, 9]]
 
 
-def test_a_batch_leaves_at_its_age_counted_from_its_first_report() -> None:
-    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
-    buffer.add(columns(range(1), [0]), now=10.0)
-    buffer.add(columns(range(1, 2), [1]), now=10.9)
-    assert buffer.pop_aged(10.99) == []
-    assert [batch.reports.tolist() for batch in buffer.pop_aged(11.0)] == [[0, 1]]
-    assert len(buffer) == 0
-
-
 def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
     buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
     assert buffer.add(columns(range(2), [0, 1]), now=0.0) == []
@@ -66,12 +63,6 @@ def test_a_batch_leaves_before_the_report_that_would_make_it_late() -> None:
     left = buffer.add(columns(range(3, 4), [MINUTE + LATENESS]), now=0.0)
     assert [batch.reports.tolist() for batch in left] == [[0, 1]]
     assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[2, 3]]
-
-
-def test_panes_are_told_apart_at_their_first_millisecond() -> None:
-    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=100, batch_age=1.0)
-    assert buffer.add(columns(range(4), [MINUTE - 1, MINUTE, 0, MINUTE + 1]), now=0.0) == []
-    assert [batch.reports.tolist() for batch in buffer.pop_all()] == [[0, 2], [1, 3]]
 
 
 @given(
@@ -114,3 +105,46 @@ def test_every_report_leaves_once_in_a_batch_of_its_own_pane_and_slice(
             dict(batch.attributes).get("country", "")
         }
         assert batch.time_ms.tolist() == [times[i] for i in batch.reports.tolist()]
+
+
+UTC = datetime.UTC
+NEW_YORK = datetime.timezone(datetime.timedelta(hours=-5))
+MOMENT = datetime.datetime(2013, 1, 1, 5, 15, 0, 250_000, tzinfo=NEW_YORK)
+MOMENT_MS = 1_357_035_300_250
+
+
+def test_every_way_to_write_a_time_means_the_same() -> None:
+    times: list[Any] = [
+        MOMENT,
+        MOMENT.astimezone(UTC),
+        MOMENT_MS / 1000,
+        np.float64(MOMENT_MS / 1000),
+        np.datetime64("2013-01-01T10:15:00.250999999"),
+        [MOMENT, MOMENT],
+        np.array([MOMENT_MS / 1000] * 2),
+        np.array(["2013-01-01T10:15:00.250"] * 2, dtype="M8[us]"),
+        np.array([MOMENT_MS] * 2).view("M8[ms]"),
+        None,
+    ]
+    for time in times:
+        with row(repr(time)):
+            assert event_times(time, 2, now=MOMENT_MS / 1000).tolist() == [MOMENT_MS] * 2
+
+
+def test_what_is_no_event_time_is_named() -> None:
+    cases: list[tuple[Any, str]] = [
+        (-1.0, "time -1.0: expected a time after 1970"),
+        (0, "time 0: expected a time after 1970"),
+        (MOMENT_MS, f"time {MOMENT_MS}: .*not milliseconds"),
+        (float("nan"), "time nan"),
+        (float("inf"), "time inf"),
+        ([5.0, float("nan")], "time nan"),
+        (np.datetime64("NaT"), "time NaT"),
+        (datetime.datetime(2013, 1, 1), "has no time zone"),
+        ([datetime.date(2013, 1, 1)], "expected a datetime with a time zone"),
+        ("yesterday", "time .'yesterday'.: expected"),
+        ([1.0, 2.0, 3.0], r"times of shape \(3,\) for 2 reports"),
+    ]
+    for time, said in cases:
+        with row(repr(time)), pytest.raises(ValueError, match=said):
+            event_times(time, 2, now=0.0)

@@ -1,0 +1,215 @@
+"""The report batch on the wire, bare and in the frame of a schema registry."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from estimators import LocalMetric, ReportError, define
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import flip_threshold
+from producers.wire.batch import (
+    LARGEST_BYTES,
+    attributes_of,
+    encode_batch,
+    parse_bare_batch,
+    parse_batch,
+)
+from producers.wire.framing import LARGEST_ID, check_schema_id, frame, frame_size, unframed
+from producers.wire.reports_pb2 import Attribute, ReportBatch
+from tests.support.paths import ROOT
+from tests.support.rows import row
+from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS
+
+
+@given(
+    metric=st.sampled_from(METRICS),
+    seed=st.integers(0, 2**32),
+    count=st.integers(0, 300),
+    time_ms=st.integers(0, 2**53),
+    batch_id=st.binary(min_size=16, max_size=16),
+)
+@settings(deadline=None, max_examples=100)
+def test_a_batch_decodes_to_what_was_reported(
+    metric: LocalMetric, seed: int, count: int, time_ms: int, batch_id: bytes
+) -> None:
+    generator = np.random.default_rng(seed)
+    level = generator.integers(0, len(metric.levels), count)
+    values = generator.integers(0, len(metric.category_names) or 2, count)
+    reports = metric.randomize(values, level, SeededBits(seed))
+
+    batch = ReportBatch.FromString(encode_batch(metric, level, reports, time_ms, batch_id))
+
+    assert (batch.metric, batch.revision) == (metric.name, metric.revision)
+    assert (batch.batch_id, batch.time_ms, batch.round) == (batch_id, time_ms, 0)
+    assert list(batch.levels) == level.tolist()
+    metric.randomizer.check(batch.levels, batch.values)
+    assert np.array_equal(metric.randomizer.decode(batch.values), reports)
+
+
+def test_batch_ids_are_16_bytes_and_never_the_same() -> None:
+    batches = [ReportBatch.FromString(encode_batch(LATE, [0], [1], 5)) for _ in range(100)]
+    assert {len(batch.batch_id) for batch in batches} == {16}
+    assert len({batch.batch_id for batch in batches}) == 100
+
+
+def test_what_cannot_be_a_batch_is_refused() -> None:
+    cases: list[tuple[LocalMetric, list[Any], list[Any], int, bytes | None, str]] = [
+        (LATE, [0, 1], [1], 5, None, r"reports of shape \(1,\) with levels of shape \(2,\)"),
+        (CARRIER, [0], [1], 5, None, r"expected levels of shape \(n,\)"),
+        (LATE, [[0]], [[1]], 5, None, "levels of shape"),
+        (LATE, [0], [1], -5, None, "time_ms = -5"),
+        (LATE, [0], [1], 5, b"short", "batch_id of 5 bytes: expected 16"),
+        (LATE, [256], [1], 5, None, "levels = 256: expected integers from 0 to 255"),
+        (LATE, [0.5], [1], 5, None, "levels = 0.5: expected integers"),
+        (LATE, [0], [300], 5, None, "reports = 300: expected integers from 0 to 255"),
+        (DELAY, [0], [2**40], 5, None, "reports = 1099511627776: expected integers from -2147"),
+        (LATE, [9], [1], 5, None, "level 9: expected 0 to 3"),
+    ]
+    for metric, level, reports, time_ms, batch_id, said in cases:
+        with row(said), pytest.raises(ValueError, match=said):
+            encode_batch(metric, level, reports, time_ms, batch_id)
+
+
+def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:
+    protoc = [sys.executable, "-m", "grpc_tools.protoc", f"--proto_path={ROOT}"]
+    line = [*protoc, f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    line.append("producers/wire/reports.proto")
+    made = subprocess.run(line, capture_output=True, text=True, check=False)
+    if "No module named" in made.stderr:
+        pytest.skip("grpcio-tools is not installed")
+    assert made.returncode == 0, made.stderr
+    for name in ("producers/wire/reports_pb2.py", "producers/wire/reports_pb2.pyi"):
+        expected = (ROOT / name).read_text()
+        assert (tmp_path / name).read_text() == expected, f"{name} differs: run `make proto`"
+
+
+def test_many_or_long_attributes_are_refused_soon_and_in_few_words() -> None:
+    long = (ReportBatch(attributes=[Attribute(name=letter * 3_000_000)]) for letter in "za")
+    for attributes, told in (
+        (b"\x42\x00" * 5_000_000, "5000000 attributes: expected 16 at most"),
+        (b"".join(b.SerializeToString() for b in long), "of 3000000 bytes: expected 64 at most"),
+    ):
+        batch = parse_batch(attributes)
+        began = time.process_time()
+        with pytest.raises(ReportError, match=told) as refused:
+            attributes_of(batch)
+        assert time.process_time() - began < 1
+        assert len(str(refused.value)) < 200
+
+
+BATCHES = st.builds(
+    ReportBatch,
+    metric=st.text(max_size=20),
+    revision=st.integers(0, 2**32 - 1),
+    batch_id=st.binary(max_size=16),
+    time_ms=st.integers(-(2**63), 2**63 - 1),
+    levels=st.binary(max_size=5),
+    values=st.binary(max_size=5),
+    round=st.integers(0, 2**32 - 1),
+    attributes=st.lists(st.builds(Attribute, name=st.text(max_size=3), value=st.text(max_size=3))),
+)
+SERIALIZED = b"\0\0\0\0\3\0" + b"\n\x05delay\x10\x07"
+"""What confluent-kafka's ProtobufSerializer made of a batch, with the schema's id 3."""
+
+
+@given(BATCHES)
+def test_no_batch_begins_like_a_frame(batch: ReportBatch) -> None:
+    bare = batch.SerializeToString()
+    assert frame_size(bare) == 0
+    assert unframed(bare) == bare
+
+
+@given(st.binary(max_size=60))
+@example(b"")
+@example(b"\0\0\0\1\0\n\5delay")
+def test_what_begins_like_a_frame_is_no_batch(rest: bytes) -> None:
+    with pytest.raises(DecodeError):
+        ReportBatch.FromString(b"\0" + rest)
+
+
+@given(BATCHES, st.integers(0, 2**32 - 1), st.booleans())
+def test_a_framed_batch_is_the_batch(batch: ReportBatch, schema_id: int, is_long: bool) -> None:
+    bare = batch.SerializeToString()
+    framed = frame(schema_id, bare)
+    if is_long:
+        framed = framed[:5] + b"\2\0" + bare
+    assert framed[1:5] == schema_id.to_bytes(4, "big")
+    assert unframed(framed) == bare
+    assert parse_batch(framed) == parse_batch(bare) == batch
+
+
+@given(st.binary(max_size=40))
+@example(b"")
+@example(b"\0\0\0\1")
+@example(b"\0\0\0\1\2")
+@example(b"\0\0\0\1\2\2")
+@example(b"\0\0\0\1\x80\0")
+def test_whatever_begins_like_a_frame_is_one_or_is_refused(rest: bytes) -> None:
+    message = b"\0" + rest
+    if message[5:].startswith((b"\0", b"\2\0")):
+        bare = unframed(message)
+        assert message in (message[:5] + b"\0" + bare, message[:5] + b"\2\0" + bare)
+    else:
+        with pytest.raises(ReportError, match=r"bad_frame: .* message indexes"):
+            unframed(message)
+
+
+def test_frames_are_those_of_confluents_serializer() -> None:
+    bare = ReportBatch(metric="delay", revision=7).SerializeToString()
+    assert frame(3, bare) == SERIALIZED
+
+
+def test_a_frame_in_a_frame_is_malformed() -> None:
+    bare = ReportBatch(metric="delay").SerializeToString()
+    with pytest.raises(ReportError, match="malformed"):
+        parse_batch(frame(3, frame(3, bare)))
+    with pytest.raises(ReportError, match="malformed"):
+        parse_bare_batch(frame(3, bare))
+
+
+def test_a_message_that_is_too_large_is_not_unframed() -> None:
+    with pytest.raises(ReportError, match="too_large"):
+        parse_batch(bytes(LARGEST_BYTES + 1))
+
+
+@pytest.mark.parametrize("schema_id", [0, -1, LARGEST_ID + 1, True, "3", None])
+def test_an_id_that_no_registry_gives_is_refused(schema_id: int) -> None:
+    with pytest.raises(ValueError, match="dither schemas"):
+        check_schema_id(schema_id)
+
+
+PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
+EXAMPLE = define(
+    name="late", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[0.5, 1, 2]
+)
+
+
+def test_the_pages_revision_is_that_of_its_canonical_form() -> None:
+    assert f"```json\n{EXAMPLE.canonical}\n```" in PAGE
+    assert f"`{EXAMPLE.fingerprint.hex()}`" in PAGE
+    assert f"`{EXAMPLE.revision:#x}`, {EXAMPLE.revision}." in PAGE
+
+
+def test_the_pages_batch_is_what_the_reporter_sends() -> None:
+    identity = bytes.fromhex("6f1c7e9a3f0b4c889a530d7a5c2f4b11")
+    sent = encode_batch(EXAMPLE, [0, 2], [1, 0], 1_769_860_800_000, identity)
+    block = PAGE.partition("in one batch of 45 bytes:\n\n```\n")[2].partition("```")[0]
+    assert "".join(re.findall(r"^[0-9a-f]+", block, re.MULTILINE)) == sent.hex()
+    assert len(sent) == 45
+
+
+def test_the_pages_thresholds_are_exact() -> None:
+    found = re.findall(r"`(0x[0-9a-f]{16})`", PAGE)
+    assert found == [hex(flip_threshold(Fraction(epsilon))) for epsilon in map(str, EXAMPLE.levels)]
