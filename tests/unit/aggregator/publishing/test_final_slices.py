@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jsonschema
@@ -18,11 +18,9 @@ from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.slices.answers import as_dict
-from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from aggregator.web.asyncapi import document
-from estimators import LocalMetric, Metric, define
+from estimators import Metric, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.reports.counted import MINUTE, Counting
@@ -37,56 +35,40 @@ FIRST, LAST = "00:00:00Z", "00:20:00Z"
 """The panes of the first stretch of half an hour that have reports."""
 
 
-def late(**fields: Any) -> LocalMetric:
+def late(**fields: Any) -> Metric:
     known: dict[str, Any] = {
-        "name": "late",
-        "kind": "mean",
-        "mechanism": "randomized_response",
-        "range": (0, 1),
-        "levels": [4],
-        "pane": "10m",
-        "minimum_reports": 30,
         "by": ["country", "version"],
         "by_pane": "30m",
         "attributes": {"country": ["DE", "FR"], "version": ["1"]},
+        "minimum_reports": 30,
     }
-    return LocalMetric.require(define(**known | fields))
+    return mean("late", **known | fields)
 
 
-PLAIN = define(
-    name="plain", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[4], pane="10m"
-)
+def mean(name: str, **fields: Any) -> Metric:
+    randomizer = {"mechanism": "randomized_response", "range": (0, 1), "levels": [4]}
+    return define(name=name, kind="mean", pane="10m", **randomizer, **fields)
+
+
+PLAIN = mean("plain")
 METRICS: dict[str, Metric] = {"late": late(), "plain": PLAIN}
-
-
-@pytest.fixture
-def published(store: Store) -> Iterator[PublishedLog]:
-    key = publisher_key(store.topic)
-    lease = Lease(store.client, key, "publisher", 60)
-    assert lease.acquire()
-    yield PublishedLog(store.client, lease, key, Settings())
-    lease.release()
 
 
 @pytest.fixture
 def counted(store: Store) -> Counting:
     """Panes of both metrics: two of the first stretch, and one of the second."""
-    return count(store, METRICS)
-
-
-def count(store: Store, metrics: Mapping[str, Metric]) -> Counting:
-    counting = Counting(store, metrics)
+    counting = Counting(store, METRICS)
     sent: list[ReportBatch | bytes] = []
     for minute in (0, 20, 30):
         for place, country in enumerate(COUNTRIES):
-            attributes = [Attribute(name="country", value=country)]
-            about: dict[str, Any] = {"epsilon": 4.0, "time_ms": EPOCH + minute * MINUTE}
-            values = [place % 2] * (40 * (place + 1))
-            for one in metrics.values():
-                seed = 1000 * minute + 10 * place + (one.name == "plain")
-                more: dict[str, Any] = {} if one.slicing is None else {"attributes": attributes}
-                sent.append(batch(one, values, seed=seed, **about, **more))
-    for one in metrics.values():
+            values, at = [place % 2] * (40 * (place + 1)), EPOCH + minute * MINUTE
+            seed, attributes = (
+                1000 * minute + 10 * place,
+                [Attribute(name="country", value=country)],
+            )
+            sent.append(batch(METRICS["late"], values, 4.0, at, seed, attributes=attributes))
+            sent.append(batch(PLAIN, values, 4.0, at, seed + 1))
+    for one in METRICS.values():
         sent += [heartbeat(one, EPOCH + 45 * MINUTE)] * 8
     counting.count(0, *sent)
     return counting
@@ -181,17 +163,12 @@ def test_slices_that_cannot_be_read_keep_back_their_metric_alone(
         next(found)
 
 
-def test_a_state_that_changes_while_it_is_read_is_not_published(
+def test_slices_of_a_torn_state_or_that_a_metric_has_no_longer_are_not_told(
     counted: Counting, published: PublishedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Store, "is_same_history", lambda *_: False)
-    assert [*finals(counted.store, published)] == []
-
-
-def test_slices_that_a_metric_has_no_longer_are_not_told(
-    counted: Counting, published: PublishedLog
 ) -> None:
     metrics = {"late": late(by=["version"], attributes={"version": ["1"]}), "plain": PLAIN}
     found = finals(counted.store, published, metrics=metrics)
     assert [*found] == [FIRST, LAST, "00:30:00Z"]
     assert all("slices" not in json.loads(event.data) for event in found.values())
+    monkeypatch.setattr(Store, "is_same_history", lambda *_: False)
+    assert [*finals(counted.store, published)] == []
