@@ -13,12 +13,11 @@ from aggregator.counting import worker
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.counting.memory_limit import limit_memory
-from aggregator.counting.worker import CHANGED_SHARE, is_filled, slice_messages
+from aggregator.counting.worker import is_filled
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import define
-from producers.wire.reports_pb2 import Attribute
 from tests.support.reports.messages import EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, VOTE, everything
 
@@ -91,31 +90,6 @@ def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: St
     again.state.count(log(batches[-1], first=PANES - 1))
     again.commit(store, PANES)
     assert len(store.partition.snapshot(0).open) == PANES
-
-
-def test_messages_that_each_open_a_table_of_slices_are_counted_few_at_a_time() -> None:
-    by_city = define(
-        name="by_city",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[0.5, 1, 2],
-        pane="1m",
-        hold_open=True,
-        by=["city"],
-        by_pane="1m",
-        attributes={"city": [str(city) for city in range(900)]},
-    )
-    memory = 2**25
-    metrics = {by_city.name: by_city}
-    partition = Partition(metrics, FUTURE_MS)
-    attributes = [Attribute(name="city", value="7")]
-    batches = [
-        batch(by_city, [1], time_ms=EPOCH + at * MINUTE, seed=at, attributes=attributes)
-        for at in range(slice_messages(metrics, memory))
-    ]
-    assert not partition.count(log(*batches))
-    assert memory // 2 < partition.changed_bytes * CHANGED_SHARE <= memory
 
 
 def of_new_keys(first: int, messages: int, minutes: int = 0) -> list[LogMessage]:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,6 @@ supervisor = Supervisor(2, [sys.executable, "-c", *sys.argv[1:]])
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: supervisor.stop())
 supervisor.run()
-"""
-POOL = """
-import sys, time
-from concurrent.futures import ProcessPoolExecutor
-from reproduction.running import workers
-with workers(2) as pool:
-    list(pool.map(time.sleep, [600, 600]))
 """
 
 
@@ -121,32 +113,3 @@ def test_a_worker_that_does_not_listen_ends_too(
             os.kill(pid, signal.SIGSTOP)
     parent.process.kill()
     wait_until(lambda: has_ended(parent), "nobody is left")
-
-
-def test_processes_that_compute_end_with_their_parent(parents: list[Parent]) -> None:
-    parent = Parent(POOL)
-    parents.append(parent)
-    wait_until(lambda: len(parent.look()) >= 2, "two processes, and what keeps track of them")
-    wait_until(lambda: len(spawned(parent)) == 2, "two processes")
-    parent.process.kill()
-    wait_until(lambda: has_ended(parent), "nobody is left")
-
-
-def spawned(parent: Parent) -> set[int]:
-    """Return the processes that compute."""
-
-    def command(pid: int) -> str:
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_text()
-        except OSError:
-            return ""
-
-    return {pid for pid in parent.look() if "spawn_main" in command(pid)}
-
-
-def test_the_pool_is_one_of_processes() -> None:
-    from reproduction.running import workers
-
-    with workers(1) as pool:
-        assert isinstance(pool, ProcessPoolExecutor)
-        assert pool.submit(os.getpid).result(60) != os.getpid()

@@ -191,15 +191,6 @@ def test_a_message_that_is_too_large_even_when_shortened_leaves_its_reason_and_p
     assert headers_of(found)["__connect.errors.offset"] == b"42"
 
 
-def test_headers_too_large_to_keep_are_left_out(broker: EmbeddedBroker, opened: Open) -> None:
-    letters = opened(broker.bootstrap_servers, message_max_bytes=50_000)
-    letters.send(refusal(Refused(extra=[("large", b"x" * 90_000)])))
-    letters.flush(PATIENCE)
-    found = only(broker)
-    assert (found.key(), found.value()) == (b"shard 7", b"not a batch")
-    assert "large" not in headers_of(found)
-
-
 @pytest.mark.parametrize(("limit", "kept"), [(150_000, KEPT_BYTES), (50_000, None)])
 def test_a_message_too_large_for_the_topic_is_shortened_until_it_fits(
     apache_kafka: Kafka, opened: Open, limit: int, kept: int | None
@@ -244,7 +235,3 @@ def test_taking_a_refused_message_never_waits_for_a_broker(opened: Open) -> None
     with pytest.raises(DeadLettersUndelivered, match="1000 dead letters"):
         letters.flush(0.2)
     assert time.monotonic() - began < PATIENCE / 6
-
-
-def test_nothing_sent_is_nothing_to_wait_for(opened: Open) -> None:
-    opened("127.0.0.1:1").flush(0.0)

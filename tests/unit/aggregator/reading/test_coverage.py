@@ -149,13 +149,6 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
     assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
 
 
-def test_a_sliding_window_is_known_for_one(counting: Counting) -> None:
-    counting.count(0, counting.batch("delay", [5] * 200, 0))
-    reader = Reader(counting.store, counting.metrics)
-    assert reader.estimate("delay", window="1h").covers == "this window"
-    assert reader.estimate("delay", window="1h", windows=24).covers == "24 windows"
-
-
 def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -> None:
     for hour in range(6):
         counting.count(0, counting.batch("delay", [5] * 200, 60 * hour))

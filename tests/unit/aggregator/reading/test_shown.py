@@ -15,7 +15,6 @@ from rich.console import Console
 from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
-from aggregator.local.demo import truth_when
 from aggregator.local.demo_view import Outcome, View
 from aggregator.publishing import events
 from aggregator.reading.query import Query
@@ -250,23 +249,6 @@ def test_the_demo_judges_no_bounds_that_say_nothing_and_none_by_an_unknown_truth
         "truth within the bounds for 4 of 4 values; the bounds of 4 more cover their whole range"
         in summary(outcome)
     )
-
-
-def test_the_demo_shows_what_is_certain_of_a_search() -> None:
-    found = Reader.answer(searching(LONGEST))
-    row, _ = [
-        line
-        for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
-        if line.startswith("longest ")
-    ]
-    assert re.search(r"minutes +695 +at least 362 +362 +- +within", row)
-
-
-def test_the_demo_takes_the_truth_of_about_the_reports_that_are_counted() -> None:
-    history = [Truth(reports, 0.5, LEVELS) for reports in (6, 10_000, 20_000)]
-    found = [truth_when(history, counted) for counted in (5, 6, 7, 9_999, 10_000, 11_111, 11_112)]
-    told = [truth and truth.reports for truth in found]
-    assert told == [None, 6, None, None, 10_000, 10_000, None]
 
 
 def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:
