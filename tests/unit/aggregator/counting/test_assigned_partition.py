@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,20 +14,11 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import KnownProgress, Log, Mark
-from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, METRICS
-
-TOPIC = "reports"
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 def taken(
@@ -278,26 +269,3 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
     assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
     assert owned.refused_bytes == 4 + 1_000 + 5 + 500
     assert owned.open_bytes == owned.refused_bytes
-
-
-def test_what_was_measured_goes_on_under_the_next_owner_and_a_fenced_one_adds_nothing(
-    store: Store,
-) -> None:
-    first = taken(store, 0, 5)
-    count(first, 0, 3)
-    first.measured = first.measured.refused("late")
-    first.commit(store, high=5)
-    first.measured = first.measured.committed(0.01, 70)
-    first.commit(store, high=5)
-    second = taken(store, 0, 5, worker="two")
-    assert second.measured == first.measured
-    count(first, 3, 2)
-    first.measured = first.measured.refused("late")
-    with pytest.raises(Fenced):
-        first.commit(store, high=5)
-    count(second, 3)
-    second.commit(store, high=5)
-    found = Measurements.stored(store.owner(0))
-    assert sum(found.latencies.counts) == 4
-    assert found.deadletters == {"late": 1}
-    assert (sum(found.commits.counts), found.commit_bytes) == (1, 70)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import tracemalloc
-from collections.abc import Iterator
-
 import pytest
 
 from aggregator.config.settings import Aggregate
@@ -15,7 +11,6 @@ from aggregator.counting.continuity import Log
 from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.worker import is_filled
 from aggregator.state.partition import Partition
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import define
 from tests.support.reports.messages import EPOCH, LogMessage, batch, log
@@ -33,12 +28,6 @@ WIDE = define(
 PANES, PARTITIONS = 10, 4
 MEMORY = 2 * PANES * WIDE.zero().nbytes
 """Seven eighths of it are those of one partition, and of most of another."""
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), "reports") as store:
-        yield store
 
 
 def taken(store: Store, number: int, excess: str = "") -> AssignedPartition:
@@ -110,19 +99,3 @@ def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.Mon
     assert is_filled(partition, 2**31)
     partition.mark_committed()
     assert not is_filled(partition, 2**31)
-
-
-@pytest.mark.parametrize("minutes", [0, 1])
-def test_open_panes_take_about_the_memory_that_is_counted(minutes: int) -> None:
-    held = dataclasses.replace(VOTE, hold_open=True)
-    partition = Partition({held.name: held}, FUTURE_MS)
-    partition.count(of_new_keys(0, 500, minutes))
-    messages = of_new_keys(500, 4_000, minutes)
-    before = partition.open_bytes
-    tracemalloc.start()
-    try:
-        partition.count(messages)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 0.6 < (partition.open_bytes - before) / taken < 1.4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -31,16 +30,10 @@ supervisor.run()
 class Parent:
     """A program of the test in a process, and all processes that it was seen to start."""
 
-    def __init__(self, program: str, *arguments: str, terminal: int | None = None) -> None:
-        command = [sys.executable, "-c", program, *arguments]
-        if terminal is not None:  # the program gets it as its controlling terminal
-            command = [sys.executable, "-c", TERMINAL, *command]
+    def __init__(self, program: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
             start_new_session=True,
         )
         self.seen: set[int] = set()
@@ -56,13 +49,6 @@ class Parent:
             os.kill(pid, signal.SIGKILL)
 
 
-TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
 @pytest.fixture
 def parents() -> Iterator[list[Parent]]:
     found: list[Parent] = []
@@ -71,8 +57,8 @@ def parents() -> Iterator[list[Parent]]:
         parent.kill()
 
 
-def two_workers(folder: Path, parents: list[Parent], conduct: str, terminal: int | None) -> Parent:
-    parent = Parent(PARENT, WORKER, str(folder), conduct, terminal=terminal)
+def two_workers(folder: Path, parents: list[Parent], conduct: str) -> Parent:
+    parent = Parent(PARENT, WORKER, str(folder), conduct)
     parents.append(parent)
     wait_until(lambda: len(started(folder)) == 2, "two workers")
     assert set(started(folder)) <= parent.look()
@@ -88,26 +74,18 @@ def has_ended(parent: Parent) -> bool:
 def test_workers_end_with_their_parent(
     tmp_path: Path, parents: list[Parent], number: signal.Signals
 ) -> None:
-    parent = two_workers(tmp_path, parents, "good", None)
+    parent = two_workers(tmp_path, parents, "good")
     parent.process.send_signal(number)
     wait_until(lambda: has_ended(parent), "nobody is left")
     left = {int(file.stem) for file in tmp_path.glob("*.left")}
     assert left == set(started(tmp_path)), "each was asked first, so that it could commit"
 
 
-def test_workers_end_when_the_terminal_is_closed(tmp_path: Path, parents: list[Parent]) -> None:
-    ours, theirs = pty.openpty()
-    parent = two_workers(tmp_path, parents, "good", theirs)
-    os.close(theirs)
-    os.close(ours)
-    wait_until(lambda: has_ended(parent), "nobody is left")
-
-
 @pytest.mark.parametrize("conduct", ["stubborn", "frozen"])
 def test_a_worker_that_does_not_listen_ends_too(
     tmp_path: Path, parents: list[Parent], conduct: str
 ) -> None:
-    parent = two_workers(tmp_path, parents, "stubborn", None)
+    parent = two_workers(tmp_path, parents, "stubborn")
     if conduct == "frozen":
         for pid in started(tmp_path):
             os.kill(pid, signal.SIGSTOP)

@@ -57,13 +57,6 @@ def test_a_broker_that_is_not_running_says_so() -> None:
         EmbeddedBroker().create_topic("reports")
 
 
-def test_the_temporary_folder_is_removed(server: PlacedRedis) -> None:
-    folder = Path(server.url.removeprefix("unix://")).parent
-    assert folder.is_dir()
-    server.stop()
-    assert not folder.exists()
-
-
 def test_a_server_that_fails_shows_its_log(tmp_path: Path) -> None:
     broken = tmp_path / "redis-server"
     broken.write_text("#!/bin/sh\necho cannot read my mind; exit 1\n")

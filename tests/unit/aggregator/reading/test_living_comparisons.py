@@ -72,14 +72,6 @@ COLOURS = ComparisonDefinition(
     where={"variant": "new"},
     against="rest",
 )
-QUICK = ComparisonDefinition(
-    name="quick",
-    metric="wait",
-    start_ms=EPOCH,
-    where={"variant": "new"},
-    against="rest",
-    below=(4.0,),
-)
 METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
 DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
 
@@ -143,32 +135,6 @@ def sums(reader: Reader, variant: str, until: int | None = None) -> Any:
 def store_state(reader: Reader, run: ComparisonRun) -> None:
     client: Any = reader.store.client
     client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
-
-
-def test_shares_below_a_limit_and_quantiles_are_decided(reader: Reader) -> None:
-    """All new users wait for less than 4 s, and one of two others; medians are 1.5 and 4."""
-    medians = dataclasses.replace(QUICK, name="medians", below=(), categories=("0.5",))
-    reader.metrics = Definitions(METRICS, {"quick": QUICK, "medians": medians})
-    run = ComparisonRun(reader, QUICK)
-    (found,) = take(reader, run)
-    assert (found.category, found.unit, found.law, found.bound) == (
-        "below 4",
-        "",
-        "joint",
-        "anytime",
-    )
-    assert found.value == pytest.approx(1 / 2, abs=0.1)
-    assert isinstance(found.lower, float)
-    assert found.lower > 0
-    store_state(reader, run)
-    answer = living_answer(reader.comparison("quick"))
-    assert (answer.shares, answer.unit, answer.decided) == (["below 4"], "", True)
-    (found,) = take(reader, ComparisonRun(reader, medians))
-    assert (found.category, found.unit, found.law) == ("0.5", "s", "union")
-    assert isinstance(found.upper, float)
-    assert found.upper < 0
-    answer = living_answer(reader.comparison("medians"))
-    assert (answer.quantiles, answer.unit) == (["0.5"], "s")
 
 
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:

@@ -22,7 +22,6 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.windows import SearchState, Sums, Window
 from estimators import Estimate, Metric, SearchMetric, define
-from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import Interval
 from producers.device.rounds import Round
@@ -134,30 +133,6 @@ def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None
         "99.99999%"
         in as_dict(searching(sought), Reader.answer(searching(sought)))["search"]["statement"]
     )
-
-
-def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
-    salary = define(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
-    rng = np.random.default_rng(4)
-    for seed in range(12):
-        level = np.repeat([0, 1, 2], rng.integers(200, 3000, 3))
-        statistic = salary.zero()
-        values = salary.randomize(np.full(level.size, 0.5), level)
-        salary.accumulate(statistic, level, values)
-        drawn = salary.release(statistic, SeededBits(seed), weights=("hpm-a", "adpm")[seed % 2])
-        found = dataclasses.replace(drawn, status="final")
-        assert found.privacy is not None
-        seen = window(salary, statistic)
-        whole, _, live = texts(seen, found)
-        for text in (whole, live):
-            *_, first, second, third = (
-                line for line in text.splitlines() if re.match(r"^ *(0\.1|1|4) ", line)
-            )
-            printed_losses = [float(row.split()[-1]) for row in (first, second, third)]
-            assert all(
-                loss <= told <= 1.001 * loss
-                for loss, told in zip(found.privacy, printed_losses, strict=True)
-            )
 
 
 # -- A search -------------------------------------------------------------------------------------

@@ -110,6 +110,7 @@ def test_chosen_ids_lie_as_evenly_as_random_ones() -> None:
             table.add(Scrambler(rng.bytes(32)).scramble(ids))
             with row(chosen):
                 assert len(table) == ids.size
+                table.contains(Scrambler(bytes(32)).scramble(ids[:1]))
                 assert table._windows is not None
                 assert table._windows.shape[1] <= 60
                 assert table._is_even

@@ -18,7 +18,6 @@ from aggregator.state.pane_keys import (
     SLICES_DAY,
     SLICES_TOTAL,
     PaneKey,
-    counted_metric,
     kept_ms,
     slices_key,
     width_ms,
@@ -237,17 +236,6 @@ def test_integers_are_as_wide_as_they_need() -> None:
         codes, found = decode_rows(value, 3)
         assert codes.tolist() == [22]
         assert (found == rows[2]).all()
-
-
-def test_another_slicing_begins_anew_and_the_metric_goes_on() -> None:
-    partition = new_partition()
-    partition.count(log(sent(LATE, 1, EPOCH, "DE", "1")))
-    fewer = {"by": ["country"], "attributes": {"country": ["DE"]}}
-    other = define(**{**definition(), "levels": [0.5, 1], "pane": "20m", "lateness": "1m", **fewer})
-    assert other.revision == LATE.revision
-    mine = [key.grain for key in partition.panes if counted_metric({"late": other}, key.metric)]
-    assert mine == ["pane"]
-    assert slices_key(other, 0) != slices_key(LATE, 0)
 
 
 def test_slices_are_kept_as_long_as_they_say() -> None:
