@@ -34,42 +34,6 @@ ARGUMENTS = {
     "weights": ["m"],
     "deadletters": ["list"],
 }
-DEVICE = """
-import numpy as np
-import producers
-from estimators import define
-from producers import Ledger, Reporter
-from tests.support.reports.cases import CASES, metric_for, values_for
-
-for name in producers.__all__:
-    try:
-        getattr(producers, name)
-    except ModuleNotFoundError as error:
-        assert "dither[otel]" in str(error), error
-from producers import AsyncHttpReporter, AsyncReporter, HttpReporter, RollUp, Rounds
-for case in CASES:
-    metric = metric_for(case)
-    metric.randomize(values_for(metric, 9), np.zeros(9, dtype=int))
-metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
-statistic, level = metric.zero(), np.zeros(9, dtype=int)
-metric.accumulate(statistic, level, metric.randomize(np.ones(9), level))
-try:
-    metric.estimate(statistic)
-except ModuleNotFoundError as error:
-    print(error)
-try:
-    from aggregator import Reader
-except ModuleNotFoundError as error:
-    print(error)
-
-here = {"test.mock.num.brokers": 1}
-ledger = Ledger("ledger", budget=4.0, period="1d")
-metric = define(name="m", kind="frequency", mechanism="rappor", categories=9, levels=[1])
-with Reporter(metric, here) as reporter:
-    reporter.report([1, 2], epsilon=1, ledger=ledger)
-    reporter.flush()
-    print(reporter.delivered.reports)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +62,6 @@ def test_each_module_of_an_extra_is_known_by_its_extra() -> None:
     assert {m: e for m, e in brought.items() if m in EXTRAS} == EXTRAS
     assert set(extras()) == set(EXTRAS.values())
     assert all(Requirement("dither[server]") in extras()[extra] for extra in NEEDS.values())
-
-
-def test_a_device_reports_with_the_base_alone(device: Path) -> None:
-    done = run_as_device(device, DEVICE)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
-        "an estimate needs scipy, which is not installed: pip install 'dither[server]'",
-        "Reader needs structlog, which is not installed: pip install 'dither[server]'",
-        "2",
-    ]
 
 
 COMMAND = """

@@ -34,12 +34,6 @@ def test_it_answers_what_the_trouble_is_while_there_is_one() -> None:
         ask(port)
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 here")
-def test_it_answers_over_both_address_families() -> None:
-    with answer_health(0, str) as port:
-        assert ask(port, host="[::1]") == ask(port) == (200, "ok\n")
-
-
 def test_a_client_that_says_nothing_keeps_no_other_from_its_answer() -> None:
     with answer_health(0, str) as port, socket.create_connection(("127.0.0.1", port)):
         assert ask(port) == (200, "ok\n")

@@ -16,6 +16,7 @@ from aggregator.cli.main import cli
 from aggregator.config.settings import Schemas
 from aggregator.errors import DitherError
 from aggregator.schemas.registry import Registry
+from tests.support.rows import row
 
 BEARER = {"DITHER_SCHEMAS_TOKEN": "t0ken"}
 A, B = "a", "b"
@@ -58,28 +59,19 @@ def told(url: str, *words: str, **environ: str) -> tuple[int, str]:
     return ran.exit_code, f"{ran.output}{ran.exception or ''}"
 
 
-@pytest.mark.parametrize(
-    ("settings", "sent"),
-    [
-        ({}, ""),
-        (BEARER, "Bearer t0ken"),
-        (
-            {"DITHER_SCHEMAS_USER": "app", "DITHER_SCHEMAS_PASSWORD": "pä:ss"},
-            "Basic " + base64.b64encode("app:pä:ss".encode()).decode(),
-        ),
-    ],
-)
-def test_access_is_as_the_settings_say(settings: dict[str, str], sent: str) -> None:
-    with answering(200, b'{"id": 7}') as (url, seen):
-        status, said = told(url, "--json", **settings)
-    assert status == 0, said
-    assert {one["id"] for one in json.loads(said)["schemas"]} == {7}
-    assert seen == [sent] * 3
+def test_access_is_as_the_settings_say() -> None:
+    basic = "Basic " + base64.b64encode("app:pä:ss".encode()).decode()
+    named = {"DITHER_SCHEMAS_USER": "app", "DITHER_SCHEMAS_PASSWORD": "pä:ss"}
+    for settings, sent in (({}, ""), (BEARER, "Bearer t0ken"), (named, basic)):
+        with answering(200, b'{"id": 7}') as (url, seen):
+            status, said = told(url, "--json", **settings)
+        assert status == 0, said
+        assert {one["id"] for one in json.loads(said)["schemas"]} == {7}
+        assert seen == [sent] * 3
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "said"),
-    [
+def test_a_refusal_says_what_to_do() -> None:
+    for status, body, said in (
         (401, b'{"error_code": 401, "message": "who"}', "answered 401: who. Check schemas.user"),
         (404, b"<html>", "schemas.url is that of the Confluent-compatible interface"),
         (409, b'{"error_code": 409, "message": "no\\u001b[2J"}', "dither schemas --check"),
@@ -87,15 +79,14 @@ def test_access_is_as_the_settings_say(settings: dict[str, str], sent: str) -> N
         (200, b"<html>", "expected a JSON object"),
         (200, b'{"id": "7"}', "expected an id"),
         (200, b"[7]", "expected a JSON object"),
-    ],
-)
-def test_a_refusal_says_what_to_do(status: int, body: bytes, said: str) -> None:
-    with answering(status, body) as (url, _):
-        code, found = told(url)
-    assert code == 1
-    assert said in found
-    assert "\x1b" not in found
-    assert "Traceback" not in found
+    ):
+        with answering(status, body) as (url, _):
+            code, found = told(url)
+        with row(status, body):
+            assert code == 1
+            assert said in found
+            assert "\x1b" not in found
+            assert "Traceback" not in found
 
 
 def test_a_password_is_sent_nowhere_else() -> None:
@@ -108,18 +99,15 @@ def test_a_password_is_sent_nowhere_else() -> None:
     assert "t0ken" not in found
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
+def test_settings_that_cannot_be_used_are_told() -> None:
+    for settings, said in (
         (Schemas(), "schemas.url is not set"),
         (Schemas(url="http://x", token=A, user=B), "expected one of them"),
         (Schemas(url="http://x", password=A), "expected both"),
         (Schemas(url="https://x", ca="/no/such/file"), "expected a PEM file"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_told(settings: Schemas, said: str) -> None:
-    with pytest.raises(DitherError, match=said):
-        Registry.of(settings)
+    ):
+        with row(said), pytest.raises(DitherError, match=said):
+            Registry.of(settings)
 
 
 def test_an_address_with_a_password_is_refused_and_not_shown() -> None:

@@ -10,7 +10,6 @@ from aggregator.config import container
 from aggregator.config.container import Limit, memory_limit
 from aggregator.config.settings import container_share, in_force, load_settings
 from aggregator.counting.supervisor import single_worker_command
-from aggregator.errors import SettingsError
 
 GIB = 1 << 30
 
@@ -88,10 +87,3 @@ def test_several_workers_share_the_containers_memory(one_gib: None) -> None:
     assert share == GIB // 8
     command = single_worker_command(["aggregate", "--workers", "4"], share)
     assert command[-4:] == ["--set", f"aggregate.memory={GIB // 8}", "--workers", "1"]
-
-
-def test_places_to_skip_are_checked_when_they_are_read() -> None:
-    found = load_settings(environ={"DITHER_AGGREGATE_SKIP": "3:8812,0:5"})
-    assert found.aggregate.skip == ["3:8812", "0:5"]
-    with pytest.raises(SettingsError, match=r"expected places as PARTITION:OFFSET, as in 3:8812"):
-        load_settings(environ={"DITHER_AGGREGATE_SKIP": "8812"})

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import re
 import shlex
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
-from aggregator.counting.assignment import Assignment
-from aggregator.counting.committer import Committer
 from aggregator.counting.continuity import KnownProgress, Log, Mark
-from aggregator.counting.measurements import Measurements
 from aggregator.errors import Fenced
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
+from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, METRICS
-
-TOPIC = "reports"
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 def taken(
@@ -83,13 +69,6 @@ def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
     assert (second.state.next_offset, second.committed, second.epoch) == (3, 3, first.epoch + 1)
     with pytest.raises(Fenced):
         first.commit(store, high=5)
-
-
-def test_an_idle_partition_can_be_committed_again_and_again(store: Store) -> None:
-    owned = taken(store, 0, 0)
-    for _ in range(3):
-        owned.commit(store, high=0)
-    assert store.partition.snapshot(0).next_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -238,11 +217,6 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
     assert skipping.progress == (KnownProgress(low, low + 1, "A"),)
 
 
-def test_what_the_group_remembers_is_read_as_it_was_written() -> None:
-    known = KnownProgress(3, 17, "abc-_1")
-    assert KnownProgress.of_group(17, known.metadata) == known
-
-
 def test_another_group_on_the_same_redis_is_refused_and_fences_nobody(store: Store) -> None:
     client: Any = store.client
     first = taken(store, 0, 9, group="one")
@@ -278,24 +252,6 @@ def test_a_torn_partition_stays_as_it_is_and_says_how_to_count_it_again(store: S
     assert taken(store, 0, 3).halted == torn.halted
 
 
-def test_only_other_owners_make_the_pause_longer_and_it_has_an_end(store: Store) -> None:
-    owned = taken(store, 0, 9)
-    committer: Any = Mock(_clock=Mock(monotonic=lambda: 0.0))
-    other, own = (Fenced("reports:0", 1, epoch, 0, 0) for epoch in (2, 1))
-    pauses = []
-    for _ in range(1_100):
-        Committer._fence(committer, owned, own)
-        assert owned.retry_at == 0
-        Committer._fence(committer, owned, other)
-        pauses.append(owned.retry_at)
-        assignment: Any = Mock(owned={}, _topic=TOPIC, _acquire=lambda _: taken(store, 0, 9))
-        if len(pauses) < 9:
-            Assignment._reacquire(assignment, owned)
-            owned = assignment.owned[0]
-    assert all(2**n <= pause <= 2 ** (n + 1) for n, pause in enumerate(pauses[:6]))
-    assert max(pauses) <= 64
-
-
 def test_the_first_messages_are_asked_for_again_when_they_are_too_far_on(store: Store) -> None:
     owned = taken(store, 0, 50)
     assert not owned.jumped(0, 9), "just what comes next"
@@ -313,38 +269,3 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
     assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
     assert owned.refused_bytes == 4 + 1_000 + 5 + 500
     assert owned.open_bytes == owned.refused_bytes
-
-
-def test_what_was_measured_goes_on_under_the_next_owner_and_a_fenced_one_adds_nothing(
-    store: Store,
-) -> None:
-    first = taken(store, 0, 5)
-    count(first, 0, 3)
-    first.measured = first.measured.refused("late")
-    first.commit(store, high=5)
-    first.measured = first.measured.committed(0.01, 70)
-    first.commit(store, high=5)
-    second = taken(store, 0, 5, worker="two")
-    assert second.measured == first.measured
-    count(first, 3, 2)
-    first.measured = first.measured.refused("late")
-    with pytest.raises(Fenced):
-        first.commit(store, high=5)
-    count(second, 3)
-    second.commit(store, high=5)
-    found = Measurements.stored(store.owner(0))
-    assert sum(found.latencies.counts) == 4
-    assert found.deadletters == {"late": 1}
-    assert (sum(found.commits.counts), found.commit_bytes) == (1, 70)
-
-
-def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:
-    owned = taken(store, 0, 5)
-    count(owned, 0, 3)
-    before = copy.deepcopy(owned)
-    owned.commit(store, high=5)
-    stored = store.owner(0)
-    before.state.arrivals = array("q", [0] * 3)
-    before.commit(store, high=5)
-    assert store.owner(0) == stored
-    assert before.measured == owned.measured, "a later attempt would have seen longer latencies"

@@ -27,20 +27,6 @@ def test_a_bucket_has_everything_up_to_its_bound(seconds: list[float]) -> None:
     assert histogram.seconds == pytest.approx(sum(seconds))
 
 
-@given(SECONDS, SECONDS)
-def test_one_by_one_all_at_once_and_in_parts_is_the_same(
-    one: list[float], other: list[float]
-) -> None:
-    by_one = Histogram.of(LATENCY.buckets)
-    for seconds in (*one, *other):
-        by_one = by_one.observed(LATENCY.buckets, seconds)
-    parts = [
-        Histogram.of(LATENCY.buckets).observed_all(LATENCY.buckets, np.array(p))
-        for p in (one, other)
-    ]
-    assert (parts[0] + parts[1]).counts == by_one.counts
-
-
 def test_messages_without_a_timestamp_and_from_clocks_ahead_do_no_harm() -> None:
     found = Measurements().arrived(array("q", [-1, 900, 1_000, 5_000]), 1_000)
     assert sum(found.latencies.counts) == 3

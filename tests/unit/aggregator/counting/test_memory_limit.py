@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import tracemalloc
-from collections.abc import Iterator
-
 import pytest
 
 from aggregator.config.settings import Aggregate
@@ -13,12 +9,10 @@ from aggregator.counting import worker
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.counting.memory_limit import limit_memory
-from aggregator.counting.worker import CHANGED_SHARE, is_filled, slice_messages
+from aggregator.counting.worker import is_filled
 from aggregator.state.partition import Partition
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import define
-from producers.wire.reports_pb2 import Attribute
 from tests.support.reports.messages import EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, VOTE, everything
 
@@ -34,12 +28,6 @@ WIDE = define(
 PANES, PARTITIONS = 10, 4
 MEMORY = 2 * PANES * WIDE.zero().nbytes
 """Seven eighths of it are those of one partition, and of most of another."""
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), "reports") as store:
-        yield store
 
 
 def taken(store: Store, number: int, excess: str = "") -> AssignedPartition:
@@ -93,31 +81,6 @@ def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: St
     assert len(store.partition.snapshot(0).open) == PANES
 
 
-def test_messages_that_each_open_a_table_of_slices_are_counted_few_at_a_time() -> None:
-    by_city = define(
-        name="by_city",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[0.5, 1, 2],
-        pane="1m",
-        hold_open=True,
-        by=["city"],
-        by_pane="1m",
-        attributes={"city": [str(city) for city in range(900)]},
-    )
-    memory = 2**25
-    metrics = {by_city.name: by_city}
-    partition = Partition(metrics, FUTURE_MS)
-    attributes = [Attribute(name="city", value="7")]
-    batches = [
-        batch(by_city, [1], time_ms=EPOCH + at * MINUTE, seed=at, attributes=attributes)
-        for at in range(slice_messages(metrics, memory))
-    ]
-    assert not partition.count(log(*batches))
-    assert memory // 2 < partition.changed_bytes * CHANGED_SHARE <= memory
-
-
 def of_new_keys(first: int, messages: int, minutes: int = 0) -> list[LogMessage]:
     """Return messages, each of a key of its own, and of so many minutes after the last."""
     found = []
@@ -136,19 +99,3 @@ def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.Mon
     assert is_filled(partition, 2**31)
     partition.mark_committed()
     assert not is_filled(partition, 2**31)
-
-
-@pytest.mark.parametrize("minutes", [0, 1])
-def test_open_panes_take_about_the_memory_that_is_counted(minutes: int) -> None:
-    held = dataclasses.replace(VOTE, hold_open=True)
-    partition = Partition({held.name: held}, FUTURE_MS)
-    partition.count(of_new_keys(0, 500, minutes))
-    messages = of_new_keys(500, 4_000, minutes)
-    before = partition.open_bytes
-    tracemalloc.start()
-    try:
-        partition.count(messages)
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert 0.6 < (partition.open_bytes - before) / taken < 1.4

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -27,28 +25,15 @@ for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, lambda *_: supervisor.stop())
 supervisor.run()
 """
-POOL = """
-import sys, time
-from concurrent.futures import ProcessPoolExecutor
-from reproduction.running import workers
-with workers(2) as pool:
-    list(pool.map(time.sleep, [600, 600]))
-"""
 
 
 class Parent:
     """A program of the test in a process, and all processes that it was seen to start."""
 
-    def __init__(self, program: str, *arguments: str, terminal: int | None = None) -> None:
-        command = [sys.executable, "-c", program, *arguments]
-        if terminal is not None:  # the program gets it as its controlling terminal
-            command = [sys.executable, "-c", TERMINAL, *command]
+    def __init__(self, program: str, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", program, *arguments],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=terminal,
-            stdout=terminal,
-            stderr=terminal,
             start_new_session=True,
         )
         self.seen: set[int] = set()
@@ -64,13 +49,6 @@ class Parent:
             os.kill(pid, signal.SIGKILL)
 
 
-TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
 @pytest.fixture
 def parents() -> Iterator[list[Parent]]:
     found: list[Parent] = []
@@ -79,8 +57,8 @@ def parents() -> Iterator[list[Parent]]:
         parent.kill()
 
 
-def two_workers(folder: Path, parents: list[Parent], conduct: str, terminal: int | None) -> Parent:
-    parent = Parent(PARENT, WORKER, str(folder), conduct, terminal=terminal)
+def two_workers(folder: Path, parents: list[Parent], conduct: str) -> Parent:
+    parent = Parent(PARENT, WORKER, str(folder), conduct)
     parents.append(parent)
     wait_until(lambda: len(started(folder)) == 2, "two workers")
     assert set(started(folder)) <= parent.look()
@@ -96,57 +74,20 @@ def has_ended(parent: Parent) -> bool:
 def test_workers_end_with_their_parent(
     tmp_path: Path, parents: list[Parent], number: signal.Signals
 ) -> None:
-    parent = two_workers(tmp_path, parents, "good", None)
+    parent = two_workers(tmp_path, parents, "good")
     parent.process.send_signal(number)
     wait_until(lambda: has_ended(parent), "nobody is left")
     left = {int(file.stem) for file in tmp_path.glob("*.left")}
     assert left == set(started(tmp_path)), "each was asked first, so that it could commit"
 
 
-def test_workers_end_when_the_terminal_is_closed(tmp_path: Path, parents: list[Parent]) -> None:
-    ours, theirs = pty.openpty()
-    parent = two_workers(tmp_path, parents, "good", theirs)
-    os.close(theirs)
-    os.close(ours)
-    wait_until(lambda: has_ended(parent), "nobody is left")
-
-
 @pytest.mark.parametrize("conduct", ["stubborn", "frozen"])
 def test_a_worker_that_does_not_listen_ends_too(
     tmp_path: Path, parents: list[Parent], conduct: str
 ) -> None:
-    parent = two_workers(tmp_path, parents, "stubborn", None)
+    parent = two_workers(tmp_path, parents, "stubborn")
     if conduct == "frozen":
         for pid in started(tmp_path):
             os.kill(pid, signal.SIGSTOP)
     parent.process.kill()
     wait_until(lambda: has_ended(parent), "nobody is left")
-
-
-def test_processes_that_compute_end_with_their_parent(parents: list[Parent]) -> None:
-    parent = Parent(POOL)
-    parents.append(parent)
-    wait_until(lambda: len(parent.look()) >= 2, "two processes, and what keeps track of them")
-    wait_until(lambda: len(spawned(parent)) == 2, "two processes")
-    parent.process.kill()
-    wait_until(lambda: has_ended(parent), "nobody is left")
-
-
-def spawned(parent: Parent) -> set[int]:
-    """Return the processes that compute."""
-
-    def command(pid: int) -> str:
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_text()
-        except OSError:
-            return ""
-
-    return {pid for pid in parent.look() if "spawn_main" in command(pid)}
-
-
-def test_the_pool_is_one_of_processes() -> None:
-    from reproduction.running import workers
-
-    with workers(1) as pool:
-        assert isinstance(pool, ProcessPoolExecutor)
-        assert pool.submit(os.getpid).result(60) != os.getpid()

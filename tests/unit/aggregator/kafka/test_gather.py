@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -77,30 +76,6 @@ def test_queued_messages_of_large_keys_fit_into_their_share(memory: int) -> None
     queued = worker_clients.received(settings)["queued.min.messages"]
     assert 16 <= queued <= 1_000
     assert queued * clients.CONSUMER["fetch.max.bytes"] <= memory // worker_clients.QUEUE_SHARE
-
-
-def test_what_follows_a_thousand_messages_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_clients, "GATHER_SECONDS", 60.0)
-    monkeypatch.setattr(worker_clients, "GATHER_MESSAGES", 3_000)
-    with backlog(1_000, 20) as (consumer, add):
-        later = threading.Timer(1.0, add, [2_000])
-        later.start()
-        found = worker_clients.gather(consumer, 60.0)
-        later.join()
-    assert len(found) == 3_000
-
-
-def test_nothing_is_waited_for_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_clients, "GATHER_SECONDS", 0.0)
-    with backlog(1_000, 20) as (consumer, add):
-        later = threading.Timer(60.0, add, [2_000])
-        later.start()
-        found = worker_clients.gather(consumer, 60.0)
-        is_waiting = later.is_alive()
-        later.cancel()
-        later.join()
-    assert is_waiting
-    assert len(found) == 1_000
 
 
 class Event:

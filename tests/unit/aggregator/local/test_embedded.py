@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 from confluent_kafka import Consumer, Message, Producer
 
 from aggregator.local.embedded import (
@@ -56,31 +55,6 @@ def test_what_is_produced_to_the_embedded_broker_is_consumed_by_a_group() -> Non
 def test_a_broker_that_is_not_running_says_so() -> None:
     with pytest.raises(RuntimeError, match="enter it first"):
         EmbeddedBroker().create_topic("reports")
-
-
-def test_a_killed_embedded_redis_comes_back_with_its_data(server: PlacedRedis) -> None:
-    with redis.Redis.from_url(server.url) as client:
-        client.set("sum", 7)
-        before = server.pid
-        server.kill()
-        assert not server.running
-        server.restart()
-        assert server.pid != before
-        assert client.get("sum") == b"7"
-
-
-def test_a_folder_keeps_the_data_for_the_next_server(tmp_path: Path) -> None:
-    with PlacedRedis(tmp_path) as first, redis.Redis.from_url(first.url) as client:
-        client.set("sum", 7)
-    with PlacedRedis(tmp_path) as second, redis.Redis.from_url(second.url) as client:
-        assert client.get("sum") == b"7"
-
-
-def test_the_temporary_folder_is_removed(server: PlacedRedis) -> None:
-    folder = Path(server.url.removeprefix("unix://")).parent
-    assert folder.is_dir()
-    server.stop()
-    assert not folder.exists()
 
 
 def test_a_server_that_fails_shows_its_log(tmp_path: Path) -> None:

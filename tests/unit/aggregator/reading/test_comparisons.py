@@ -122,14 +122,6 @@ def test_two_windows_are_compared_and_overlapping_ones_refused(reader: Reader) -
         reader.compare("late", {"country": "DE"}, {"version": "1"}, start=START, end=END)
 
 
-def test_two_metrics_may_have_the_same_devices(reader: Reader) -> None:
-    found = reader.compare("late", other="later", start=START, end=END)
-    assert found.law == "union"
-    assert reader.compare("late", other="later", independent=True, start=START, end=END).law == (
-        "joint"
-    )
-
-
 def test_while_arms_grow_the_bounds_hold_at_all_times(reader: Reader) -> None:
     found = reader.compare("late", {"country": "DE"}, {"country": "FR"}, split=2.0)
     assert (found.bound, found.status) == ("anytime", "provisional")
@@ -138,15 +130,6 @@ def test_while_arms_grow_the_bounds_hold_at_all_times(reader: Reader) -> None:
     assert shown["p_value_kind"] == "may be looked at at any time"
     assert shown["split"] == 2.0
     assert shown["a"]["where"] == {"country": "DE"}
-
-
-def test_a_named_policy_shares_beta_among_all_of_a_comparison(reader: Reader) -> None:
-    arms: tuple[Any, Any] = ({"country": "DE"}, {"country": "FR"})
-    options: dict[str, Any] = {"start": START, "end": END}
-    named = reader.compare("late", *arms, weights="standard", **options)
-    fixed = reader.compare("late", *arms, weights="standard", weights_fixed=True, **options)
-    assert (named.chosen_among, fixed.chosen_among) == (4, 1)
-    assert named.lower < fixed.lower < fixed.upper < named.upper
 
 
 def test_arms_with_few_reports_have_no_numbers(reader: Reader) -> None:

@@ -59,26 +59,6 @@ def test_bounds_of_a_window_cover_this_window_and_those_of_a_running_total_all_t
             assert "end_ms" not in where or "all times" not in text
 
 
-def test_words_of_a_window_promise_no_more_than_its_bound() -> None:
-    final = window(start_ms=0, end_ms=DAY, status="final")
-    told = as_text(Shown(final, Reader.answer(final), 9))
-    assert "95% for each window by itself; of many windows at most 5 in 100 are wrong" in told
-    growing = dataclasses.replace(final, status="provisional")
-    told = as_text(Shown(growing, Reader.answer(growing), 9))
-    assert "for each start by itself, however often you look" in told
-    two = "are two statements: each holds with 95%, both with 90%"
-    for query in (Query(), Query(windows=24)):
-        for seen in (final, growing):
-            assert two in as_text(Shown(seen, Reader.answer(seen, query), 9))
-    one = Reader.answer(final, Query(bound="anytime"))
-    assert two not in as_text(Shown(final, one, 9)), "all times, the last one too"
-    running = window()
-    assert two not in as_text(Shown(running, Reader.answer(running), 9))
-    once = Reader.answer(growing, Query(bound="fixed"))
-    assert once.covers == "this window, looked at once"
-    assert Reader.answer(final, Query(bound="normal")).covers == "this window, asymptotically"
-
-
 def test_several_windows_share_beta() -> None:
     seen = window(start_ms=0, end_ms=DAY, status="final")
     found = Reader.answer(seen, Query(beta=0.05, windows=720))
@@ -147,13 +127,6 @@ def test_a_store_notes_when_weights_were_changed(store: Store, metrics: dict[str
     store.registry.set_policy("delay", "optimal", now_ms=6)
     assert reader.describe(store.overview(), "delay").version != first, "its bounds are others"
     assert reader.estimate("delay").chosen_among == distinct_policies(metrics["delay"])
-
-
-def test_a_sliding_window_is_known_for_one(counting: Counting) -> None:
-    counting.count(0, counting.batch("delay", [5] * 200, 0))
-    reader = Reader(counting.store, counting.metrics)
-    assert reader.estimate("delay", window="1h").covers == "this window"
-    assert reader.estimate("delay", window="1h", windows=24).covers == "24 windows"
 
 
 def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -> None:

@@ -158,17 +158,6 @@ def test_a_search_that_nobody_asks_for_any_more_ends(
     assert isinstance(background.ask("tail"), DiscoveryProgress), "it begins anew"
 
 
-def test_a_failure_is_told_and_the_search_may_be_tried_again(
-    background: Searches, store: Store
-) -> None:
-    store.failure = ConnectionError("Redis is away")
-    store.may_read.set()
-    with pytest.raises(ConnectionError, match="away"):
-        answer_of(background)
-    store.failure = None
-    assert answer_of(background).strings
-
-
 def test_an_answer_is_not_kept_for_ever(
     background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

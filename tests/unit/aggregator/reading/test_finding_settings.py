@@ -64,21 +64,6 @@ def test_a_settings_file_can_be_named(
         Reader(config="missing.toml")
 
 
-def test_settings_are_not_looked_at_where_everything_is_named(here: Path, redis_url: str) -> None:
-    (here / "dither.toml").write_text("not a setting")
-    with Reader(redis_url, here / "metrics.toml", "dither.reports") as reader:
-        assert reader.estimate("delay").reports == 800
-        with pytest.raises(SettingsError):
-            reader.backlog()
-
-
-def test_a_reader_says_how_much_of_the_log_it_cannot_know(here: Path) -> None:
-    with (here / "dither.toml").open("a") as file:
-        file.write('[kafka]\n"bootstrap.servers" = "127.0.0.1:1"\n')
-    with Reader() as reader:
-        assert "unknown how many messages" in reader.backlog().lines()[0]
-
-
 def test_a_window_begins_at_a_time_in_any_form(here: Path) -> None:
     moment = datetime.datetime.fromtimestamp(BEGIN, datetime.UTC)
     starts: list[Any] = [

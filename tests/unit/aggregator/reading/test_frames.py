@@ -153,21 +153,6 @@ def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:
     assert alone["by_country"] == ["DE"]
 
 
-def test_a_comparison_is_a_table_of_both_arms(closed: Reader) -> None:
-    window: dict[str, Any] = {"start": "2013-01-01", "end": "2013-01-04"}
-    found = closed.compare("late", {"country": "DE"}, **window)
-    frame = found.to_frame()
-    assert (frame["value"], frame["p_value"]) == ([found.value], [found.p_value])
-    assert (frame["a_slice"], frame["b_slice"]) == (["country=DE"], ["rest"])
-    assert frame["a_reports"] == [found.a.estimate.reports]
-    assert frame["decided"] == [found.decided]
-    assert frame["a_lower"] == [None]
-    each = closed.compare("late", {"country": "DE"}, each=True, **window).to_frame()
-    assert each["a_lower"][0] < each["a_value"][0] < each["a_upper"][0]
-    nothing = closed.compare("late", {"country": "DE"}, start="2012-01-01", end="2012-01-02")
-    assert nothing.to_frame()["decided"] == nothing.to_frame()["value"] == [None]
-
-
 def test_a_distribution_has_a_table_of_quantiles_and_one_of_shares() -> None:
     metric = LocalMetric.require(
         define(name="wait", kind="distribution", range=(0, 8), bins=8, levels=[4], unit="s")
@@ -224,12 +209,6 @@ def test_without_arro3_there_is_still_csv_and_a_message_for_the_rest(
         frame.__arrow_c_stream__()
     with pytest.raises(ArrowMissingError, match="Parquet needs arro3"):
         frame.to_parquet(tmp_path / "answer.parquet")
-
-
-def test_a_table_shows_its_first_rows_without_control_characters() -> None:
-    shown = repr(Frame.of(("label", "value"), [("a\x1b[2J", 0.5), *[("b", None)] * 20]))
-    assert "a\\u001b[2J  0.5" in shown
-    assert shown.endswith("... 21 rows")
 
 
 def test_the_documentation_explains_every_column() -> None:

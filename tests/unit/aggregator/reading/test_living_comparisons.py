@@ -17,7 +17,7 @@ from aggregator.publishing.comparison_watch import ComparisonWatch
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.comparisons.living import living_answer
-from aggregator.reading.comparisons.run import MOST_LOOKS, ComparisonRun
+from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import ComparisonDecided, StoredComparison, state_key
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
@@ -71,14 +71,6 @@ COLOURS = ComparisonDefinition(
     start_ms=EPOCH,
     where={"variant": "new"},
     against="rest",
-)
-QUICK = ComparisonDefinition(
-    name="quick",
-    metric="wait",
-    start_ms=EPOCH,
-    where={"variant": "new"},
-    against="rest",
-    below=(4.0,),
 )
 METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
 DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
@@ -145,37 +137,6 @@ def store_state(reader: Reader, run: ComparisonRun) -> None:
     client.set(state_key(reader.store.topic, run.name), msgspec.msgpack.encode(run.stored()))
 
 
-def test_shares_below_a_limit_and_quantiles_are_decided(reader: Reader) -> None:
-    """All new users wait for less than 4 s, and one of two others; medians are 1.5 and 4."""
-    medians = dataclasses.replace(QUICK, name="medians", below=(), categories=("0.5",))
-    reader.metrics = Definitions(METRICS, {"quick": QUICK, "medians": medians})
-    run = ComparisonRun(reader, QUICK)
-    (found,) = take(reader, run)
-    assert (found.category, found.unit, found.law, found.bound) == (
-        "below 4",
-        "",
-        "joint",
-        "anytime",
-    )
-    assert found.value == pytest.approx(1 / 2, abs=0.1)
-    assert isinstance(found.lower, float)
-    assert found.lower > 0
-    store_state(reader, run)
-    answer = living_answer(reader.comparison("quick"))
-    assert (answer.shares, answer.unit, answer.decided) == (["below 4"], "", True)
-    (found,) = take(reader, ComparisonRun(reader, medians))
-    assert (found.category, found.unit, found.law) == ("0.5", "s", "union")
-    assert isinstance(found.upper, float)
-    assert found.upper < 0
-    answer = living_answer(reader.comparison("medians"))
-    assert (answer.quantiles, answer.unit) == (["0.5"], "s")
-
-
-def test_a_definition_without_limits_is_the_same_as_before_there_were_any() -> None:
-    assert CHECKOUT.key == "checkout@72872e3b"
-    assert QUICK.key != dataclasses.replace(QUICK, below=()).key
-
-
 def test_it_is_decided_at_the_first_final_pane_at_which_0_is_outside(reader: Reader) -> None:
     run = ComparisonRun(reader, CHECKOUT)
     (decided,) = take(reader, run)
@@ -206,15 +167,6 @@ def test_wherever_a_run_is_cut_it_says_the_same(reader: Reader) -> None:
         found += take(reader, run)
         assert found == told
         assert run.stored() == whole.stored()
-
-
-def test_each_category_is_decided_by_itself_and_all_hold_together(reader: Reader) -> None:
-    found = take(reader, ComparisonRun(reader, COLOURS))
-    assert {one.category for one in found} == {"red", "blue"}
-    assert all(one.rest and one.b.where == {} for one in found)
-    red = next(one for one in found if one.category == "red")
-    assert red.lower is not None
-    assert red.lower > 0  # type: ignore[operator]
 
 
 def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) -> None:
@@ -264,22 +216,6 @@ def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
         assert run.may_have_expired(start, run.next_ms + week + HOUR + 1)
 
 
-def test_panes_that_have_expired_are_incomplete_and_empty_ones_are_not(store: Store) -> None:
-    """Panes, too, are kept for a time: then nothing but their index says that there were reports.
-
-    The last two hours have no reports. Event time stands still while these panes expire.
-    """
-    kept = dataclasses.replace(CLICKS, retention="7d")
-    metrics = {**METRICS, "clicks": kept}
-    counting = Counting(store, metrics)
-    counting.count(0, *sent(range(HOURS)), *close(HOURS + 2))
-    reader = Reader(store, Definitions(metrics))
-    run = ComparisonRun(reader, CHECKOUT)
-    assert not take(reader, run, HOURS + 2)
-    assert run.next_ms == EPOCH + (HOURS + 2) * HOUR
-    assert run.incomplete == HOURS - BEGIN
-
-
 def test_a_decision_says_how_many_panes_it_does_not_have(store: Store) -> None:
     """The first reports are of before the attribute was declared; a later decision lacks them."""
     counting = Counting(
@@ -325,16 +261,6 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
         assert not ComparisonRun.resumed(reader, CHECKOUT).has_begun
     odd = msgspec.structs.replace(run.stored(), next_ms=run.next_ms + 1)
     assert not ComparisonRun(reader, CHECKOUT, odd).has_begun
-
-
-def test_history_is_thinned_out_evenly(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_LOOKS >= 200
-    monkeypatch.setattr("aggregator.reading.comparisons.run.MOST_LOOKS", 4)
-    run = ComparisonRun(reader, CHECKOUT)
-    take(reader, run)
-    at = [one.at for one in run.history]
-    assert 1 < len(at) <= 4
-    assert at == [iso(CHECKOUT.start_ms + k * 4 * HOUR) for k in range(1, 1 + len(at))]
 
 
 def test_http_answers_with_comparisons_by_name(reader: Reader) -> None:

@@ -9,10 +9,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
-from nbclient import NotebookClient
 
 from estimators import load_metrics
 from tests.support.paths import ROOT
@@ -42,7 +40,11 @@ def folder(tmp_path: Path, redis_url: str) -> Path:
     return tmp_path
 
 
+@pytest.mark.more
 def test_the_notebook_of_the_docs_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
     for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(folder / name.lower()))
     notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.errors import DitherError
 from aggregator.reading.frames.pictures import History, Interval, Intervals, Line, Pictured
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH
@@ -103,11 +101,3 @@ def test_plots_are_matplotlib_axes(reader: Reader, pyplot: Any) -> None:
     mine.figure.canvas.draw()
     assert mine.get_ylabel() == "minutes"
     assert np.size(mine.lines[0].get_xdata()) == len(found.points) + 1
-
-
-def test_without_matplotlib_a_message_says_what_brings_it(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(DitherError, match=r"pip install 'dither\[plots\]'"):
-        reader.estimate("delay").plot()

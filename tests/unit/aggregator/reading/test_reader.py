@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.errors import StateUnreadable, UnknownMetric
+from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
 from aggregator.reading.windows import Window
@@ -330,37 +330,6 @@ def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(sto
     assert found.status == "expired"
 
 
-def test_an_unknown_metric_names_the_nearest_or_those_there_are(store: Store) -> None:
-    with pytest.raises(UnknownMetric, match=r"'dely' is not defined.*did you mean 'delay'\?"):
-        reader_of(store).estimate("dely")
-    with pytest.raises(UnknownMetric, match=r"not defined in metrics.toml: expected one of \w+, "):
-        reader_of(store).metric("qqq")
-
-
-def test_a_metric_that_is_redefined_is_read_by_its_new_definition(store: Store) -> None:
-    metrics = dict(METRICS)
-    reader = Reader(store, metrics)
-    Counted(store, every_minute(0, range(10)), batches=1)
-    before = reader.describe(store.overview(), "delay")
-    assert reader.estimate("delay").levels == (0.5, 1)
-    metrics["delay"] = dataclasses.replace(DELAY, levels=[1, 2])
-    assert reader.estimate("delay").levels == (1, 2)
-    assert reader.estimate("delay").reports == 0
-    assert reader.read(before).reports == 20, "what was described before is read as it was"
-
-
-def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
-    Counted(store, every_minute(0, range(5)), batches=1)
-    reader = reader_of(store)
-    assert reader.estimate("delay").policy == "optimal"
-    store.registry.set_policy("delay", "uniform")
-    assert reader.estimate("delay").policy == "uniform"
-    assert reader.answer(reader.window("delay")).policy == "uniform"
-    assert reader.estimate("delay", weights="paper").policy == "paper"
-    assert reader.estimate("awkward").policy == "optimal"
-    assert Reader(Store(store.client, "other"), METRICS).estimate("delay").policy == "optimal"
-
-
 # -- Status: how far the answer can still change ------------------------------------------------
 
 END = EPOCH + 10 * MINUTE
@@ -492,34 +461,6 @@ def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store
         versions.append(reader_of(store).describe(store.overview(), "delay").version)
         store.client.flushdb()
     assert versions[0] != versions[1], "what was read in between may be kept under the first"
-
-
-def test_heartbeats_move_no_window_that_is_asked_from_the_end(store: Store) -> None:
-    Counted(store, every_minute(0, range(3)))
-    before = reader_of(store).window("delay", Query(window="2m"))
-    beat(store, 0, EPOCH + HOUR)
-    after = reader_of(store).window("delay", Query(window="2m"))
-    assert (before.start_ms, before.end_ms) == (after.start_ms, after.end_ms)
-    assert (before.end_ms, after.status) == (EPOCH + 3 * MINUTE, "final")
-
-
-def test_running_totals_of_many_metrics_are_read_in_as_many_round_trips_as_of_one(
-    store: Store, trips: list[int]
-) -> None:
-    Counted(store, [(n, name, at) for n in (0, 1) for name in METRICS for at in (0, 500)])
-    reader = Reader(store, METRICS)
-    overview = store.overview()
-    frames = [reader.describe(overview, name) for name in METRICS]
-    single = [reader.read(frame) for frame in frames]
-    trips.clear()
-    assert next(reader.read_totals(frames[:1])) is not None
-    of_one = len(trips)
-    together = [*reader.read_totals(frames)]
-    assert len(trips) == 2 * of_one > 0
-    for window, alone in zip(together, single, strict=True):
-        assert window is not None
-        assert (window.metric, window.status) == (alone.metric, alone.status)
-        assert window.sums.tolist() == alone.sums.tolist()
 
 
 def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: Store) -> None:

@@ -14,12 +14,11 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.reading.steps import duration
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
-from tests.support.reports.counted import HOUR, MINUTE, Counting
+from tests.support.reports.counted import MINUTE, Counting
 from tests.support.reports.messages import DAY, EPOCH
 from tests.support.rows import row
 
@@ -131,17 +130,6 @@ def test_the_largest_categories_of_the_whole_range_are_shown_in_every_point(
     assert asked.categories == ["UA", "B6"]
 
 
-def test_many_categories_want_fewer_points(
-    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting.some(90)
-    monkeypatch.setattr("aggregator.reading.steps.MOST_NUMBERS", 200)
-    question = {"start": at(0), "end": at(90), "step": "1m"}
-    with pytest.raises(ValueError, match=r"90 points of 4 numbers each, .* most 50: .*top"):
-        ask(reader, "carrier", **question)
-    assert len(ask(reader, "carrier", **question, top=2).points) == 90
-
-
 def test_a_range_is_read_in_few_round_trips(
     counting: Counting, reader: Reader, trips: list[int]
 ) -> None:
@@ -221,18 +209,6 @@ def test_a_final_point_is_told_apart_from_that_of_another_width(
         assert (point.lower, point.upper) == (expected.lower, expected.upper)
 
 
-def test_a_final_point_is_that_of_the_definition_as_it_is(
-    counting: Counting, reader: Reader
-) -> None:
-    counting.some(20)
-    reader = Reader(reader.store, {**reader.metrics})
-    historian, question = SeriesReader(reader), SeriesQuery(metric="delay", step="10m")
-    assert historian.series(question).points[0].status == "final"
-    delay = dataclasses.replace(counting.metrics["delay"], minimum_reports=10_000)
-    reader.metrics["delay"] = delay  # type: ignore[index]
-    assert historian.series(question).points[0].status == "too_few_reports"
-
-
 def test_a_final_point_is_counted_again_after_a_recount(counting: Counting, reader: Reader) -> None:
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
     historian = SeriesReader(reader)
@@ -306,13 +282,6 @@ def test_estimates_that_are_kept_are_bounded(counting: Counting, reader: Reader)
         assert 0 < known.kept <= 1_000
 
 
-def test_expired_panes_are_not_asked_for(counting: Counting, reader: Reader) -> None:
-    days = [counting.batch("page", ["/"] * 20, day * 24 * 60, 8) for day in (0, 50, 60)]
-    counting.count(0, *days)
-    found = ask(reader, "page", step="1d")
-    assert found.points[0].start == iso(EPOCH + 30 * DAY)
-
-
 def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(
     counting: Counting, reader: Reader, store: Store
 ) -> None:
@@ -326,20 +295,3 @@ def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(
     assert [point.status == "expired" for point in found.points] == [False, True, False, False]
     gone = found.points[1]
     assert (gone.value, gone.lower, gone.upper, gone.unbiased) == (None, None, None, None)
-
-
-def test_the_largest_of_a_range_of_which_something_has_expired_are_those_of_what_is_shown(
-    counting: Counting, reader: Reader, store: Store
-) -> None:
-    carriers = ([0] * 400, [1] * 400, [2] * 100, [1] * 400)
-    counting.count(0, *(counting.batch("carrier", c, m, 8) for m, c in enumerate(carriers)))
-    (key,) = store.client.keys(f"*}}:pane:carrier@*:{EPOCH}")
-    store.client.delete(key)
-    carrier = dataclasses.replace(reader.metrics["carrier"], retention="36500d")
-    found = ask(Reader(store, {"carrier": carrier}), "carrier", step="1m", top=1)
-    assert found.categories == ["B6"]
-    assert [point.status == "expired" for point in found.points] == [True, False, False, False]
-
-
-def test_durations_are_told_as_people_write_them() -> None:
-    assert [duration(ms) for ms in (HOUR, 90 * MINUTE, 14 * DAY, 1)] == ["1h", "90m", "2w", "1ms"]

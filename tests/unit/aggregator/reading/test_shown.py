@@ -15,7 +15,6 @@ from rich.console import Console
 from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
-from aggregator.local.demo import truth_when
 from aggregator.local.demo_view import Outcome, View
 from aggregator.publishing import events
 from aggregator.reading.query import Query
@@ -23,7 +22,6 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.windows import SearchState, Sums, Window
 from estimators import Estimate, Metric, SearchMetric, define
-from estimators.exact.randomness import SeededBits
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import Interval
 from producers.device.rounds import Round
@@ -137,30 +135,6 @@ def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None
     )
 
 
-def test_no_loss_of_a_release_is_printed_smaller_than_it_is() -> None:
-    salary = define(name="salary", kind="mean", trust="central", range=(0, 1), levels=[0.1, 1, 4])
-    rng = np.random.default_rng(4)
-    for seed in range(12):
-        level = np.repeat([0, 1, 2], rng.integers(200, 3000, 3))
-        statistic = salary.zero()
-        values = salary.randomize(np.full(level.size, 0.5), level)
-        salary.accumulate(statistic, level, values)
-        drawn = salary.release(statistic, SeededBits(seed), weights=("hpm-a", "adpm")[seed % 2])
-        found = dataclasses.replace(drawn, status="final")
-        assert found.privacy is not None
-        seen = window(salary, statistic)
-        whole, _, live = texts(seen, found)
-        for text in (whole, live):
-            *_, first, second, third = (
-                line for line in text.splitlines() if re.match(r"^ *(0\.1|1|4) ", line)
-            )
-            printed_losses = [float(row.split()[-1]) for row in (first, second, third)]
-            assert all(
-                loss <= told <= 1.001 * loss
-                for loss, told in zip(found.privacy, printed_losses, strict=True)
-            )
-
-
 # -- A search -------------------------------------------------------------------------------------
 
 LONGEST = define(
@@ -250,23 +224,6 @@ def test_the_demo_judges_no_bounds_that_say_nothing_and_none_by_an_unknown_truth
         "truth within the bounds for 4 of 4 values; the bounds of 4 more cover their whole range"
         in summary(outcome)
     )
-
-
-def test_the_demo_shows_what_is_certain_of_a_search() -> None:
-    found = Reader.answer(searching(LONGEST))
-    row, _ = [
-        line
-        for line in printed(draw(view({"longest": found}, {"longest": 695.0}))).splitlines()
-        if line.startswith("longest ")
-    ]
-    assert re.search(r"minutes +695 +at least 362 +362 +- +within", row)
-
-
-def test_the_demo_takes_the_truth_of_about_the_reports_that_are_counted() -> None:
-    history = [Truth(reports, 0.5, LEVELS) for reports in (6, 10_000, 20_000)]
-    found = [truth_when(history, counted) for counted in (5, 6, 7, 9_999, 10_000, 11_111, 11_112)]
-    told = [truth and truth.reports for truth in found]
-    assert told == [None, 6, None, None, 10_000, 10_000, None]
 
 
 def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:

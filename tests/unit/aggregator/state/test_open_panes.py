@@ -12,7 +12,6 @@ from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, MINUTE, everything
-from tests.unit.aggregator.state.test_partition import key
 
 PATIENT = dataclasses.replace(DELAY, lateness="60m")
 METRICS = {PATIENT.name: PATIENT}
@@ -68,30 +67,6 @@ def test_a_commit_does_not_look_at_all_open_panes() -> None:
     assert not partition.changed
 
 
-def test_the_size_of_open_panes_is_right_before_and_after_each_commit() -> None:
-    partition = Partition(METRICS, FUTURE_MS)
-    for at in range(90):  # those of the first half hour close
-        report = batch(PATIENT, [1], time_ms=EPOCH + at * MINUTE, seed=at)
-        late = batch(PATIENT, [1], time_ms=EPOCH + at // 2 * MINUTE, seed=1_000 + at)
-        partition.count(log(report, late, first=partition.next_offset))
-        assert partition.open_bytes == measured(partition) > 0
-        if at % 7 == 0:
-            partition.mark_committed()
-            assert partition.open_bytes == measured(partition)
-    heir = Partition(METRICS, FUTURE_MS)
-    for name, pane in partition.panes.items():
-        heir.restore(name, dataclasses.replace(pane))
-    assert heir.open_bytes == measured(partition)
-
-
-def test_a_watermark_that_reaches_an_end_looks_at_them() -> None:
-    partition = opened(30)
-    partition.panes = Unvisited(partition.panes)
-    later = agreeing(PATIENT, EPOCH + 61 * MINUTE, seed=100)
-    with pytest.raises(AssertionError, match="looked at"):
-        partition.count(log(*later, first=partition.next_offset))
-
-
 @pytest.mark.parametrize("together", [1, 3, 100])
 def test_panes_close_as_the_watermark_passes_them_however_the_log_is_cut(together: int) -> None:
     """As many as 40 minutes pass, of which each closes the panes that are an hour behind."""
@@ -111,17 +86,3 @@ def test_panes_close_as_the_watermark_passes_them_however_the_log_is_cut(togethe
     assert {one.grain for one in closed} >= {"pane", "hour"}
     cut.panes |= closed
     assert everything(cut) == everything(whole)
-
-
-def test_a_pane_that_was_read_back_closes_like_one_that_was_opened_here() -> None:
-    """As another owner has it: the panes are put into a partition that knows none."""
-    first, heir = opened(3), Partition(METRICS, FUTURE_MS)
-    for name, pane in first.panes.items():
-        heir.restore(name, pane)
-    heir.watermarks.update(first.watermarks)
-    heir.next_offset = first.next_offset
-    later = agreeing(PATIENT, EPOCH + 62 * MINUTE, seed=200)
-    assert not heir.count(log(*later, first=heir.next_offset))
-    assert heir.panes[key(PATIENT, EPOCH)].closed
-    assert heir.panes[key(PATIENT, EPOCH + MINUTE)].closed
-    assert not heir.panes[key(PATIENT, EPOCH + 2 * MINUTE)].closed

@@ -18,7 +18,6 @@ from aggregator.state.pane_keys import (
     SLICES_DAY,
     SLICES_TOTAL,
     PaneKey,
-    counted_metric,
     kept_ms,
     slices_key,
     width_ms,
@@ -163,11 +162,7 @@ def test_a_slice_has_the_reports_of_the_batches_that_name_it(
         assert (partition.panes[key].statistic[: LATE.slicing.size] == expected).all()
 
 
-@pytest.mark.parametrize("least", [1, 10**9])
-def test_bad_attributes_are_refused_and_say_why(
-    least: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decoder, "MATRIX_MESSAGES", least)
+def test_bad_attributes_are_refused_and_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Attribute(name="country", value="DE")
     bad = {
         "order": [Attribute(name="version", value="1"), pair],
@@ -175,23 +170,18 @@ def test_bad_attributes_are_refused_and_say_why(
         "64": [Attribute(name="country", value="x" * 65)],
         "16": [Attribute(name=f"a{i:02}") for i in range(17)],
     }
-    partition = new_partition()
     good = [sent(LATE, 100 + i, EPOCH, "DE", "1") for i in range(20)]
     broken = [
-        batch(LATE, [1], seed=number, attributes=attributes)
-        for number, attributes in enumerate(bad.values())
+        batch(LATE, [1], seed=seed, attributes=each) for seed, each in enumerate(bad.values())
     ]
-    found = partition.count(log(*good, *broken, *good[:1]))
-    assert [one.reason for one in found] == ["bad_attributes"] * 4
-    assert all(part in one.detail for part, one in zip(bad, found, strict=True))
-    assert partition.counts["bad_attributes:late"] == 4
-    assert partition.counts["accepted:late"] == sum(len(one.levels) for one in good)
-
-
-def test_attributes_of_a_metric_without_slices_are_ignored() -> None:
-    partition = new_partition()
-    assert partition.count(log(*(sent(PLAIN, seed, EPOCH, "DE", "1") for seed in range(40)))) == []
-    assert {key.grain for key in partition.panes} == {"pane"}
+    for least in (1, 10**9):
+        monkeypatch.setattr(decoder, "MATRIX_MESSAGES", least)
+        partition = new_partition()
+        found = partition.count(log(*good, *broken, *good[:1]))
+        assert [one.reason for one in found] == ["bad_attributes"] * 4
+        assert all(part in one.detail for part, one in zip(bad, found, strict=True))
+        assert partition.counts["bad_attributes:late"] == 4
+        assert partition.counts["accepted:late"] == sum(len(one.levels) for one in good)
 
 
 def test_what_hides_behind_attributes_is_parsed_as_protobuf_does() -> None:
@@ -237,35 +227,15 @@ def test_a_large_definition_is_cut_into_chunks() -> None:
     assert sorted(counted) == list(range(300))
 
 
-def test_the_table_of_a_few_slices_has_no_more_rows_than_slices() -> None:
-    assert LATE.slicing is not None
-    partition = new_partition()
-    assert partition.count(log(sent(LATE, 0, EPOCH, "DE", "1"))) == []
-    (table,) = [pane for key, pane in partition.panes.items() if key.chunk is not None]
-    assert table.statistic.shape == (LATE.slicing.size, LATE.zero().size)
-
-
-@pytest.mark.parametrize(("largest", "width"), [(127, 1), (128, 2), (40_000, 4), (2**40, 8)])
-def test_integers_are_as_wide_as_they_need(largest: int, width: int) -> None:
-    rows = np.zeros((4, 3), dtype=np.int64)
-    rows[2] = [largest, -1, 0]
-    value = encode_chunk(5, rows)
-    assert value[0] == width
-    assert len(value) == 1 + 4 + 3 * width
-    codes, found = decode_rows(value, 3)
-    assert codes.tolist() == [22]
-    assert (found == rows[2]).all()
-
-
-def test_another_slicing_begins_anew_and_the_metric_goes_on() -> None:
-    partition = new_partition()
-    partition.count(log(sent(LATE, 1, EPOCH, "DE", "1")))
-    fewer = {"by": ["country"], "attributes": {"country": ["DE"]}}
-    other = define(**{**definition(), "levels": [0.5, 1], "pane": "20m", "lateness": "1m", **fewer})
-    assert other.revision == LATE.revision
-    mine = [key.grain for key in partition.panes if counted_metric({"late": other}, key.metric)]
-    assert mine == ["pane"]
-    assert slices_key(other, 0) != slices_key(LATE, 0)
+def test_integers_are_as_wide_as_they_need() -> None:
+    for largest, width in ((127, 1), (128, 2), (40_000, 4), (2**40, 8)):
+        rows = np.zeros((4, 3), dtype=np.int64)
+        rows[2] = [largest, -1, 0]
+        value = encode_chunk(5, rows)
+        assert (value[0], len(value)) == (width, 1 + 4 + 3 * width)
+        codes, found = decode_rows(value, 3)
+        assert codes.tolist() == [22]
+        assert (found == rows[2]).all()
 
 
 def test_slices_are_kept_as_long_as_they_say() -> None:

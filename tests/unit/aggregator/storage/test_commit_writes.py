@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +18,6 @@ from aggregator.state.batch_ids import BatchIds
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage import commit_writes as writes_module
 from aggregator.storage import partition_store
 from aggregator.storage.commit_writes import MOST_WORDS, writes
@@ -29,8 +27,6 @@ from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 
-MANY = 5_000
-"""Metrics whose counts, watermarks and panes are each more words than Lua takes, 8,000."""
 FEW = 40
 """A bound as small as that is reached by small partitions, too."""
 SIZES = st.integers(0, 3 * FEW)
@@ -67,34 +63,6 @@ def test_no_write_is_longer_than_lua_takes(
         written = [words[2:] for words in found if words[:2] == ["HSET", f"{{p}}:{name}"]]
         assert all(len(words) % 2 == 0 for words in written), "a field stays with its value"
         assert len({name for words in written for name in words[::2]}) == size
-
-
-@pytest.mark.more
-def test_thousands_of_metrics_are_counted(store: Store) -> None:
-    """Each twice: counts, watermarks and panes are each more words than Lua takes."""
-    one = dataclasses.replace(DELAY, name="metric_0", pane="1h", retention="1000d")
-    metrics = {f"metric_{n}": dataclasses.replace(one, name=f"metric_{n}") for n in range(MANY)}
-    sent = [batch(metric, [1.0], 1, EPOCH) for metric in metrics.values()]
-    messages = log(*sent, *sent)
-    here = Log(lambda: (0, len(messages)))
-    owned = acquire_partition(store, 0, "one", here, "", metrics, Aggregate())
-    owned.state.count(messages)
-    owned.commit(store, len(messages))
-    counts = store.counts(0)
-    assert len(counts) == 2 * MANY, "accepted, and duplicates"
-    assert set(counts.values()) == {1}
-    again = acquire_partition(store, 0, "one", here, "", metrics, Aggregate())
-    assert again.state.next_offset == len(messages)
-    assert len(again.state.panes) == len(again.state.watermarks) == MANY
-    for mark in again.state.watermarks.values():  # as after all but the last of these batches
-        for _ in range(CONFIRMING_BATCHES - 1):
-            mark.advance(EPOCH + 7_200_000)
-    later = (batch(metric, [1.0], 1, EPOCH + 7_200_000, 1) for metric in metrics.values())
-    again.state.count(log(*later, first=len(messages)))
-    again.commit(store, len(messages))
-    client: Any = store.client
-    opened = client.scard(f"{{dither:{TOPIC}:0}}:open")
-    assert opened == 3 * MANY, "each its pane, day and total"
 
 
 def test_a_commit_that_redis_would_not_take_is_refused_before_anything_is_written(

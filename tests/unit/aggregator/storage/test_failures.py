@@ -161,28 +161,6 @@ def test_a_commit_is_refused_whole_with_what_to_do_and_made_afterwards(
     assert store.counts(0) == {"accepted:delay": 2}
 
 
-def test_a_redis_that_reads_its_data_is_waited_for(node: RedisNode) -> None:
-    with redis.Redis(port=node.port) as client:
-        client.mset({f"key-{i}": "x" for i in range(4_000)})
-        client.save()
-    node.kill()
-    node.options["appendonly"] = "no"
-    node.options["key_load_delay"] = "2000"
-    node.options["loading_process_events_interval_bytes"] = "1024"
-    node.launch()
-    seen: list[Exception] = []
-
-    def refused() -> bool:
-        try:
-            connect(node.url).close()
-        except StoreUnreachable as error:
-            seen.append(error)
-        return "Redis is reading its data" in str(seen[-1])
-
-    wait_for(refused, "it listens")
-    assert "redis-is-loading" in str(seen[-1])
-
-
 def test_forgotten_scripts_are_sent_again(node: RedisNode, store: Store) -> None:
     epoch, partition = begun(store)
     partition.count(log(batch(DELAY, [2.0], seed=2), first=1))

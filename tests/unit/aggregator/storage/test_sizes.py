@@ -140,18 +140,6 @@ def test_where_nothing_is_gone_commits_and_take_overs_go_on(store: Store) -> Non
     assert Reader(store, METRICS).estimate("delay").reports == 70
 
 
-def test_a_state_without_sizes_is_counted_on_and_has_them_then(store: Store) -> None:
-    counting = counted(store)
-    store.client.delete(f"{PREFIX}:sizes")
-    store.client.hdel(f"{PREFIX}:owner", "sizes")
-    counting.count(range(15, 30))
-    counting.commit()
-    store.client.delete(f"{PREFIX}:index:pane:{KEY}")
-    counting.count(range(30, 35))
-    with pytest.raises(StateUnreadable):
-        counting.commit()
-
-
 def test_sizes_that_an_earlier_version_has_left_behind_are_not_believed(store: Store) -> None:
     counting = counted(store)
     client = store.client

@@ -133,19 +133,6 @@ def test_expired_panes_leave_by_themselves(store: Store) -> None:
     assert 1000 * client.time()[0] > ARRIVAL + HOUR
 
 
-def test_an_expiry_beyond_what_redis_takes_is_the_last_that_it_takes(store: Store) -> None:
-    """Earlier versions counted messages whose Kafka timestamp is the end of time."""
-    kept = dataclasses.replace(DELAY, retention="1h")
-    taken = store.partition.acquire(0, "one")
-    partition = taken.partition({"delay": kept}, FUTURE_MS)
-    partition.watermarks[metric_key("delay", kept.revision)].arrived = 2**63 - 600_001
-    partition.count(log(*agreeing(kept, EPOCH, 1), *agreeing(kept, EPOCH + HOUR, 20)))
-    store.partition.commit(0, int(taken.owner["epoch"]), UNSET, partition, {})
-    key = f"{{dither:{TOPIC}:0}}:pane:{metric_key('delay', kept.revision)}:{EPOCH}"
-    assert store.ask([("EXISTS", key)]) == [1]
-    assert store.partition.acquire(0, "two").next_offset == partition.next_offset
-
-
 def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
