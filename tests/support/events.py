@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +19,10 @@ from aggregator.reading.reader import Reader
 from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from producers.wire.batch import heartbeat
+from tests.support.reports.counted import Server
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.prometheus import free_port
 
 MINUTE = 60_000
 PANE = 10 * MINUTE
@@ -112,6 +115,41 @@ def publishing(deployment: Deployment, **publish: Any) -> Iterator[Publisher]:
         yield publisher
     finally:
         publisher.stop()
+
+
+@contextlib.contextmanager
+def service(
+    deployment: Deployment, *flags: str, settings: Sequence[str] = (), port: int = 0
+) -> Iterator[str]:
+    """Run a worker and a server that publishes soon, as processes; yield the server's address.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    *flags : str
+        For both.
+    settings : sequence of str
+        For the server alone: ``aggregate.idle=1s``.
+    port : int
+        Of the server; a free one by default.
+    """
+    port = port or free_port()
+    soon = ("publish.interval=200ms", "publish.lease=2s", "aggregate.idle=300ms")
+    sets = [f"--set={one}" for one in (*soon, *settings)]
+    processes = [
+        deployment.start_worker(*flags),
+        deployment.start_server("server.log", *flags, "--port", str(port), *sets),
+    ]
+    log = deployment.metrics_file.with_name("server.log")
+    try:
+        server = Server(processes[1], f"http://127.0.0.1:{port}", log)
+        server.wait()
+        yield server.url
+    finally:
+        for process in processes:
+            process.terminate()
+        codes = [process.wait(60) for process in processes]
+    assert codes == [0, -signal.SIGTERM]
 
 
 @contextlib.contextmanager

@@ -245,7 +245,7 @@ def test_who_floods_adds_no_more_than_the_limit_whichever_worker_counts(
     def report(key: bytes, batches: int, size: int = 20) -> None:
         servers = {"bootstrap.servers": deployment.kafka.bootstrap_servers}
         options: dict[str, Any] = {"topic": deployment.topic, "batch_reports": size, "key": key}
-        with Reporter(unlimited, servers, **options) as reporter:  # type: ignore[arg-type]
+        with Reporter(unlimited, servers, **options) as reporter:
             reporter.report(np.ones(batches * size), epsilon=1, time=EPOCH / 1000)
 
     report(b"flood", batches=3)

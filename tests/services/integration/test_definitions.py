@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import signal
-import subprocess
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aggregator.config.live_metrics import LiveMetrics
-from aggregator.local.deployment import free_port
 from aggregator.storage.redis_keys import definitions_key
 from estimators import load_metrics
+from tests.support.events import service
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.metrics import METRICS
 from tests.support.rows import row
+from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 
 ADDED = """
@@ -206,46 +201,22 @@ def test_a_partition_that_halted_goes_on_under_corrected_definitions(
     assert live.verify().verified
 
 
-@contextlib.contextmanager
-def ended(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-
-
-def asked(url: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        return json.loads(answer.read())
-
-
 @pytest.mark.more
-def test_servers_gateways_and_supervised_workers_follow_without_a_restart(
+def test_servers_gateways_and_workers_follow_without_a_restart(
     deployment: Deployment,
 ) -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/v1"
-    with (
-        ended(deployment.start_worker("--workers", "2")),
-        ended(deployment.start_server("serve.log", "--port", str(port))) as server,
-    ):
+    with service(deployment) as url:
 
         def known() -> set[str]:
-            try:
-                return {one["name"] for one in asked(f"{url}/metrics")["metrics"]}
-            except OSError:
-                return set()
+            listed = http_client.get(f"{url}/v1/metrics").json()["metrics"]
+            return {one["name"] for one in listed}
 
         wait_until(lambda: "delay" in known(), "it serves")
         redefine(deployment, METRICS + ADDED)
         wait_until(lambda: "clicked" in known(), "the new question is served")
-        one = {"report": 1, "epsilon": 1}
+        body = {"metric": "clicked", "reports": [{"report": 1, "epsilon": 1}] * SIZE}
         for _ in range(3):
-            asked(f"{url}/reports", {"metric": "clicked", "reports": [one] * SIZE})
-        estimate = f"{url}/metrics/clicked/estimate"
-        wait_until(lambda: asked(estimate)["reports"] == 3 * SIZE, "its reports are counted")
-        assert server.poll() is None
+            assert http_client.post(f"{url}/v1/reports", json=body).status_code == 202
+        estimate = f"{url}/v1/metrics/clicked/estimate"
+        wait_until(lambda: http_client.get(estimate).json()["reports"] == 3 * SIZE, "counted")
     assert deployment.counts() == {"accepted:clicked": 3 * SIZE}

@@ -16,12 +16,11 @@ import pytest
 from deploy.grafana.build import FOLDER
 from estimators import Metric, SearchMetric, TrustedMetric
 from producers.wire.batch import encode_batch
-from tests.support.events import coordinating
-from tests.support.reports.counted import Server
+from tests.support.events import coordinating, service
 from tests.support.reports.messages import batch
 from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.prometheus import RATE_INTERVAL, Prometheus, free_port, resolved, running
+from tests.support.running.prometheus import RATE_INTERVAL, Prometheus, resolved, running
 from tests.support.running.prometheus import SCRAPE_SECONDS as INTERVAL_SECONDS
 
 pytestmark = pytest.mark.more
@@ -145,37 +144,26 @@ def watched(
     lasting: Callable[[str], Deployment], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Watched]:
     """Count a round, scrape, count another, and wait until Prometheus has its rates."""
-    deployment, address = lasting(METRICS), f"127.0.0.1:{free_port()}"
+    deployment, folder = lasting(METRICS), tmp_path_factory.mktemp("prometheus")
     deployment.produce(messages(deployment, 10_000))
-    port = address.rpartition(":")[2]
-    options = ("--port", port, "--set", "aggregate.idle=500ms")
-    processes = [
-        deployment.start_worker(),
-        deployment.start_server("serve.log", *options),
-    ]
-    log = deployment.metrics_file.with_name("serve.log")
-    server = Server(processes[1], f"http://{address}", log)
-    try:
-        server.wait()
-        folder = tmp_path_factory.mktemp("prometheus")
-        with coordinating(deployment), running(folder, address) as prometheus:
-            deployment.wait_until_counted()
-            wait_until(
-                lambda: (
-                    len(prometheus.now("dither_metric_info")) == len(deployment.metrics)
-                    and bool(prometheus.now("dither_deadletters_total"))
-                ),
-                "the first scrape of what was counted",
-            )
-            deployment.produce(messages(deployment, 20_000))
-            release_and_decide(deployment)
-            deployment.wait_until_counted()
-            ended = a_moment_with_everything(prometheus)
-            yield Watched(deployment, prometheus, server.url, ended)
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait(60)
+    with (
+        service(deployment) as url,
+        coordinating(deployment),
+        running(folder, url.removeprefix("http://")) as prometheus,
+    ):
+        deployment.wait_until_counted()
+        wait_until(
+            lambda: (
+                len(prometheus.now("dither_metric_info")) == len(deployment.metrics)
+                and bool(prometheus.now("dither_deadletters_total"))
+            ),
+            "the first scrape of what was counted",
+        )
+        deployment.produce(messages(deployment, 20_000))
+        release_and_decide(deployment)
+        deployment.wait_until_counted()
+        ended = a_moment_with_everything(prometheus)
+        yield Watched(deployment, prometheus, url, ended)
 
 
 def test_promtool_remarks_on_two_labels_of_gauges_and_no_alert_is_due(watched: Watched) -> None:

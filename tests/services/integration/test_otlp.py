@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +12,10 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
 from producers import DitherMetricExporter, EachExport, HttpReporter
-from tests.support.reports.counted import Server
+from tests.support.events import service
 from tests.support.running.collector import BUILD_SECONDS, built, collecting
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.otlp import attributes_of, in_prometheus, receiving
-from tests.support.running.prometheus import free_port
 
 EXPORTS = 400
 METRICS = """
@@ -39,7 +37,7 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
     with (
         receiving() as receiver,
         collecting(program, tmp_path, receiver.url) as collector,
-        serving(deployment, collector) as url,
+        service(deployment, *traced(collector), settings=["otlp.interval=300ms"]) as url,
     ):
         use(url, tmp_path / "queue")
         deployment.wait_until_counted()
@@ -68,24 +66,8 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
     assert not [span for span in receiver.spans() if "reports" in span["name"]]
 
 
-@contextlib.contextmanager
-def serving(deployment: Deployment, collector: str) -> Iterator[str]:
-    """Run a worker, and `dither serve` that sends to a collector; yield its address."""
-    traces, port = ["--set", f"otlp.endpoint={collector}", "--set", "otlp.traces=true"], free_port()
-    options = [*traces, "--set", "otlp.interval=300ms", "--port", str(port)]
-    processes = [
-        deployment.start_worker(*traces),
-        deployment.start_server("serve.log", *options),
-    ]
-    log = deployment.metrics_file.with_name("serve.log")
-    try:
-        server = Server(processes[1], f"http://127.0.0.1:{port}", log)
-        server.wait()
-        yield server.url
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait(60)
+def traced(collector: str) -> list[str]:
+    return [f"--set=otlp.endpoint={collector}", "--set=otlp.traces=true"]
 
 
 def use(url: str, queue: Path) -> None:

@@ -71,7 +71,7 @@ def ask(method: str, url: str, **body: Any) -> Any:
 def test_schemas_are_registered_once_and_confluents_client_writes_what_workers_count(
     deployment: Deployment, tmp_path: Path
 ) -> None:
-    with apicurio(tmp_path / "registry") as registry:
+    with apicurio(tmp_path) as registry:
         for naming in ("record", "topic_record", "topic"):
             words = ("--set", f"schemas.naming={naming}")
             status, first = schemas(deployment, registry, *words)

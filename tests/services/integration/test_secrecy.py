@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -14,9 +13,7 @@ import numpy as np
 
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key
 from aggregator.storage.redis_keys import tag
-from deploy.kafka.cluster import free_ports
-from tests.support.events import on_topic
-from tests.support.reports.counted import Server
+from tests.support.events import on_topic, service
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.trusted import MINUTE, PANE, definitions
 from tests.support.running.deployment import Deployment, wait_until
@@ -103,27 +100,6 @@ def leaks(emitted: dict[str, bytes], sums: dict[str, list[bytes]]) -> list[str]:
     return found
 
 
-@contextlib.contextmanager
-def running(deployment: Deployment) -> Iterator[str]:
-    """Run a worker and a server, which say all that they can; yield the server's address."""
-    (port,) = free_ports(1)
-    arguments = ["--log-json", "--log-level=debug", "--set=aggregate.idle=300ms"]
-    publish = ["--set=publish.interval=200ms", "--set=publish.lease=2s", f"--port={port}"]
-    processes = [
-        deployment.start_worker(*arguments),
-        deployment.start_server("server.log", *arguments, *publish),
-    ]
-    log = deployment.metrics_file.with_name("server.log")
-    try:
-        server = Server(processes[1], f"http://127.0.0.1:{port}", log)
-        server.wait()
-        yield server.url
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait(30)
-
-
 def asked(address: str) -> dict[str, bytes]:
     """Return what the server says to everything that can be asked, well or badly."""
     found = {}
@@ -157,7 +133,7 @@ def test_no_sum_leaves_but_in_a_release(defined: Callable[..., Deployment]) -> N
     def released() -> bool:
         return trusted.store.registry.publishing()[1]["final"] >= 2 * (PANES - 1)
 
-    with running(trusted) as address:
+    with service(trusted, "--log-json", "--log-level=debug") as address:
         trusted.wait_until_counted()
         wait_until(released, "the closed panes are released")
         emitted |= {f"while counting, {path}": data for path, data in asked(address).items()}

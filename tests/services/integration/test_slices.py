@@ -68,7 +68,7 @@ def test_what_devices_gateways_and_tables_say_of_themselves_is_summed_by_slice(
     with contextlib.ExitStack() as stack:
         for name, value in (("late", 1.0), ("carrier", "AA")):
             options: dict[str, Any] = {"topic": deployment.topic, "attributes": own}
-            with Reporter(deployment.metrics[name], config, **options) as reporter:  # type: ignore[arg-type]
+            with Reporter(deployment.metrics[name], config, **options) as reporter:
                 for second in range(40):
                     moment = SECONDS + 60 * second
                     reporter.report([value] * 3, epsilon=1, time=moment)

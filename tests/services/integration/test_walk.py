@@ -6,10 +6,8 @@ to be within them, so a false alarm has at most that probability for each metric
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +18,11 @@ import pytest
 
 from estimators import LocalMetric, SearchMetric
 from producers import DitherMetricExporter, EachExport, HttpReporter, Reporter, RollUp
-from tests.support.events import Found, coordinating, on_topic
-from tests.support.reports.counted import Server
+from tests.support.events import Found, coordinating, on_topic, service
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.searching import DEVICES, FOUND, devices
 from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, as_json, wait_until
-from tests.support.running.prometheus import free_port
 
 METRICS = """
 [attributes]
@@ -119,38 +115,13 @@ class Walk(NamedTuple):
 @pytest.fixture(scope="module")
 def walk(lasting: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
     deployment, folder = lasting(METRICS), tmp_path_factory.mktemp("walk")
-    with running(deployment) as url, coordinating(deployment):
+    with service(deployment) as url, coordinating(deployment):
         produced = send(deployment, url, folder)
         deployment.wait_until_counted()
         wait_until(lambda: final_metrics(deployment) == FINAL, "all panes of 2013 are published")
         reader = deployment.reader()
         wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
         yield Walk(deployment, url, produced)
-
-
-@contextlib.contextmanager
-def running(deployment: Deployment) -> Iterator[str]:
-    """Run a worker, and a server that publishes and is a gateway."""
-    port = free_port()
-    soon = ("publish.interval=200ms", "publish.lease=2s", "aggregate.idle=300ms")
-    flags = [word for one in soon for word in ("--set", one)]
-    processes = [
-        deployment.start_worker(),
-        deployment.start_server("server.log", "--port", str(port), *flags),
-    ]
-    server = Server(
-        processes[1],
-        f"http://127.0.0.1:{port}",
-        deployment.metrics_file.with_name("server.log"),
-    )
-    try:
-        server.wait()
-        yield server.url
-    finally:
-        for process in processes:
-            process.send_signal(signal.SIGTERM)
-        codes = [process.wait(60) for process in processes]
-    assert codes == [0, -signal.SIGTERM]
 
 
 def send(deployment: Deployment, url: str, folder: Path) -> Any:

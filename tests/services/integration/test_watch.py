@@ -58,12 +58,11 @@ def test_each_change_is_a_line_of_json_or_of_text_and_a_terminal_is_drawn_in_pla
 
     try:
         with (
-            deployment.worker(),
             watching(deployment, files[0], "age", "--json") as as_json,
             watching(deployment, files[1], "age", "--window", "10m") as as_text,
             watching(deployment, terminal, "age") as in_place,
         ):
-            deployment.produce(ages(deployment, range(2)))
+            deployment.count(ages(deployment, range(2)))
             wait_until(lambda: [one["reports"] for one in answers()][-1:] == [240], "a first line")
             wait_until(lambda: "120 reports" in files[1].read_text(), "a line of the last pane")
             while "240 reports" not in drawn or "●" not in drawn:

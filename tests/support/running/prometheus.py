@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 import httpx
 import yaml  # type: ignore[import-untyped, unused-ignore]
 
+from aggregator.local.deployment import free_port as free_port
 from tests.support.paths import ROOT
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
@@ -24,12 +24,6 @@ SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
 """What Grafana makes of ``$__rate_interval`` where a scrape is 5 s: four of them."""
 LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), (?P<label>\w+)\)")
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Prometheus:

@@ -5,10 +5,8 @@ Whoever starts one stops it; each ends with the process that started it, whateve
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -21,6 +19,7 @@ from urllib.parse import urlencode
 import redis
 
 from aggregator import child_guard
+from deploy.kafka.cluster import free_ports
 from tests.support.running import servers
 
 READY_SECONDS = 30.0
@@ -33,15 +32,6 @@ TLS = {
 SLOTS = 16_384
 NODE_TIMEOUT_MS = 1_000
 """After so long without an answer a node of a Cluster is taken to be dead."""
-
-
-def free_ports(number: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        held = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in held]
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
