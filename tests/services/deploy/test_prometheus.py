@@ -88,14 +88,6 @@ tests:
             exp_annotations: {summary: "moved: its metric has moved"}
       - {<<: *raised, eval_time: 53h}
       - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
-  - name: a new alarm that was raised before its first scrape, beside one that was not
-    interval: 5m
-    input_series:
-      - {series: 'dither_alarms_total{instance="a", alarm="moved"}', values: _x360 1x360}
-      - {series: 'dither_alarms_total{instance="a", alarm="quiet"}', values: _x360 0x360}
-    alert_rule_test:
-      - {<<: *raised, eval_time: 31h}
-      - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
 """
 
 

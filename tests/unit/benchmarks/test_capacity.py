@@ -68,25 +68,6 @@ def test_memory_is_that_of_the_panes_that_are_kept() -> None:
     assert longer.redis_bytes / found.redis_bytes == pytest.approx(7, rel=0.01)
 
 
-def test_ids_are_remembered_for_the_lateness_and_the_pane() -> None:
-    day, minute = (need(Fleet(1e9, lateness_seconds=seconds), RATES) for seconds in (86_400, 60))
-    assert day.remembered_ids == pytest.approx(24e9 + 3 * 24e9 / 1_440)
-    assert minute.remembered_ids == pytest.approx(3 * 24e9 / 720)
-    most = Assumptions().worker_bytes
-    fewest = 24e9 * RATES.held_id_bytes / most
-    assert day.worker_bytes <= most
-    assert fewest < day.workers < 1.2 * fewest
-    assert day.workers > 8 * minute.workers
-    assert day.redis_bytes > 24e9 * RATES.id_bytes
-
-
-def test_a_master_holds_so_much_and_writes_so_much() -> None:
-    found = need(Fleet(1e9), RATES)
-    assert found.redis_masters == -(-found.redis_bytes // Assumptions().master_bytes)
-    larger = need(Fleet(1e9), RATES, Assumptions(master_bytes=1e15))
-    assert larger.redis_masters == -(-larger.redis_bytes_per_second // (MOST_BUSY * 5e7))
-
-
 def test_gateways_take_a_post_for_each_message() -> None:
     single, batched = (need(Fleet(1e9, batch_reports=size), RATES) for size in (1, 100))
     assert single.gateways == pytest.approx(3 * 24e9 / 86_400 / (MOST_BUSY * RATES.posts), abs=1)
