@@ -6,6 +6,7 @@ import { pathToFileURL } from "node:url";
 
 const folder = pathToFileURL(`${process.argv[2]}/`);
 const { fetch } = globalThis;
+const PATIENCE = 30_000; // milliseconds
 
 class Store extends Map {
   getItem(key) { return this.get(key) ?? null; }
@@ -26,7 +27,8 @@ globalThis.dither = await globalThis.load("dither.js");
 for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {
-    answer = { value: await (0, eval)(JSON.parse(line)) };
+    const late = new Promise((_, reject) => setTimeout(() => reject(new Error("no answer")), PATIENCE));
+    answer = { value: await Promise.race([(0, eval)(JSON.parse(line)), late]) };
   } catch (error) {
     answer = { error: String(error.stack ?? error) };
   }

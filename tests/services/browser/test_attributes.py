@@ -21,7 +21,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.more
 
-METRICS = """
+MEAN = """kind = "mean"
+mechanism = "randomized_response"
+range = [0, 100]
+levels = [4]
+pane = "1h"
+"""
+UNIT = 'kind = "mean"\nrange = [0, 1]\nlevels = [1]'
+ARMS = 'where = { variant = "new" }\nstart = 2026-01-01T00:00:00Z'
+LOOKS = """every = "1h"
+start = 2026-01-01T12:00:00Z
+baseline = "12h"
+false_alarms = "1/365d"
+"""
+METRICS = f"""
 [attributes]
 country = ["DE", "FR", "US"]
 variant = ["new", "old"]
@@ -29,11 +42,7 @@ version = ["11", "12"]
 
 [metrics.distance]
 unit = "km"
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [4]
-pane = "1h"
+{MEAN}
 minimum_reports = 200
 by = ["country", "version"]
 
@@ -48,21 +57,13 @@ by = ["country"]
 
 [metrics.wait]
 unit = "minutes"
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [4]
-pane = "1h"
+{MEAN}
 lateness = "1m"
 by = ["country"]
 
 [metrics.pause]
 unit = "minutes"
-kind = "mean"
-mechanism = "randomized_response"
-range = [0, 100]
-levels = [4]
-pane = "1h"
+{MEAN}
 lateness = "1m"
 by = ["variant"]
 
@@ -76,59 +77,43 @@ lateness = "1m"
 by = ["variant"]
 
 [metrics.plain]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 1]
-levels = [1]
+{UNIT}
 
 [metrics.unknown]
-kind = "mean"
-mechanism = "laplace"
-range = [0, 1]
-levels = [1]
+{UNIT}
 by = ["variant"]
 
 [comparisons.queue]
 metric = "pause"
-where = { variant = "new" }
-against = { variant = "old" }
-start = 2026-01-01T00:00:00Z
+{ARMS}
+against = {{ variant = "old" }}
 split = "1:1"
 
 [comparisons.times]
 metric = "pause"
 of = "ratio"
-where = { variant = "new" }
+{ARMS}
 against = "rest"
-start = 2026-01-01T00:00:00Z
 
 [comparisons.colours]
 metric = "colour"
-where = { variant = "new" }
+{ARMS}
 against = "rest"
-start = 2026-01-01T00:00:00Z
 
 [comparisons.empty]
 metric = "unknown"
-where = { variant = "new" }
-against = { variant = "old" }
-start = 2026-01-01T00:00:00Z
+{ARMS}
+against = {{ variant = "old" }}
 
 [alarms.line]
 metric = "wait"
-every = "1h"
-start = 2026-01-01T12:00:00Z
-baseline = "12h"
+{LOOKS}
 direction = "up"
-false_alarms = "1/365d"
 
 [alarms.by_country]
 metric = "wait"
 by = ["country"]
-every = "1h"
-start = 2026-01-01T12:00:00Z
-baseline = "12h"
-false_alarms = "1/365d"
+{LOOKS}
 """
 HOUR = 3_600_000
 TIME = 1_767_225_600_000  # 2026-01-01T00:00
@@ -242,7 +227,7 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
     expect(slices).to_contain_text("2 Jan 2026".replace(" ", "\u00a0"))
     expect(slices.get_by_role("listitem")).to_have_count(2)
     page.locator(".back").click()
-    expect(page.locator(".card")).to_have_count(7)
+    expect(page.locator(".card")).to_have_count(7 + 4)
     assert "by=" not in page.url
 
     # the category in front is the one that is sliced

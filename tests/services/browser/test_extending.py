@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -75,22 +72,12 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
     with site_of_metrics(METRICS) as site:
         site.report("agree", values, epsilons, "2013-01-01T10:00", 1)
 
-        definition = http_client.get(f"{site.url}/v1/metrics/agree").json()
-        assert (definition["kind"], definition["shape"]) == ("share_of_yes", "number")
-        assert definition["domain"] == {"yes": "agree", "no": "disagree"}
         answer = http_client.get(f"{site.url}/v1/metrics/agree/estimate").json()
         assert answer["reports"] == PEOPLE
         assert 0.6 < answer["lower"] < SHARE < answer["upper"] < 0.8
-        points = http_client.get(f"{site.url}/v1/metrics/agree/series?step=1m").json()["points"]
-        assert [point["value"] for point in points] == [answer["value"]]
-
         scraped = http_client.get(f"{site.url}/metrics").text
         assert f'dither_estimate{{category="",metric="agree"}} {answer["value"]}' in scraped
-
-        told = site.deployment.dither("estimate", "agree")
-        assert "agree: Would they agree?" in told.stdout
-        (shown,) = re.findall(r"^(0\.\d+) in \[0\.\d+, 0\.\d+\]$", told.stdout, re.MULTILINE)
-        assert float(shown) == pytest.approx(answer["value"], abs=0.01)
+        assert "agree: Would they agree?" in site.deployment.dither("estimate", "agree").stdout
         assert site.deployment.dither("verify").returncode == 0
 
         page = visitor.open(site.url)
@@ -103,7 +90,7 @@ def test_a_kind_that_is_brought_along_goes_all_the_way(
         page.get_by_text("share of yes").wait_for()
 
 
-def test_what_cannot_be_done_with_it_is_said(installed: None, tmp_path: Path) -> None:
+def test_what_cannot_be_done_with_it_is_said(installed: None) -> None:
     from estimators import DefinitionError, define
 
     agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "mechanism": "coin"}
@@ -111,14 +98,3 @@ def test_what_cannot_be_done_with_it_is_said(installed: None, tmp_path: Path) ->
         define(**agree, levels=[1]).randomize(np.array(["yes", "perhaps"]), [0, 0])
     with pytest.raises(DefinitionError, match="false for kind 'share_of_yes'"):
         define(**agree, levels=[1], memoized=True)
-    file = tmp_path / "metrics.toml"
-    file.write_text(METRICS)
-    run = subprocess.run(
-        [sys.executable, "-m", "aggregator", "produce", "agree", "--simulate", "uniform"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "DITHER_METRICS": str(file)},
-    )
-    assert run.returncode == 2
-    assert "of kind 'share_of_yes', which another distribution brings" in run.stderr

@@ -27,14 +27,11 @@ LEVELS = [0.0001, 0.1, 0.5, 1, 1.3863, 2, 4.25, 8, 16, 64]
 SEED = 20261121
 
 
-def binary(low: float = 0, high: float = 1) -> LocalMetric:
-    return define(
-        name="late",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(low, high),
-        levels=LEVELS,
-    )
+def binary(
+    low: float = 0, high: float = 1, mechanism: str = "randomized_response", top: float = 64
+) -> LocalMetric:
+    levels = [level for level in LEVELS if 0.1 <= level <= top or top == 64]
+    return define(name="late", kind="mean", mechanism=mechanism, range=(low, high), levels=levels)
 
 
 def categorical(mechanism: str, categories: int, levels: list[float] = LEVELS) -> LocalMetric:
@@ -54,6 +51,8 @@ def binned(**bins: Any) -> LocalMetric:
 
 def thresholds_of(metric: LocalMetric) -> list[int]:
     mechanism: Any = metric.randomizer
+    if metric.mechanism in ("laplace", "windows", "repetition"):
+        return [2**62]
     if metric.mechanism == "hadamard_response":
         return list(mechanism.misses)
     if metric.mechanism == "dyadic_hadamard":
@@ -63,6 +62,7 @@ def thresholds_of(metric: LocalMetric) -> list[int]:
 
 def test_the_same_random_words_give_the_same_bytes(device: Modules) -> None:
     metrics = [binary(), binary(-60.5, 180.25)]
+    metrics += [binary(-60.5, 180.25, other, 16) for other in ("laplace", "windows", "repetition")]
     metrics += [categorical("rappor", k) for k in (2, 7, 8, 9, 100, 1000)]
     metrics += [categorical("hadamard_response", k) for k in (2, 3, 31, 32, 33, 1000, 100_000)]
     metrics += [
@@ -83,7 +83,7 @@ def assert_same_bytes(device: Modules, metric: LocalMetric) -> None:
     size = max(1, len(metric.labels))
     cases, expected, consumed = [], [], set()
     for _ in range(100 if size < 1000 else 30):
-        epsilon = float(generator.choice(LEVELS)) * float(generator.choice([1, 1.01]))
+        epsilon = float(generator.choice(metric.levels)) * float(generator.choice([1, 1.01]))
         if metric.kind != "frequency":
             low, high = sorted(metric.domain.opposite)
             value = generator.choice([low, high, generator.uniform(low - 50, high + 50)]).item()

@@ -84,12 +84,6 @@ def report_wages(site: Site, hour: int, wage: float) -> None:
     site.report("wage", np.full(LEVELS.size, wage), LEVELS, HOURS[hour], 10 + hour)
 
 
-def facts(view: Locator) -> dict[str, str]:
-    """Return a definition list as a dictionary."""
-    names, values = view.locator("dt").all_inner_texts(), view.locator("dd").all_inner_texts()
-    return dict(zip(names, values, strict=True))
-
-
 def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Visitor) -> None:
     page = visitor.open(watched.url)
     wage = card(page, "wage")
@@ -116,29 +110,6 @@ def test_of_a_trusted_metric_releases_alone_are_shown(watched: Site, visitor: Vi
     page.reload()
     expect(wage.locator(".headline")).to_be_visible()
     until(lambda: value_and_band(wage) == shown, page, "the release is repeated")
-
-
-def test_what_a_release_cost_and_bought_is_told(watched: Site, visitor: Visitor) -> None:
-    page = visitor.open(f"{watched.url}/#metric=wage")
-    detail = page.locator(".detail")
-    choice = detail.get_by_role("combobox")
-    expect(choice).to_have_value("hpm-a")
-    expect(detail).to_contain_text("It takes effect with the next release.")
-    choice.select_option("adpm")
-    expect(page.get_by_role("status")).to_have_text("wage now has adpm weights.")
-    report_wages(watched, 2, 40.0)
-    expect(detail).to_contain_text("do not improve the release")
-    table = page.get_by_role("table", name="Privacy levels")
-    expect(table.get_by_role("columnheader", name="Loss of a report")).to_be_visible()
-    rows = [row.split() for row in table.locator("tbody tr").all_inner_texts()]
-    losses = {float(row[0]): float(row[-1]) for row in rows}
-    assert losses[0.1] == 0.1
-    assert losses[1.0] == losses[4.0] < 1, "they are above the saturation, and lose the same"
-    saturation = detail.locator(".note", has_text="Saturation")
-    expect(saturation).to_contain_text(f"{losses[4.0]:g}")
-    expect(page.locator("#promise")).to_contain_text("Devices send true values")
-    about = facts(detail.locator(".definition"))
-    assert about["Trust"].startswith("devices send true values; only releases are shown")
 
 
 OWN = """

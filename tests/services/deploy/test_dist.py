@@ -25,7 +25,10 @@ NEEDED = {
     "producers/wire/reports.proto",
 }
 
-pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone")
+pytestmark = [
+    pytest.mark.more,
+    pytest.mark.skipif(not (ROOT / ".git").exists(), reason="this is no clone"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,11 @@ def files_of(archive: Path) -> dict[str, bytes]:
         return {name.partition("/")[2]: file.read() for name, file in read if file}
 
 
-def test_the_wheel_has_all_of_the_packages_and_nothing_else(wheel: Path) -> None:
+def test_a_release_has_all_of_the_packages_and_nothing_else(wheel: Path, sdist: Path) -> None:
+    given = set(files_of(sdist))
+    assert given - {"PKG-INFO"} <= sources()
+    assert {"Makefile", "requirements.lock", "deploy/Dockerfile", "tests/conftest.py"} <= given
+    assert not {name for name in given if name.startswith(".ci")}
     packed = {name for name in files_of(wheel) if ".dist-info/" not in name}
     made_of = {
         name
@@ -65,13 +72,6 @@ def test_the_wheel_has_all_of_the_packages_and_nothing_else(wheel: Path) -> None
     }
     assert packed == made_of
     assert packed >= NEEDED
-
-
-def test_the_source_distribution_has_what_builds_and_tests_it(sdist: Path) -> None:
-    packed = set(files_of(sdist))
-    assert packed - {"PKG-INFO"} <= sources()
-    assert {"Makefile", "requirements.lock", "deploy/Dockerfile", "tests/conftest.py"} <= packed
-    assert not {name for name in packed if name.startswith(".ci")}
 
 
 def test_the_folder_makes_the_wheel_of_the_source_distribution_byte_for_byte(

@@ -18,8 +18,9 @@ from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
 from deploy.kafka.launcher import kafka_version
 from estimators import SearchMetric, load_metrics
+from tests.services.deploy.test_prometheus import promtool
 from tests.support.paths import ROOT
-from tests.support.running.servers import program
+from tests.support.rows import row
 
 DEPLOY = ROOT / "deploy"
 
@@ -35,17 +36,10 @@ def dockerfile() -> str:
     return (DEPLOY / "Dockerfile").read_text()
 
 
-def test_prometheus_accepts_its_configuration() -> None:
-    promtool = program("promtool", "install Prometheus (Debian: prometheus)")
-    configuration = DEPLOY / "prometheus" / "prometheus.yml"
-    checked = subprocess.run(
-        [promtool, "check", "config", configuration], capture_output=True, text=True, check=False
-    )
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
 def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]) -> None:
-    configuration = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    file = DEPLOY / "prometheus" / "prometheus.yml"
+    promtool("check", "config", file)
+    configuration = yaml.safe_load(file.read_text())
     jobs = configuration["scrape_configs"]
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
@@ -59,15 +53,24 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
 SERVICES = ("aggregate", "coordinate", "serve")
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_dither_accepts_the_settings_of_the_composition(
-    services: dict[str, Any], service: str
+def test_dither_accepts_the_settings_and_commands_of_the_composition(
+    services: dict[str, Any],
 ) -> None:
-    settings = load_settings(environ=services[service]["environment"])
-    assert settings.kafka["bootstrap.servers"] == "kafka:19092"
-    assert settings.redis.url == "redis://redis:6379/0"
-    assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", 8080)  # noqa: S104
-    assert f"./metrics.toml:{settings.metrics}:ro" in services[service]["volumes"]
+    for service in SERVICES:
+        given = services[service]
+        settings = load_settings(environ=given["environment"])
+        with row(service):
+            assert settings.kafka["bootstrap.servers"] == "kafka:19092"
+            assert settings.redis.url == "redis://redis:6379/0"
+            assert (settings.serve.host, settings.serve.port) == ("0.0.0.0", 8080)  # noqa: S104
+            assert f"./metrics.toml:{settings.metrics}:ro" in given["volumes"]
+            assert CliRunner().invoke(cli, [*given["command"], "--help"]).exit_code == 0
+            assert given["command"][0] == service
+            if service != "serve":
+                port = getattr(settings, service).health_port
+                assert f":{port}/healthz" in given["healthcheck"]["test"][-1]
+    for given in services.values():
+        assert all("healthcheck" in services[awaited] for awaited in given.get("depends_on", {}))
 
 
 def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> None:
@@ -75,32 +78,6 @@ def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> Non
     assert set(metrics) == {"response_time", "crashed", "feature", "longest_start"}
     assert metrics == load_metrics(DEPLOY / "kubernetes" / "metrics.toml")
     assert isinstance(metrics["longest_start"], SearchMetric)
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_the_composition_starts_commands_that_there_are(
-    services: dict[str, Any], service: str
-) -> None:
-    command = services[service]["command"]
-    assert CliRunner().invoke(cli, [*command, "--help"]).exit_code == 0
-    assert command[0] == service
-
-
-def test_every_service_that_others_wait_for_has_a_health_check(services: dict[str, Any]) -> None:
-    for service in services.values():
-        for awaited in service.get("depends_on", {}):
-            assert "healthcheck" in services[awaited]
-
-
-@pytest.mark.parametrize(
-    ("service", "section"), [("aggregate", "aggregate"), ("coordinate", "coordinate")]
-)
-def test_the_composition_asks_workers_whether_they_work(
-    services: dict[str, Any], service: str, section: str
-) -> None:
-    settings = load_settings(environ=services[service]["environment"])
-    port = getattr(settings, section).health_port
-    assert f":{port}/healthz" in services[service]["healthcheck"]["test"][-1]
 
 
 def test_our_containers_have_limits_of_memory(services: dict[str, Any]) -> None:
@@ -167,17 +144,16 @@ def test_the_image_runs_on_a_supported_python_and_not_as_root(dockerfile: str) -
     assert user == ("10001", "10001"), "by number: Kubernetes cannot tell a name from root's"
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_the_composition_gives_no_privilege(services: dict[str, Any], service: str) -> None:
-    given = services[service]
-    assert given["read_only"] is True
-    assert given["cap_drop"] == ["ALL"]
-    assert given["security_opt"] == ["no-new-privileges:true"]
-    assert not {"privileged", "cap_add", "user", "network_mode", "pid"} & given.keys()
-
-
-def test_the_composition_is_reached_from_this_machine_alone(services: dict[str, Any]) -> None:
+def test_the_composition_gives_no_privilege_and_is_reached_from_this_machine_alone(
+    services: dict[str, Any],
+) -> None:
+    for service in SERVICES:
+        given = services[service]
+        with row(service):
+            assert given["read_only"] is True
+            assert given["cap_drop"] == ["ALL"]
+            assert not {"privileged", "cap_add", "user", "network_mode", "pid"} & given.keys()
     published = [port for each in services.values() for port in each.get("ports", [])]
     assert published
     assert all(port.startswith("127.0.0.1:") for port in published)
-    assert all("no-new-privileges:true" in each["security_opt"] for each in services.values())
+    assert all(each["security_opt"] == ["no-new-privileges:true"] for each in services.values())

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from deploy.dist import build_sdist, build_wheel
 from tests.support.base_install import closure, project
 from tests.support.paths import ROOT
 from tests.support.running import http_client
+from tests.support.running.deployment import wait_until
 from tests.support.running.prometheus import free_port
 
 pytestmark = [
@@ -44,15 +44,6 @@ from producers import HttpReporter
 with HttpReporter("late", sys.argv[1]) as reporter:
     reporter.report(1.0, epsilon=1.0)
     reporter.flush()
-"""
-OVER_KAFKA = """
-import sys
-from estimators import load_metrics
-from producers import Reporter
-with Reporter(load_metrics("metrics.toml")["late"], {"test.mock.num.brokers": 1}) as reporter:
-    reporter.report(1.0, epsilon=1.0)
-    reporter.flush()
-print(reporter.delivered.reports)
 """
 
 
@@ -116,20 +107,14 @@ def full(install: Callable[[str], Installed]) -> Installed:
     return made
 
 
-def test_a_device_has_the_base_requirements_and_nothing_else(device: Installed) -> None:
+def test_a_device_has_the_base_requirements_and_is_told_what_a_server_needs(
+    device: Installed,
+) -> None:
     listed = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
     dependencies = project()["dependencies"]
     assert isinstance(dependencies, list)
     found = set(device.run("python", "-c", listed).stdout.split())
     assert found == {"dither", *closure(dependencies)}
-
-
-def test_a_device_reports_to_kafka(device: Installed) -> None:
-    done = device.run("python", "-c", OVER_KAFKA)
-    assert done.stdout.split() == ["1"], done.stderr
-
-
-def test_a_device_is_told_what_a_server_needs(device: Installed) -> None:
     done = device.run("dither", "serve")
     assert done.returncode == 1
     assert done.stderr.startswith("Error: dither serve needs ")
@@ -164,11 +149,11 @@ def test_five_lines_from_an_empty_folder_reach_the_dashboard(
         stderr=subprocess.DEVNULL,
     ) as service:
         try:
-            wait_for(lambda: asked(f"{address}/readyz") is not None)
+            wait_until(lambda: asked(f"{address}/readyz") is not None, "it is ready", PATIENCE)
             done = device.run("python", "-c", FIVE_LINES, address)
             assert done.returncode == 0, done.stderr
             estimate = f"{address}/v1/metrics/late/estimate"
-            wait_for(lambda: (asked(estimate) or {}).get("reports") == 1)
+            wait_until(lambda: (asked(estimate) or {}).get("reports") == 1, "it counts", PATIENCE)
             assert "<title>Dither" in http_client.get(address).text
         finally:
             service.send_signal(signal.SIGINT)
@@ -182,10 +167,3 @@ def asked(address: str) -> Any:
     except httpx.TransportError:
         return None
     return answer.json() if answer.is_success else None
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)

@@ -6,9 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
@@ -23,9 +21,6 @@ from deploy.kafka.command import kafka
 from deploy.kafka.launcher import KafkaCluster
 from tests.support.running import servers
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 @pytest.fixture
 def needs_kafka() -> None:
@@ -33,16 +28,9 @@ def needs_kafka() -> None:
         servers.missing("Apache Kafka", lacking)
 
 
-@pytest.fixture
-def cluster(needs_kafka: None, tmp_path: Path) -> Iterator[KafkaCluster]:
-    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
-        yield cluster
-
-
-def produce(cluster: KafkaCluster, topic: str, values: list[bytes]) -> None:
+def produce(cluster: KafkaCluster, topic: str, value: bytes) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    for value in values:
-        producer.produce(topic, value=value, partition=0)
+    producer.produce(topic, value=value, partition=0)
     assert producer.flush(60) == 0
     producer.close()
 
@@ -51,13 +39,9 @@ def consume(cluster: KafkaCluster, topic: str, count: int) -> list[bytes | None]
     servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
     consumer = Consumer({**servers, "group.id": "test"})
     consumer.assign([TopicPartition(topic, 0, 0)])
-    values: list[bytes | None] = []
-    deadline = time.monotonic() + 60
-    while len(values) < count and time.monotonic() < deadline:
-        messages = consumer.consume(count, timeout=0.2)
-        values += [message.value() for message in messages if message.error() is None]
+    found = [consumer.poll(60) for _ in range(count)]
     consumer.close()
-    return values
+    return [message.value() for message in found if message is not None]
 
 
 def create_topic(cluster: KafkaCluster, topic: str) -> None:
@@ -65,32 +49,30 @@ def create_topic(cluster: KafkaCluster, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, -1)], operation_timeout=30)[topic].result(60)
 
 
-def test_three_brokers_lose_nothing_when_one_is_killed(cluster: KafkaCluster) -> None:
-    create_topic(cluster, "reports")
-    produce(cluster, "reports", [b"before"])
-    cluster.kill(2)
-    produce(cluster, "reports", [b"while"])
-    cluster.restart(2)
-    produce(cluster, "reports", [b"after"])
-    assert consume(cluster, "reports", 3) == [b"before", b"while", b"after"]
-    with pytest.raises(ValueError, match="no broker 4"):
-        cluster.kill(4)
+@pytest.mark.more
+def test_three_brokers_lose_nothing_when_one_is_killed_and_keep_it_for_the_next_cluster(
+    needs_kafka: None, tmp_path: Path
+) -> None:
+    with KafkaCluster(tmp_path, brokers=3) as cluster:
+        create_topic(cluster, "reports")
+        produce(cluster, "reports", b"before")
+        cluster.kill(2)
+        produce(cluster, "reports", b"while")
+        with pytest.raises(ValueError, match="no broker 4"):
+            cluster.kill(4)
+    with KafkaCluster(tmp_path, brokers=3) as cluster:
+        produce(cluster, "reports", b"after")
+        assert consume(cluster, "reports", 3) == [b"before", b"while", b"after"]
 
 
-def test_a_folder_keeps_its_topics_for_the_next_cluster(needs_kafka: None, tmp_path: Path) -> None:
-    with KafkaCluster(tmp_path) as first:
-        create_topic(first, "reports")
-        produce(first, "reports", [b"kept"])
-    with KafkaCluster(tmp_path) as second:
-        assert consume(second, "reports", 1) == [b"kept"]
-
-
+@pytest.mark.more
 def test_a_broker_that_fails_shows_the_end_of_its_log(needs_kafka: None, tmp_path: Path) -> None:
     cluster = KafkaCluster(tmp_path, properties={"num.network.threads": "many"})
     with pytest.raises(launcher.KafkaUnavailableError, match=r"num\.network\.threads"):
         cluster.start()
 
 
+@pytest.mark.more
 def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
     needs_kafka: None, tmp_path: Path
 ) -> None:
@@ -109,42 +91,29 @@ def test_the_command_runs_a_cluster_until_it_is_told_to_stop(
         admin.list_topics(timeout=1)
 
 
-def test_without_java_the_fetch_says_what_to_install_and_may_go_on(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_is_missing_is_said_and_the_fetch_may_go_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(distribution, "java", lambda: None)
     assert not launcher.available()
     passed = CliRunner().invoke(kafka, ["--fetch", "--if-possible"])
-    assert passed.exit_code == 0
-    assert "install Java 17" in passed.output
+    assert (passed.exit_code, "install Java 17" in passed.output) == (0, True)
     failed = CliRunner().invoke(kafka, ["--fetch"])
     assert isinstance(failed.exception, DitherError)
     assert "install Java 17" in str(failed.exception)
 
-
-def test_an_old_java_is_told_from_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distribution, "java", lambda: "/usr/bin/java")
     monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "11.0.2"')
     assert "Java 17 or newer" in launcher.missing()
     monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "21" 2023-09-19')
-    monkeypatch.setattr(distribution, "is_fetched", lambda _: True)
-    assert launcher.missing() == ""
-
-
-def test_maven_is_only_needed_while_the_jars_are_not_there(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(distribution, "java", lambda: "/usr/bin/java")
-    monkeypatch.setattr(distribution, "java_version", lambda _: 'openjdk version "17.0.1"')
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert "install Maven" in launcher.missing(tmp_path)
     with pytest.raises(launcher.KafkaUnavailableError, match="install Maven"):
         launcher.fetch(tmp_path)
+    monkeypatch.setattr(distribution, "is_fetched", lambda _: True)
+    assert launcher.missing() == "", "Maven is only needed while the jars are not there"
 
 
-def test_replicas_never_exceed_the_brokers() -> None:
+def test_replicas_never_exceed_the_brokers_and_their_ports_differ() -> None:
     assert [defaults(n)["offsets.topic.replication.factor"] for n in (1, 2, 3, 5)] == [1, 2, 3, 3]
-
-
-def test_free_ports_are_different() -> None:
     assert len(set(free_ports(300))) == 300

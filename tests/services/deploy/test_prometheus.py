@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from aggregator.monitoring import metric_definitions
 from tests.support.paths import ROOT
+from tests.support.rows import row
 from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -45,9 +47,17 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^a-z0-9-]", "", heading.lower().replace(" ", "-"))
 
 
-@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.test.yml")), ids=lambda file: file.name)
-def test_the_rules_do_what_they_say(file: Path) -> None:
-    promtool("test", "rules", file)
+def assert_names_exist(expression: str, others: Iterable[str] = ("up{",)) -> None:
+    """Assert that an expression names metrics that are exported or recorded, and no others."""
+    named = set(re.findall(r"[a-z]+:dither\w+:\w+|(?<![:\w])dither_\w+", expression))
+    assert named <= NAMES | RECORDED
+    assert named or any(name in expression for name in others)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("file", ["alerts.test.yml", "rules.test.yml"])
+def test_the_rules_do_what_they_say(file: str) -> None:
+    promtool("test", "rules", FOLDER / file)
 
 
 def rules_of_page(page: str) -> list[dict[str, Any]]:
@@ -78,14 +88,6 @@ tests:
             exp_annotations: {summary: "moved: its metric has moved"}
       - {<<: *raised, eval_time: 53h}
       - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
-  - name: a new alarm that was raised before its first scrape, beside one that was not
-    interval: 5m
-    input_series:
-      - {series: 'dither_alarms_total{instance="a", alarm="moved"}', values: _x360 1x360}
-      - {series: 'dither_alarms_total{instance="a", alarm="quiet"}', values: _x360 0x360}
-    alert_rule_test:
-      - {<<: *raised, eval_time: 31h}
-      - {alertname: MetricMoved, eval_time: 55h, exp_alerts: []}
 """
 
 
@@ -96,46 +98,29 @@ def test_the_rule_that_forwards_alarms_fires_for_a_day(tmp_path: Path) -> None:
     promtool("test", "rules", tmp_path / "test.yml")
 
 
-@pytest.mark.parametrize("page", ["alarms.md", "monitoring.md"])
-def test_the_rules_of_a_page_name_metrics_that_exist(page: str) -> None:
-    named = set(re.findall(r"dither_\w+", " ".join(r["expr"] for r in rules_of_page(page))))
-    assert named
-    assert named <= NAMES
-
-
-def test_the_rules_are_well_formed() -> None:
+def test_rules_are_well_formed_and_name_metrics_that_exist() -> None:
     promtool("check", "rules", "--lint-fatal", FOLDER / "rules.yml", FOLDER / "alerts.yml")
+    proposed = [*rules_of_page("alarms.md"), *rules_of_page("monitoring.md")]
+    assert len(proposed) > 1
+    for rule in [*rules("rules.yml"), *ALERTS, *proposed]:
+        with row(rule.get("alert", rule.get("record"))):
+            assert_names_exist(rule["expr"])
 
 
-@pytest.mark.parametrize(
-    "rule", [*rules("rules.yml"), *ALERTS], ids=lambda r: r.get("alert", r.get("record"))
-)
-def test_a_rule_names_only_metrics_that_exist(rule: dict[str, Any]) -> None:
-    named = set(re.findall(r"[a-z]+:dither\w+:\w+|(?<![:\w])dither_\w+", rule["expr"]))
-    assert named <= NAMES | RECORDED
-    assert named or "up{" in rule["expr"]
-
-
-@pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
-def test_an_alert_is_tested_both_ways_and_says_what_to_do(rule: dict[str, Any]) -> None:
+def test_an_alert_is_tested_both_ways_and_says_what_to_do() -> None:
     tests = yaml.safe_load((FOLDER / "alerts.test.yml").read_text())["tests"]
-    cases = [c for t in tests for c in t["alert_rule_test"] if c["alertname"] == rule["alert"]]
-    assert {bool(case["exp_alerts"]) for case in cases} == {True, False}
-    assert rule["labels"]["severity"] in SEVERITIES
-    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
-    url, _, section = rule["annotations"]["runbook_url"].partition("#")
-    assert url == "https://docs.dither.example.com/operations.html", "a page of `make docs`"
     text = (ROOT / "docs" / "operations.md").read_text()
-    headings = {
-        anchor(heading): heading for heading in re.findall(r"^## (.*)$", text, re.MULTILINE)
-    }
-    body = text.partition(f"## {headings[section]}\n")[2].partition("\n## ")[0]
-    for part in ("**Means.**", "**Check.**", "**Do.**"):
-        assert part in body
-
-
-def test_the_runbook_has_no_section_without_an_alert() -> None:
-    text = (ROOT / "docs" / "operations.md").read_text()
-    sections = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    assert sections.pop() == "Redis", "what it may answer, which other messages point to"
-    assert sections == [rule["alert"] for rule in ALERTS]
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    headings = {anchor(heading): heading for heading in titles}
+    for rule in ALERTS:
+        cases = [c for t in tests for c in t["alert_rule_test"] if c["alertname"] == rule["alert"]]
+        with row(rule["alert"]):
+            assert {bool(case["exp_alerts"]) for case in cases} == {True, False}
+            assert rule["labels"]["severity"] in SEVERITIES
+            assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+            url, _, section = rule["annotations"]["runbook_url"].partition("#")
+            assert url == "https://docs.dither.example.com/operations.html", "a page of `make docs`"
+            body = text.partition(f"## {headings[section]}\n")[2].partition("\n## ")[0]
+            assert all(part in body for part in ("**Means.**", "**Check.**", "**Do.**"))
+    assert titles.pop() == "Redis", "what it may answer, which other messages point to"
+    assert titles == [rule["alert"] for rule in ALERTS], "no section without an alert"

@@ -32,11 +32,9 @@ def printed(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize(
-    ("file", "option"), [("kafka-acls.sh", "--kafka-acls"), ("redis.acl", "--redis-acl")]
-)
-def test_the_files_are_what_the_command_prints(file: str, option: str) -> None:
-    assert (FOLDER / file).read_text() == printed(option)
+def test_the_files_are_what_the_command_prints() -> None:
+    for file, option in (("kafka-acls.sh", "--kafka-acls"), ("redis.acl", "--redis-acl")):
+        assert (FOLDER / file).read_text() == printed(option), file
 
 
 def test_a_role_has_the_names_of_the_settings() -> None:

@@ -8,16 +8,18 @@ makes an error for its class.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
 import pydoc
 import re
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import pytest
-
+from deploy.checks import Fault, exit_code
 from estimators.central.weights import WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
@@ -26,21 +28,32 @@ MANY = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 RAISE = re.compile(r"^Raise (\w+)")  # a function that only checks may say so in its first line
 ELSEWHERE = re.compile(r"\bas (?:in|of|for) :\w+:`~?([\w.]+)`")
+NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 REGISTERED = {
     *(policy for policies in WEIGHTINGS.values() for policy in policies.values()),
     *(run for experiment in EXPERIMENTS.values() for run in (experiment.run, experiment.run_on)),
 }
 """The type of what a registry holds says what they take: `Policy`, `Experiment`."""
-NAMES = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: :|$)", re.MULTILINE)
 
 
-def modules(package: str) -> list[str]:
+def faults() -> Iterator[Fault]:
+    """Yield the arguments and errors that are not documented."""
+    for package in PACKAGES:
+        for module in _modules(package):
+            for name, function in _functions(module):
+                code = function.__code__
+                where = Path(code.co_filename), code.co_firstlineno
+                for told in (*_arguments(function), *_errors(function)):
+                    yield Fault(*where, f"{name}: {told}")
+
+
+def _modules(package: str) -> list[str]:
     inside = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
     found = [module.name for module in inside]
     return [package, *(name for name in found if not name.endswith(("_pb2", "__main__")))]
 
 
-def functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+def _functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield the public functions of a module, and the methods of its public classes.
 
     A method that a base class has too is documented there.
@@ -59,7 +72,7 @@ def functions(module: str) -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield f"{name}.{method}", plain
 
 
-def sections(documented: object) -> dict[str, set[str]]:
+def _sections(documented: object) -> dict[str, set[str]]:
     """Return the names that each section of a docstring lists."""
     _, *parts = UNDERLINE.split(inspect.getdoc(documented) or "\n")
     return {
@@ -68,27 +81,25 @@ def sections(documented: object) -> dict[str, set[str]]:
     }
 
 
-def parameters(function: Callable[..., Any]) -> set[str]:
-    """Return the documented parameters, also those "as in" something that documents them."""
-    found = sections(function).get("Parameters", set())
+def _arguments(function: Callable[..., Any]) -> Iterator[str]:
+    """Yield what is wrong with the documented parameters, also those "as in" something else."""
+    arguments = set(inspect.signature(function).parameters) - {"self", "cls"}
+    sections = _sections(function)
+    is_registered = inspect.isfunction(function) and function in REGISTERED
+    if is_registered or (len(arguments) < MANY and "Parameters" not in sections):
+        return
+    documented = sections.get("Parameters", set())
     module, scope = function.__module__, function.__qualname__.rpartition(".")[0]
     for name in ELSEWHERE.findall(" ".join((inspect.getdoc(function) or "").split())):
         places = (f"{module}.{scope}.{name}", f"{module}.{name}", name)
         there = next(filter(None, map(pydoc.locate, places)), None)
-        assert there is not None, f"{module}.{function.__qualname__}: no such thing as {name}"
-        found = found | sections(there).get("Parameters", set())
-    return found
+        if there is None:
+            yield f"there is no {name}"
+        documented = documented | _sections(there).get("Parameters", set())
+    yield from (f"the argument {name} is not documented" for name in arguments - documented)
 
 
-def undocumented_arguments(function: Callable[..., Any]) -> set[str]:
-    arguments = set(inspect.signature(function).parameters) - {"self", "cls"}
-    documented = "Parameters" in sections(function)
-    if function in REGISTERED or (len(arguments) < MANY and not documented):
-        return set()
-    return arguments - parameters(function)
-
-
-def raised(node: ast.AST, caught: frozenset[str] = frozenset()) -> Iterator[str]:
+def _raised(node: ast.AST, caught: frozenset[str] = frozenset()) -> Iterator[str]:
     """Yield the classes that a function raises by name, and does not catch itself."""
     if isinstance(node, ast.Raise) and node.exc is not None:
         made = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
@@ -99,31 +110,35 @@ def raised(node: ast.AST, caught: frozenset[str] = frozenset()) -> Iterator[str]
         types = [handler.type for handler in node.handlers if handler.type is not None]
         names = {ast.unparse(name).rpartition(".")[2] for kind in types for name in ast.walk(kind)}
         for statement in node.body:
-            yield from raised(statement, caught | names)
+            yield from _raised(statement, caught | names)
         rest: list[ast.AST] = [*node.handlers, *node.orelse, *node.finalbody]
     else:
         rest = list(ast.iter_child_nodes(node))
     for inner in rest:
-        if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield from raised(inner, caught)
+        is_own = not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if is_own and isinstance(inner, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield from _raised(inner, caught)
 
 
-def undocumented_errors(function: Callable[..., Any]) -> set[str]:
-    source = inspect.getsource(function)
-    tree = ast.parse(f"if True:\n{source}" if source[0].isspace() else source)
+@functools.cache
+def _definitions(file: str) -> dict[int, ast.AST]:
+    """Return the functions of a file by their first lines."""
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    definition = next((node for node in ast.walk(tree) if isinstance(node, kinds)), ast.Pass())
-    told = set(RAISE.findall(inspect.getdoc(function) or ""))
-    return set(raised(definition)) - told - sections(function).get("Raises", set())
+    found: dict[int, ast.AST] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, kinds):
+            found[min([node.lineno, *(one.lineno for one in node.decorator_list)])] = node
+    return found
 
 
-@pytest.mark.parametrize("module", [name for package in PACKAGES for name in modules(package)])
-def test_every_one_of_many_arguments_is_documented(module: str) -> None:
-    found = {name: undocumented_arguments(function) for name, function in functions(module)}
-    assert {name: missing for name, missing in found.items() if missing} == {}
+def _errors(function: Callable[..., Any]) -> Iterator[str]:
+    code = function.__code__
+    definition = _definitions(code.co_filename).get(code.co_firstlineno, ast.Pass())
+    told = {*RAISE.findall(inspect.getdoc(function) or "")}
+    told |= _sections(function).get("Raises", set())
+    yield from (f"the error {name} is not documented" for name in {*_raised(definition)} - told)
 
 
-@pytest.mark.parametrize("module", [name for package in PACKAGES for name in modules(package)])
-def test_every_error_that_is_raised_is_documented(module: str) -> None:
-    found = {name: undocumented_errors(function) for name, function in functions(module)}
-    assert {name: missing for name, missing in found.items() if missing} == {}
+if __name__ == "__main__":
+    sys.exit(exit_code(faults()))

@@ -1,4 +1,4 @@
-"""Take the dashboard's pictures in docs/images: `python -m tests.services.browser.screenshots`.
+"""Take the dashboard's pictures in docs/images: `python -m deploy.screenshots`.
 
 It replays the flights as `dither demo` does, and looks at them in the middle of the year.
 """
@@ -15,9 +15,8 @@ from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from aggregator.config.settings import load_settings
 from aggregator.local.demo import Demonstration
 from aggregator.local.demo_view import View
-from tests.support.paths import ROOT
 
-IMAGES = ROOT / "docs" / "images"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PICTURES: dict[str, tuple[int, int, Literal["light", "dark"], str]] = {
     "desktop-light": (1600, 1500, "light", ""),
     "phone-dark": (390, 844, "dark", "#metric=carrier"),

@@ -1,0 +1,29 @@
+"""Checks of docstrings, pages and rooms that ruff, import-linter and MkDocs do not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Fault(NamedTuple):
+    """What is wrong, and where."""
+
+    file: Path
+    line: int
+    told: str
+
+    def __str__(self) -> str:
+        """Return one line, as ruff and mypy write it."""
+        return f"{self.file.relative_to(ROOT)}:{self.line}: {self.told}"
+
+
+def exit_code(faults: Iterable[Fault]) -> int:
+    """Print faults in the order of files and lines, and return the exit code of a check."""
+    found = sorted(set(faults))
+    for fault in found:
+        print(fault)
+    return int(bool(found))

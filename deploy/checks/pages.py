@@ -1,0 +1,90 @@
+"""The form of the docs: what fits a terminal, what each page begins with, the glossary, and names.
+
+Links and headings are checked by MkDocs itself (`make docs`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.checks import ROOT, Fault, exit_code
+from estimators.mechanisms import MECHANISMS
+
+WIDEST = 100
+UNBREAKABLE = re.compile(r"<.*>|\S+")
+LIST = re.compile(r"\+ | {1,3}([-*+]|\d+\.) ")
+"""A forge takes a line that begins with + for a list; the site takes 4 spaces to nest one."""
+PURPOSE = re.compile(r"(Dither|This (page|folder)) \w+")
+READERS = re.compile(r"\bfor (developers|everyone|operators|people|teams|whoever)\b")
+TERM = re.compile(r"\| ([^|]+) \| (.+) \|")
+ENTRY = re.compile(r"^::: (\S+)$", re.MULTILINE)
+DOCUMENTED = ("estimators", "producers", "aggregator")
+
+
+def faults() -> Iterator[Fault]:
+    """Yield what is wrong with the form of pages, and the names that no reference has."""
+    for pattern in ("*.md", "docs/**/*.md", "deploy/*/README.md"):
+        for page in ROOT.glob(pattern):
+            yield from _form(page)
+            if page.parent.name != "decisions":
+                yield from _introduction(page)
+    yield from _glossary(ROOT / "CONTRIBUTING.md")
+    yield from _reference(ROOT / "docs" / "reference")
+
+
+def _form(page: Path) -> Iterator[Fault]:
+    """Look at lines that could wrap: no code, no rows of tables, no HTML, no single word."""
+    in_code = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            in_code = not in_code
+        elif not (in_code or line.lstrip().startswith("|") or UNBREAKABLE.fullmatch(line.strip())):
+            if len(line) > WIDEST:
+                yield Fault(page, number, f"{len(line)} characters: at most {WIDEST}")
+            if LIST.match(line):
+                yield Fault(page, number, "a list that the site takes for another: nest by 4")
+
+
+def _introduction(page: Path) -> Iterator[Fault]:
+    title, *paragraphs = page.read_text(encoding="utf-8").split("\n\n")
+    first = " ".join(" ".join(paragraphs[:2]).split())  # the README's readers have the second
+    if not (title.startswith("# ") and PURPOSE.match(first) and READERS.search(first)):
+        yield Fault(page, 1, "begin with a title, what the page is for, and for whom")
+
+
+def _glossary(page: Path) -> Iterator[Fault]:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    begin = lines.index("## Glossary")
+    rows = [(number, TERM.fullmatch(line)) for number, line in enumerate(lines, 1)]
+    terms = [(number, row[1], row[2]) for number, row in rows[begin:] if row][1:]
+    before = ""
+    for number, term, meaning in terms:
+        if term <= before:
+            yield Fault(page, number, f"{term}: each term once, in order")
+        if not meaning.endswith((".", ")")):
+            yield Fault(page, number, f"{term}: end the meaning with a full stop")
+        before = term
+    if not terms:
+        yield Fault(page, begin + 1, "a glossary without terms")
+
+
+def _reference(folder: Path) -> Iterator[Fault]:
+    entries = {entry for page in folder.glob("*.md") for entry in ENTRY.findall(page.read_text())}
+    public = {
+        f"{package}.{name}": package
+        for package in DOCUMENTED
+        for name in importlib.import_module(package).__all__
+    }
+    for mechanisms in MECHANISMS.values():
+        for mechanism in mechanisms.values():
+            public[f"estimators.mechanisms.{mechanism.__name__}"] = "mechanisms"
+    for name in public.keys() - entries:
+        yield Fault(folder / f"{public[name]}.md", 1, f"{name} is not in the reference")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code(faults()))
