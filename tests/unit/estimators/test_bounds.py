@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     pass
 
 
-def one_level(n: int, contrast: float) -> Law:
-    return alike(1, n, contrast)
-
-
 def alike(levels: int, n: int, contrast: float) -> Law:
     """n reports of levels that differ in their names alone."""
     same = np.ones(levels)
@@ -212,19 +208,3 @@ def test_laplace_sums_are_rejected_by_the_exact_law_of_signs_and_of_constants() 
         for data in (signs, constant) if limit > -1 else ():
             with row(n, mean, epsilon, data):
                 assert laplace_tail(data, rate[0], n, total) <= p
-
-
-@pytest.mark.parametrize("total", [None, 1e5])
-def test_sums_that_share_a_limit_have_one_hardly_wider(total: float | None) -> None:
-    """By GRAIN of a half-width; the search itself stops within 1% of a width."""
-    law, rng = mixed(10**5), np.random.default_rng(3)
-    observed = rng.normal(0, 2 * law.worst_variance**0.5, 2000)
-    log_p = np.log(0.025 / 2000)
-    shared = interval(law, observed, log_p, total)
-    alone = [interval(law, observed[i : i + 1], log_p, total) for i in range(0, 2000, 10)]
-    lower, upper = (np.concatenate(side) for side in zip(*alone, strict=True))
-    width = upper - lower
-    assert np.all(shared[0][::10] <= lower + 0.01 * width)
-    assert np.all(shared[0][::10] >= lower - 0.013 * width)
-    assert np.all(shared[1][::10] >= upper - 0.01 * width)
-    assert np.all(shared[1][::10] <= upper + 0.013 * width)

@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
-from scipy.stats import binom
 
 from estimators import define
 from estimators.bounds.caps.coordinates import CapReports
 from estimators.bounds.caps.remainder import least_concave
-from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
@@ -101,25 +99,6 @@ def test_prices_bound_the_least_concave_and_increasing_function(data: st.DataObj
 
 def _numbers(count: int, low: float, high: float) -> Any:
     return st.lists(st.floats(low, high), min_size=count, max_size=count).map(np.array)
-
-
-@pytest.mark.parametrize(("epsilon", "n", "at_all_times"), [(2, 4000, True), (8, 300, False)])
-def test_unevenness_is_below_its_bound_as_often_as_promised(
-    epsilon: int, n: int, at_all_times: bool
-) -> None:
-    """Half of the users hold the axis, half are across it: q = 1/2.
-
-    1,000 times: the count of misses exceeds the limit for one seed in 10^4. The bound says
-    something: its mean is below 0.9.
-    """
-    rng, (law,) = np.random.default_rng(6), Caps([exact(epsilon)], dimension=3).laws
-    z, above, below = law.scores
-    scores = rng.choice(z, (1000, n), p=(above + below) / (above + below).sum())
-    across = (1 - scores**2) * np.cos(rng.uniform(0, 2 * np.pi, scores.shape)) ** 2
-    squares = np.where(rng.random(scores.shape) < 0.5, scores**2, across).mean(axis=1)
-    found = largest_squares(law, n, squares, 0.0, math.log(0.05), at_all_times=at_all_times)
-    assert np.count_nonzero(found < 0.5) <= binom.isf(1e-4, 1000, 0.05)
-    assert found.mean() < 0.9
 
 
 def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:
