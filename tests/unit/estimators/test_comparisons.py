@@ -19,7 +19,6 @@ from tests.support.rows import row
 if TYPE_CHECKING:
     from estimators.estimate import Floats
 
-MIXED, HIGH = (0.25, 0.5, 1.0, 2.0, 4.0), (2.0, 4.0, 8.0)
 MEAN: dict[str, Any] = {"mechanism": "randomized_response", "range": (0, 1), "levels": [1]}
 EVEN, UNEVEN = (400,) * 5, (900, 500, 300, 200, 100)
 
