@@ -11,8 +11,9 @@ from scipy.stats import binom
 
 from estimators import Comparison, SeededBits, compare, define
 from estimators.bounds import Law
+from estimators.comparison import mixtures
 from estimators.comparison.arms import Arm
-from estimators.comparison.joint import fixed_difference, fixed_ratio
+from estimators.comparison.joint import anytime, fixed_difference, fixed_ratio
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 
@@ -250,32 +251,101 @@ def test_what_cannot_be_compared_is_refused() -> None:
             compare(one, one.zero(), one.zero(), **asked)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "bound"), [("caps", "fixed"), ("hemisphere", "anytime"), ("caps", "anytime")]
-)
-def test_vectors_have_a_joint_law_and_a_radius(mechanism: str, bound: str) -> None:
-    metric = define(
-        name="v", kind="vector_mean", mechanism=mechanism, dimension=3, radius=2, levels=[1, 4]
-    )
-    rng, arms = np.random.default_rng(2), []
-    truth = np.array([1.0, -1.0, 0.0])
-    for seed, mean in enumerate(([1.0, 0.0, 0.0], [0.0, 1.0, 0.0])):
+@pytest.mark.parametrize("bound", ["fixed", "anytime"])
+@pytest.mark.parametrize("mechanism", ["caps", "hemisphere", "hadamard_response"])
+def test_several_numbers_have_a_joint_law(mechanism: str, bound: str) -> None:
+    vectors, rng, arms = mechanism != "hadamard_response", np.random.default_rng(2), []
+    keys: dict[str, Any] = {"kind": "frequency", "categories": 3}
+    means, truth = ([0.3, 0.5, 0.2], [0.5, 0.3, 0.2]), np.array([-0.2, 0.2, 0.0])
+    if vectors:
+        keys = {"kind": "vector_mean", "dimension": 3, "radius": 2}
+        means, truth = ([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]), np.array([1.0, -1.0, 0.0])
+    metric = define(name="m", mechanism=mechanism, levels=[1, 4], **keys)
+    for seed, mean in enumerate(means):
         level = rng.integers(0, 2, 4000)
+        values = np.tile(mean, (4000, 1)) if vectors else rng.choice(3, 4000, p=mean)
         arms.append(metric.zero())
-        values = np.tile(mean, (4000, 1))
-        reports = metric.randomize(values, level, SeededBits(seed))
-        metric.accumulate(arms[-1], level, reports)
+        metric.accumulate(arms[-1], level, metric.randomize(values, level, SeededBits(seed)))
     found = compare(metric, arms[0], arms[1], bound=bound)
     union = compare(metric, arms[0], arms[1], bound=bound, independent=False)
     lower, upper, p_value = (np.asarray(x) for x in (found.lower, found.upper, found.p_value))
-    assert found.law == "joint"
+    assert (found.law, union.law) == ("joint", "union")
     assert np.all((lower < truth) & (truth < upper))
     assert np.array_equal(p_value <= 0.05, (lower > 0) | (upper < 0))
     assert list(np.asarray(found.decided)) == [True, True, False]
     apart = (upper - lower) / (np.asarray(union.upper) - np.asarray(union.lower))
     # with caps every coordinate has the bound of the most uneven one, along which the data point
-    assert np.all(apart < 0.8) if mechanism == "hemisphere" else np.all(apart[:2] < 1)
+    assert np.all(apart[:2] < 1) if mechanism == "caps" else np.all(apart < 0.82)
+    if not vectors:
+        assert compare(metric, arms[0], arms[1], of="ratio").law == "union"
+        return
     assert found.radius is not None
     assert np.linalg.norm(np.asarray(found.value) - truth) < found.radius < 1
     with pytest.raises(ValueError, match="is a vector; use 'difference'"):
         compare(metric, arms[0], arms[1], of="ratio")
+
+
+def test_the_weights_of_all_pairs_are_a_probability() -> None:
+    for split in (None, 0.01, 1.0, 2.7, 100.0):
+        plan = mixtures.Plan.of(split)
+        with row(split):
+            assert np.exp(plan.log_weights).sum() == pytest.approx(1)
+            assert np.all(np.diff(plan.first) > 0)
+            assert np.all(np.diff(plan.second) > 0)
+
+
+def arm(ones: Any, n: int, contrast: float) -> Arm:
+    law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
+    return Arm((2 * np.asarray(ones) - n) / (n * contrast), law, None, n * contrast)
+
+
+@pytest.mark.parametrize(
+    ("thetas", "split"),
+    [
+        ((0.0, 0.0), 1.0),
+        ((0.95, 0.7), None),
+        pytest.param((0.0, 0.0), None, marks=pytest.mark.more),
+        pytest.param((0.95, 0.7), 1.0, marks=pytest.mark.more),
+    ],
+)
+def test_the_exact_chance_of_ever_missing_is_below_beta(
+    thetas: tuple[float, float], split: float | None
+) -> None:
+    """By walking through all paths of 20 reports an arm, in turns, looking at every second turn."""
+    beta, contrast = 0.5, 0.95
+    chance = [(1 + contrast * t) / 2 for t in thetas]
+    inside, left = np.ones((1, 1)), 0.0
+    for n in range(1, 21):
+        for axis, p in enumerate(chance):
+            padding = [(0, 0), (0, 0)]
+            padding[axis] = (0, 1)
+            up = [(0, 0), (0, 0)]
+            up[axis] = (1, 0)
+            inside = np.pad(inside * (1 - p), padding) + np.pad(inside * p, up)
+        ones = [x.ravel() for x in np.meshgrid(*[np.arange(n + 1)] * 2, indexing="ij")]
+        if n % 2:
+            continue
+        found = anytime(arm(ones[0], n, contrast), arm(ones[1], n, contrast), beta, split)
+        delta = thetas[0] - thetas[1]
+        outside = ((delta < found.lower) | (delta > found.upper)).reshape(inside.shape)
+        left += inside[outside].sum()
+        if delta == 0:
+            assert np.array_equal(outside.ravel(), found.p_value <= beta)
+        inside[outside] = 0
+    assert left <= beta
+    assert left + inside.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("mechanism", ["laplace", "auto", "repetition"])
+def test_noise_alone_has_bounds_at_all_times(mechanism: str) -> None:
+    metric = define(name="m", kind="mean", mechanism=mechanism, range=(0, 1), levels=[1, 4])
+    rng = np.random.default_rng(1)
+    level = metric.level_of(rng.choice([1.0, 4.0], 4000))
+    arms = []
+    for share in (0.4, 0.6):
+        arms.append(metric.zero())
+        values = rng.random(4000) < share
+        metric.accumulate(arms[-1], level, metric.randomize(values.astype(float), level))
+    joint = compare(metric, arms[0], arms[1], bound="anytime", target="sample", split=1.0)
+    assert joint.lower < -0.2 < joint.upper
+    assert joint.upper - joint.lower < 0.5

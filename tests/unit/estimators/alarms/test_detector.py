@@ -80,7 +80,7 @@ def test_known_evidence_and_smallest_shifts_stay_as_they_are() -> None:
         known = summed(panes(0.2, made)) if made else None
         one = Detector(MANY, 1e-3, baseline=known, baseline_value=None if made else 0.2)
         empty = one.update(MANY.zero())
-        found = [(one.update(each).evidence, smallest_shift(one)) for each in statistics]
+        found: Any = [(one.update(each).evidence, smallest_shift(one)) for each in statistics]
         with row(made):
             assert (empty.evidence, empty.raised, empty.informative) == (-math.inf, False, False)
             assert np.transpose(found) == pytest.approx(np.array([evidence, by_now]), rel=1e-3)
@@ -240,15 +240,16 @@ def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector
 
 
 def test_the_state_of_another_detector_is_refused() -> None:
-    own = {"metric": MANY, "alpha": 1e-3, "baseline": panes(0.2, 1)[0]}
+    own: dict[str, Any] = {"metric": MANY, "alpha": 1e-3, "baseline": panes(0.2, 1)[0]}
     mine, others = Detector(**own), metric((1.0, 2.0, 3.0, 4.0, 5.0))
-    for changed in (
+    changes: tuple[dict[str, Any], ...] = (
         {"alpha": 1e-4},
         {"least": 0.1},
         {"direction": "up"},
         {"baseline": panes(0.2, 1, 9)[0]},
         {"metric": others},
-    ):
+    )
+    for changed in changes:
         with row(list(changed)), pytest.raises(ValueError, match="expected one of this detector"):
             mine.restore(Detector(**{**own, **changed}).state())
 
