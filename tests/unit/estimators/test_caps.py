@@ -102,7 +102,7 @@ def _numbers(count: int, low: float, high: float) -> Any:
 
 
 def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:
-    for epsilon, d in itertools.product(MANY_LEVELS, (1, 2, 3, 100, 1024, 4096, 2**14)):
+    for epsilon, d in itertools.product(MANY_LEVELS[::2], (1, 2, 3, 1024, 2**14)):
         k, inside = best_caps(exact(epsilon), d)
         assert k % 2 == 0
         assert 1 <= inside <= k // 2
