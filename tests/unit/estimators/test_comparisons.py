@@ -11,7 +11,6 @@ from scipy.stats import binom
 
 from estimators import Comparison, SeededBits, compare, define
 from estimators.bounds import Law
-from estimators.comparison import mixtures
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime, fixed_difference, fixed_ratio
 from tests.support.reports.populations import Population
@@ -283,15 +282,6 @@ def test_several_numbers_have_a_joint_law(mechanism: str, bound: str) -> None:
     assert np.linalg.norm(np.asarray(found.value) - truth) < found.radius < 1
     with pytest.raises(ValueError, match="is a vector; use 'difference'"):
         compare(metric, arms[0], arms[1], of="ratio")
-
-
-def test_the_weights_of_all_pairs_are_a_probability() -> None:
-    for split in (None, 0.01, 1.0, 2.7, 100.0):
-        plan = mixtures.Plan.of(split)
-        with row(split):
-            assert np.exp(plan.log_weights).sum() == pytest.approx(1)
-            assert np.all(np.diff(plan.first) > 0)
-            assert np.all(np.diff(plan.second) > 0)
 
 
 def arm(ones: Any, n: int, contrast: float) -> Arm:
