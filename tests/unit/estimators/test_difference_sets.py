@@ -1,4 +1,4 @@
-"""Difference sets: any two translates share as many points, sums over them are exact; the fields."""
+"""Difference sets: any two translates share as many points; sums over them; and their fields."""
 
 from __future__ import annotations
 
