@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, define
@@ -68,6 +69,7 @@ def test_the_likelihood_of_a_value_in_between_counts_its_rounding() -> None:
             assert abs(ratio.mean() - 1) < 5 * ratio.std() / math.sqrt(ratio.size)
 
 
+@pytest.mark.more
 def test_the_attack_comes_close_and_never_above() -> None:
     for case in CASES:
         metric = metric_for(case, (1.0, 2.0))

@@ -50,7 +50,7 @@ def test_options_that_do_not_fit_are_refused() -> None:
         ("auto_frequency", {"report_bytes": 0}, "report_bytes = 0: expected 1 or more"),
     ]
     for case, options, message in refused:
-        named = {"categories": 1000} if case == "auto_frequency" else {}
+        named: dict[str, Any] = {"categories": 1000} if case == "auto_frequency" else {}
         with row(options), pytest.raises(DefinitionError, match=message):
             metric_for(case, options=options, **named)
 

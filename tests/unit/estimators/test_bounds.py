@@ -4,40 +4,33 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import betaincinv, ndtri
+from scipy.special import betaincinv
 from scipy.stats import binom
 
-from estimators.bounds import LaplaceNoise, Law, flip_noise_deviation, interval
+from estimators.bounds import (
+    FlipNoise,
+    LaplaceNoise,
+    Law,
+    anytime,
+    flip_noise_deviation,
+    interval,
+)
 from estimators.bounds.inversion import lower_limit
 from estimators.exact import discrete_laplace
+from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
+from tests.support.reports.widths import anytime_ratio, signs
 from tests.support.rows import row
-
-if TYPE_CHECKING:
-    pass
-
-
-def one_level(n: int, contrast: float) -> Law:
-    return alike(1, n, contrast)
 
 
 def alike(levels: int, n: int, contrast: float) -> Law:
     """n reports of levels that differ in their names alone."""
     same = np.ones(levels)
     return Law(n / levels * same, same / (n * contrast), contrast * same)
-
-
-def mixed(total: int, epsilons: Any = (0.25, 0.5, 1, 2, 4), **changes: Any) -> Law:
-    """Randomized response with optimal weights, equally many reports a level."""
-    contrast = np.tanh(np.asarray(epsilons) / 2)
-    counts = np.full(len(contrast), total / len(contrast))
-    arguments = {"coefficient": contrast / (counts @ contrast**2), "contrast": contrast}
-    return Law(counts=counts, **{**arguments, **changes})
 
 
 @settings(deadline=None, max_examples=100)
@@ -80,15 +73,6 @@ def test_the_interval_is_nearly_as_narrow_as_the_exact_one() -> None:
             assert inside.any()
             assert np.all(wider < (excess if levels > 1 else 1 + 1e-5))
             assert np.all(wider > 1 - 1e-9)
-
-
-def test_with_mixed_levels_it_is_within_two_percent_of_the_normal_width() -> None:
-    law = mixed(100_000)
-    for theta, k in itertools.product((0.0, 0.5, 0.9), (1, 1000)):
-        lower, upper = interval(law, np.array([theta]), np.log(0.025 / k))
-        sd = np.sqrt(law.largest_variance(np.array([theta])))
-        with row(theta, k):
-            assert 0.99 < ((upper - lower) / (-2 * sd * ndtri(0.025 / k)))[0] < 1.02
 
 
 def three_level_tail(theta: float, law: Law, observed: float) -> float:
@@ -207,24 +191,61 @@ def test_laplace_sums_are_rejected_by_the_exact_law_of_signs_and_of_constants() 
         total = round(n * grid * mean)
         limit = float(lower_limit(law, np.array([total / (grid * n)]), np.log(p))[0])
         floor = int(np.floor(limit * grid))
-        signs = {grid: (1 + limit) / 2, -grid: (1 - limit) / 2}
+        of_signs = {grid: (1 + limit) / 2, -grid: (1 - limit) / 2}
         constant = {floor: 1 - (limit * grid - floor), floor + 1: limit * grid - floor}
-        for data in (signs, constant) if limit > -1 else ():
+        for data in (of_signs, constant) if limit > -1 else ():
             with row(n, mean, epsilon, data):
                 assert laplace_tail(data, rate[0], n, total) <= p
 
 
-@pytest.mark.parametrize("total", [None, 1e5])
-def test_sums_that_share_a_limit_have_one_hardly_wider(total: float | None) -> None:
-    """By GRAIN of a half-width; the search itself stops within 1% of a width."""
-    law, rng = mixed(10**5), np.random.default_rng(3)
-    observed = rng.normal(0, 2 * law.worst_variance**0.5, 2000)
-    log_p = np.log(0.025 / 2000)
-    shared = interval(law, observed, log_p, total)
-    alone = [interval(law, observed[i : i + 1], log_p, total) for i in range(0, 2000, 10)]
-    lower, upper = (np.concatenate(side) for side in zip(*alone, strict=True))
-    width = upper - lower
-    assert np.all(shared[0][::10] <= lower + 0.01 * width)
-    assert np.all(shared[0][::10] >= lower - 0.013 * width)
-    assert np.all(shared[1][::10] >= upper - 0.01 * width)
-    assert np.all(shared[1][::10] <= upper + 0.013 * width)
+FACTS = LevelFacts(np.array([0.5, 1.0, 4.0]), np.array([16.0, 5.0, 1.1]), np.array([0.2, 0.4, 0.9]))
+
+
+def test_the_weights_of_the_mixture_are_a_probability() -> None:
+    assert np.exp(anytime.LOG_WEIGHTS).sum() == pytest.approx(1)
+    assert np.all(np.diff(anytime.TILTS) > 0)
+
+
+def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
+    """What the proof needs: share times total over count is a constant of the level."""
+    for policy, weighting in WEIGHTINGS.items():
+        per_report = weighting(FACTS)
+        fixed = per_report / (per_report * np.sqrt(FACTS.variances)).max()
+        for counts in ((1, 0, 0), (0, 7, 10**6), (3, 50, 2), (10**6, 1, 1)):
+            n, some = np.array(counts), np.array(counts) > 0
+            weight = level_weights(policy, n, FACTS) * total_weight(policy, n, FACTS)
+            with row(policy, counts):
+                assert weight[some] / n[some] == pytest.approx(fixed[some])
+
+
+@pytest.mark.parametrize(("epsilon", "theta"), [(0.25, 0.0), (1.0, 0.95), (4.0, 0.95)])
+def test_the_exact_chance_of_ever_leaving_the_bounds_is_below_beta(
+    epsilon: float, theta: float
+) -> None:
+    """By walking through all paths of 120 reports, those outside taken off at every step."""
+    beta, contrast = 0.2, float(np.tanh(epsilon / 2))
+    p = (1 + contrast * theta) / 2
+    inside, left = np.ones(1), 0.0
+    for n in range(1, 121):
+        inside = np.append(inside * (1 - p), 0) + np.append(0, inside * p)
+        law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
+        observed = (2 * np.arange(n + 1) - n) / (n * contrast)
+        lower, upper = interval(law, observed, np.log(beta / 2), n * contrast)
+        outside = (theta < lower) | (theta > upper)
+        left += inside[outside].sum()
+        inside[outside] = 0
+    assert left <= beta
+    assert left + inside.sum() == pytest.approx(1)
+
+
+def test_it_is_at_most_twice_as_wide_as_the_normal_law() -> None:
+    for k, most in ((1, 1.85), (16, 1.5), (1024, 1.35)):
+        for n, theta in ((10_000, 0.9), (100_000, 0.0), (1_000_000, -0.9)):
+            law = signs(n, min(k, 2), max(k, 2), free=False)
+            with row(n, theta, k):
+                assert 1 < anytime_ratio(law, theta, k) < most
+
+
+def test_noise_that_falls_short_of_every_tilt_is_not_bounded() -> None:
+    noise = FlipNoise(np.array([1.0]), np.array([1e12]), np.array([0.25]))
+    assert anytime.deviation(noise.cumulant, noise.steepest, -3.0, 1.0) == np.inf

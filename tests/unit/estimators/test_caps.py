@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
-from scipy.stats import binom
 
 from estimators import define
 from estimators.bounds.caps.coordinates import CapReports
 from estimators.bounds.caps.remainder import least_concave
-from estimators.bounds.caps.unevenness import largest_squares
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps
@@ -84,46 +80,24 @@ def test_a_coordinates_bound_is_above_the_exact_quantile_and_near_it() -> None:
                 assert p * (0.5 if n > 100 else 0.2) <= tail <= p * (1 + 1e-3)
 
 
-@settings(deadline=None, max_examples=50)
-@given(data=st.data())
-def test_prices_bound_the_least_concave_and_increasing_function(data: st.DataObject) -> None:
+def test_prices_bound_the_least_concave_and_increasing_function() -> None:
     """It is the largest mean of y over laws of x with a mean of at most that: on two points."""
-    x = np.concatenate([[0.0], np.cumsum(data.draw(_numbers(5, 0.01, 1.0)))])
-    y, at = data.draw(_numbers(6, -2.0, 2.0)), data.draw(st.floats(0.0, 4.0))
-    exactly = float(y[x <= at].max())
-    for left, right in itertools.product(np.flatnonzero(x <= at), np.flatnonzero(x > at)):
-        share = (at - x[left]) / (x[right] - x[left])
-        exactly = max(exactly, float((1 - share) * y[left] + share * y[right]))
-    others = least_concave(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
-    assert exactly - 1e-9 <= others[1] <= float(y.max()) + 1e-9
-    assert np.all(np.diff(others) >= -1e-9)
-
-
-def _numbers(count: int, low: float, high: float) -> Any:
-    return st.lists(st.floats(low, high), min_size=count, max_size=count).map(np.array)
-
-
-@pytest.mark.parametrize(("epsilon", "n", "at_all_times"), [(2, 4000, True), (8, 300, False)])
-def test_unevenness_is_below_its_bound_as_often_as_promised(
-    epsilon: int, n: int, at_all_times: bool
-) -> None:
-    """Half of the users hold the axis, half are across it: q = 1/2.
-
-    1,000 times: the count of misses exceeds the limit for one seed in 10^4. The bound says
-    something: its mean is below 0.9.
-    """
-    rng, (law,) = np.random.default_rng(6), Caps([exact(epsilon)], dimension=3).laws
-    z, above, below = law.scores
-    scores = rng.choice(z, (1000, n), p=(above + below) / (above + below).sum())
-    across = (1 - scores**2) * np.cos(rng.uniform(0, 2 * np.pi, scores.shape)) ** 2
-    squares = np.where(rng.random(scores.shape) < 0.5, scores**2, across).mean(axis=1)
-    found = largest_squares(law, n, squares, 0.0, math.log(0.05), at_all_times=at_all_times)
-    assert np.count_nonzero(found < 0.5) <= binom.isf(1e-4, 1000, 0.05)
-    assert found.mean() < 0.9
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        x = np.concatenate([[0.0], np.cumsum(rng.uniform(0.01, 1.0, 5))])
+        y, at = rng.uniform(-2.0, 2.0, 6), rng.uniform(0.0, 4.0)
+        exactly = float(y[x <= at].max())
+        for left, right in itertools.product(np.flatnonzero(x <= at), np.flatnonzero(x > at)):
+            share = (at - x[left]) / (x[right] - x[left])
+            exactly = max(exactly, float((1 - share) * y[left] + share * y[right]))
+        others = least_concave(x, y[None], np.array([at / 2, at, 2 * at]))[:, 0]
+        with row(seed):
+            assert exactly - 1e-9 <= others[1] <= float(y.max()) + 1e-9
+            assert np.all(np.diff(others) >= -1e-9)
 
 
 def test_candidates_are_constants_of_epsilon_and_dimension_within_limits() -> None:
-    for epsilon, d in itertools.product(MANY_LEVELS, (1, 2, 3, 100, 1024, 4096, 2**14)):
+    for epsilon, d in itertools.product(MANY_LEVELS[::2], (1, 2, 3, 1024, 2**14)):
         k, inside = best_caps(exact(epsilon), d)
         assert k % 2 == 0
         assert 1 <= inside <= k // 2

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from estimators import DefinitionError, LocalMetric, define
 from estimators.bounds.collisions import collision_bound
@@ -16,8 +14,6 @@ from estimators.bounds.own_signs import own_sign_limits
 from estimators.exact.hashing import mix, row_constants
 from estimators.exact.randomness import SeededBits
 from tests.support.rows import row
-
-FALSE_ALARM = 1e-6
 
 
 def sketch(**changes: object) -> LocalMetric:
@@ -55,34 +51,6 @@ def test_collisions_of_the_worst_data_stay_below_their_bound() -> None:
     # where there are many, it is that of a normal law
     wide = collision_bound(2**14, 4, np.log(0.001)) * 2**8
     assert wide == pytest.approx(np.sqrt(-2 * np.log(0.001)), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("f", "others"), [(0.0, "one row"), (0.01, "alike"), (0.3, "one row"), (1.0, "alike")]
-)
-def test_limits_from_a_strings_own_signs_miss_as_seldom_as_they_say(f: float, others: str) -> None:
-    """4,000 sketches at once, of two levels; each side may miss a tenth of them."""
-    rng, runs, rows, log_p = np.random.default_rng(3), 4000, 100, np.log(0.1)
-    n, p, q = np.array([3000, 2000]), np.array([0.7, 0.45]), np.array([0.2, 0.01])
-    coefficient = 1 / (n.sum() * (p - q))
-    held = rng.binomial(n, f, (runs, 2))
-    parts = np.zeros((runs, rows))
-    for level in range(2):
-        for chance, sign in ((p[level], 1), (q[level], -1)):
-            reports = rng.binomial(held[:, level], chance)
-            where = rng.multinomial(reports, np.full(rows, 1 / rows))
-            parts += sign * coefficient[level] * where
-    noise = np.zeros(rows)
-    noise[: rows if others == "alike" else 1] = 0.01
-    parts += noise * rng.choice((-1, 1), (runs, rows))
-    observed, scatter = parts.sum(axis=1), rows * parts.var(axis=1)
-    law = DifferenceLaw(n.astype(float), coefficient, p - q, 2 * q, p + q, signed=True)
-    for free in (False, True):
-        exact = dataclasses.replace(law, free=free)
-        lower, upper = own_sign_limits(exact, observed, scatter, rows, log_p)
-        assert (lower > f).sum() <= binom.isf(FALSE_ALARM, runs, 0.1)
-        assert (upper < f).sum() <= binom.isf(FALSE_ALARM, runs, 0.1)
-        assert np.all((lower <= np.clip(observed, 0, 1)) & (np.clip(observed, 0, 1) <= upper))
 
 
 def test_too_few_rows_say_nothing_by_their_signs() -> None:

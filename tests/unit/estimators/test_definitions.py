@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,7 +11,7 @@ import pytest
 
 from estimators import DefinitionError, define, load_metrics
 from estimators.durations import milliseconds
-from estimators.metrics.loading import TYPES
+from estimators.metrics.loading import TYPES, read_definition
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
@@ -134,3 +137,19 @@ def test_a_message_has_the_beginning_of_a_long_value() -> None:
     ) as long:
         define(name="m", kind="distribution", edges=list(range(5_000)), levels=[1])
     assert len(str(long.value)) < 700
+
+
+VECTORS = ROOT / "tests" / "vectors" / "definitions.json"
+
+
+def test_a_definition_has_the_canonical_form_and_fingerprint_of_its_vector() -> None:
+    for vector in json.loads(VECTORS.read_text()):
+        with row(vector["table"]):
+            metric = read_definition("m", vector["table"])
+            assert metric.canonical == vector["canonical"]
+            assert metric.canonical.isascii()
+            assert hashlib.sha256(metric.canonical.encode()).hexdigest() == vector["fingerprint"]
+            assert metric.fingerprint.hex() == vector["fingerprint"]
+            assert metric.revision == int(vector["fingerprint"][:8], 16)
+            unlike = dataclasses.replace(metric, levels=[*metric.levels, 64.0][-1:], pane="17s")
+            assert unlike.fingerprint != metric.fingerprint

@@ -37,12 +37,6 @@ def test_a_class_can_do_what_its_way_of_collecting_can() -> None:
         Metric(name="m", kind="mean", domain=Interval(range=(0, 1)), levels=[1])  # type: ignore[abstract]
 
 
-def test_the_shape_of_an_answer_follows_from_the_kind() -> None:
-    assert [metric.shape.value for metric in EVERY] == [
-        *("number", "number", "search", "named numbers", "named numbers"),
-    ]
-
-
 def test_a_metric_of_another_class_is_refused_with_what_can_be_done() -> None:
     refused: list[tuple[type[Metric], Metric, str]] = [
         (SearchMetric, LATE, "'late' of kind 'mean' has no rounds: expected one of kind 'minimum'"),

@@ -154,16 +154,6 @@ def test_look_ups_and_discovery_agree() -> None:
     assert np.all((estimate.lower <= truth) & (truth <= estimate.upper))
 
 
-def test_a_look_up_is_unbiased_over_hashes_with_the_variance_of_the_best_mechanism() -> None:
-    """Of 20,000 strings that nobody holds: mean within 5 standard errors, variance within 8%."""
-    metric, _, statistic = many_words(0)
-    names = [f"nobody {i}" for i in range(20_000)]
-    value = np.asarray(metric.estimate(statistic, categories=names).value)
-    best = noise_floor(metric, statistic) ** 2 * 3  # a third of the reports
-    assert abs(value.mean()) < 5 * np.sqrt(best / value.size)
-    assert 0.92 < value.var() / best < 1.08
-
-
 # -- The own-point test -------------------------------------------------------------------------
 
 

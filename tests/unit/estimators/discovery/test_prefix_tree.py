@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +15,10 @@ from estimators.exact.geometries import LARGEST, points_of
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import PrefixTree
-from estimators.metrics.loading import definition_of
+from estimators.metrics.categories import CodedVocabulary
+from estimators.metrics.loading import definition_of, read_definition
+from tests.support.paths import ROOT
+from tests.support.prepared_words import PreparedWords
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
 
@@ -196,3 +200,28 @@ def test_a_definition_carries_the_code_that_its_examples_taught() -> None:
     assert again.revision == metric.revision
     assert strings(preset=None, examples=examples[:-1]).revision != metric.revision
     assert strings(watch=["A"]).revision == strings().revision != metric.revision
+
+
+VECTORS = json.loads((ROOT / "tests" / "vectors" / "prefix_tree.json").read_text())
+OPEN = {"kind": "frequency", "categories": "open", "discover": True}
+
+
+@pytest.mark.parametrize("vector", VECTORS["codes"], ids=lambda vector: str(vector["code"])[:30])
+def test_strings_have_the_keys_and_bits_of_their_vector(vector: dict[str, Any]) -> None:
+    domain = read_definition("page", {**OPEN, **vector["code"], "levels": [1]}).domain
+    assert isinstance(domain, CodedVocabulary)
+    assert domain.string_code.digest == vector["digest"]
+    rows = domain.to_unit(np.array([text for text, *_ in vector["strings"]], dtype=object))
+    found = [[f"{key:016x}", f"{high:016x}{low:016x}"] for key, high, low in rows.tolist()]
+    assert found == [expected for _, *expected in vector["strings"]]
+
+
+@pytest.mark.parametrize("vector", VECTORS["reports"], ids=lambda v: str(v["definition"])[:30])
+def test_the_same_random_words_give_the_reports_of_their_vector(vector: dict[str, Any]) -> None:
+    metric = LocalMetric.require(read_definition("page", {**OPEN, **vector["definition"]}))
+    assert metric.fingerprint.hex() == vector["fingerprint"]
+    for text, level, words, expected in vector["cases"]:
+        prepared = PreparedWords(np.array([int(word, 16) for word in words], dtype=np.uint64))
+        report = metric.randomize([text], [level], prepared)
+        assert metric.randomizer.encode(report).hex() == expected, (text, level)
+        assert prepared.used == len(words)
