@@ -64,13 +64,7 @@ def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int
 
 
 def most_wrong(runs: int, beta: float = 0.05, chance: float = 0.02) -> int:
-    """Return how many runs may be wrong: more are with `chance` at most, if beta holds.
-
-    Examples
-    --------
-    >>> most_wrong(40), round(float(binom.sf(5, 40, 0.05)), 4)
-    (5, 0.0139)
-    """
+    """Return how many runs may be wrong: more are with `chance` at most, if beta holds."""
     return int(binom.isf(chance, runs, beta))
 
 
