@@ -32,6 +32,8 @@ from estimators.mechanisms.shared.means import ScalarMean
 from tests.support.reports.least_variances import LEAST_VARIANCES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from estimators.mechanisms import Mechanism
 
 EPSILONS = (Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4), Fraction(8))
@@ -58,40 +60,43 @@ def variance(mechanism: Mechanism) -> float:
     return float(mechanism.facts.variances[0])
 
 
+def table(*head: str, rows: Iterable[tuple[object, ...]]) -> None:
+    """Print a table."""
+    for cells in (head, ("---",) * len(head), *rows):
+        sys.stdout.write(f"| {' | '.join(map(str, cells))} |\n")
+    sys.stdout.write("\n")
+
+
+def sizes(each: Iterable[int]) -> str:
+    """Return the least and the largest size."""
+    found = sorted(set(each))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+
+
 def main() -> None:
     """Print the tables of docs/mechanisms.md."""
-    out = sys.stdout
-    head = " | ".join(f"epsilon {float(e):g}" for e in EPSILONS)
-    out.write(f"\n| a mean in [-1, 1] | bytes a report | {head} |\n")
-    out.write("|---|---|" + "---|" * len(EPSILONS) + "\n")
-    for name in MEANS:
-        all_levels = [build(name, epsilon) for epsilon in EPSILONS]
-        widths = sorted({mechanism.width for mechanism in all_levels})
-        size = f"{widths[0]}" if len(widths) == 1 else f"{widths[0]} to {widths[-1]}"
-        variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
-        out.write(f"| `{name}` | {size} | {variances} |\n")
+    head = [f"epsilon {float(e):g}" for e in EPSILONS]
+    means = {name: [build(name, epsilon) for epsilon in EPSILONS] for name in MEANS}
+    table(
+        *("a mean in [-1, 1]", "bytes a report", *head),
+        rows=(
+            (f"`{name}`", sizes(x.width for x in each), *(f"{variance(x):.3g}" for x in each))
+            for name, each in means.items()
+        ),
+    )
     _print_windows()
     for categories in SIZES:
-        out.write(f"\n| k = {categories:,} | bits a report | cells a level | {head} |\n")
-        out.write("|---|---|---|" + "---|" * len(EPSILONS) + "\n")
+        rows = []
         for name in NAMES:
-            all_levels = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
-            bits = sorted({8 * mechanism.width for mechanism in all_levels})
-            cells = sorted({mechanism.columns for mechanism in all_levels})
-            sizes = " | ".join(
-                f"{x[0]:,}" if len(x) == 1 else f"{x[0]:,} to {x[-1]:,}" for x in (bits, cells)
-            )
-            variances = " | ".join(f"{variance(mechanism):.3g}" for mechanism in all_levels)
-            out.write(f"| `{name}` | {sizes} | {variances} |\n")
+            each = [build(name, epsilon, categories=categories) for epsilon in EPSILONS]
+            bits, cells = sizes(8 * x.width for x in each), sizes(x.columns for x in each)
+            rows.append((f"`{name}`", bits, cells, *(f"{variance(x):.3g}" for x in each)))
+        table(f"k = {categories:,}", "bits a report", "cells a level", *head, rows=rows)
     _print_sketches(head)
 
 
 def _print_windows() -> None:
-    out = sys.stdout
-    out.write(
-        "\n| epsilon | M, W | least possible | `windows` | `randomized_response` | `laplace` | "
-    )
-    out.write("users |\n" + "|---" * 7 + "|\n")
+    rows = []
     for epsilon, least in LEAST_VARIANCES.items():
         exact, square = Fraction(epsilon), 1 / 3
         shape, grid = shape_at(exact), 1024
@@ -100,39 +105,35 @@ def _print_windows() -> None:
         step = float(exact) / (2 * grid)
         noise = float(discrete_laplace.variance(np.array(step)) + 1 / 4) / grid**2
         users = min(sign, noise + square) / min(sign, worst + square)
-        out.write(
-            f"| {epsilon} | {shape.symbols}, {shape.window} | {least:.4g} | {worst:.4g} | "
-            f"{sign:.4g} | {noise:.4g} | {users:.2f} |\n"
-        )
+        measured = (f"{x:.4g}" for x in (least, worst, sign, noise))
+        rows.append((epsilon, f"{shape.symbols}, {shape.window}", *measured, f"{users:.2f}"))
+    names = ("`windows`", "`randomized_response`", "`laplace`", "users")
+    table("epsilon", "M, W", "least possible", *names, rows=rows)
 
 
-def _print_sketches(head: str) -> None:
-    out = sys.stdout
-    out.write(f"\n| rows x buckets | bits | cells | largest | usual | {head} |\n")
-    out.write("|---|---|---|---|---|" + "---|" * len(EPSILONS) + "\n")
-    for rows, buckets in SKETCHES:
-        sketch = CountSketch(EPSILONS, categories=None, rows=rows, buckets=buckets)
-        largest, usual = collision_bound(rows, buckets, TEN), (rows * buckets) ** -0.5
-        variances = " | ".join(f"{variance:.3g}" for variance in sketch.facts.variances)
-        out.write(
-            f"| {rows:,} x {buckets} | {8 * sketch.width} | {sketch.columns:,} | "
-            f"{largest:.4f} | {usual:.4f} | {variances} |\n"
-        )
-    out.write(f"\n| rows x points | bits | cells | added | missing | usual | {head} |\n")
-    out.write("|---|---|---|---|---|---|" + "---|" * len(EPSILONS) + "\n")
-    for rows, points in TABLES:
-        mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=rows, points=points)
+def _print_sketches(head: list[str]) -> None:
+    rows = []
+    for size, buckets in SKETCHES:
+        sketch = CountSketch(EPSILONS, categories=None, rows=size, buckets=buckets)
+        largest, usual = collision_bound(size, buckets, TEN), (size * buckets) ** -0.5
+        told = (8 * sketch.width, f"{sketch.columns:,}", f"{largest:.4f}", f"{usual:.4f}")
+        rows.append((f"{size:,} x {buckets}", *told, *(f"{x:.3g}" for x in sketch.facts.variances)))
+    table("rows x buckets", "bits", "cells", "largest", "usual", *head, rows=rows)
+    rows = []
+    for size, points in TABLES:
+        mechanism = ProjectiveSketch(EPSILONS, categories=None, rows=size, points=points)
         tables = [(each.rows, each.geometry.points) for each in mechanism.hashed_rows]
         log_p = collisions_log_p(TEN, 1)
-        above = [most_collisions(*table, log_p) - 1 / table[1] for table in tables]
-        below = [1 / table[1] - least_collisions(*table, log_p) for table in tables]
-        variances = " | ".join(f"{variance:.3g}" for variance in mechanism.facts.variances)
-        out.write(
-            f"| {rows:,} x {points} | {8 * mechanism.width} | {mechanism.columns:,} | "
-            f"{min(above):.4f} to {max(above):.4f} | {min(below):.4f} to {max(below):.4f} | "
-            f"{(rows * points) ** -0.5:.4f} | "
-            f"{variances} |\n"
+        above = [most_collisions(*one, log_p) - 1 / one[1] for one in tables]
+        below = [1 / one[1] - least_collisions(*one, log_p) for one in tables]
+        told = (
+            *(8 * mechanism.width, f"{mechanism.columns:,}"),
+            *(f"{min(x):.4f} to {max(x):.4f}" for x in (above, below)),
+            f"{(size * points) ** -0.5:.4f}",
         )
+        each = (f"{x:.3g}" for x in mechanism.facts.variances)
+        rows.append((f"{size:,} x {points}", *told, *each))
+    table("rows x points", "bits", "cells", "added", "missing", "usual", *head, rows=rows)
 
 
 if __name__ == "__main__":

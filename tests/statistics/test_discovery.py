@@ -64,13 +64,7 @@ def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int
 
 
 def most_wrong(runs: int, beta: float = 0.05, chance: float = 0.02) -> int:
-    """Return how many runs may be wrong: more are with `chance` at most, if beta holds.
-
-    Examples
-    --------
-    >>> most_wrong(40), round(float(binom.sf(5, 40, 0.05)), 4)
-    (5, 0.0139)
-    """
+    """Return how many runs may be wrong: more are with `chance` at most, if beta holds."""
     return int(binom.isf(chance, runs, beta))
 
 
@@ -118,14 +112,13 @@ def test_nobodys_strings_are_found_in_one_of_twenty_runs_at_most() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("power", [0.5, 1.3])
-def test_p_values_of_absent_strings_are_valid(power: float) -> None:
+def test_p_values_of_absent_strings_are_valid() -> None:
     """10^5 strings that nobody holds, at four levels: exact limits, passed once in 10^5 each.
 
     Given the table, the points of different strings are independent, so the numbers are binomial.
     """
     metric = metric_of([*MIXED], 7)
-    statistic = collected(metric, zipf(10**6, 7, power), [*MIXED.values()], 7)
+    statistic = collected(metric, zipf(10**6, 7, 0.5), [*MIXED.values()], 7)
     tree = metric.randomizer
     assert isinstance(tree, PrefixTree)
     rows = Rows.of(tree.layout, metric.table(statistic))

@@ -5,6 +5,7 @@ As MIN's section 6.1, see :mod:`reproduction.experiments.minimum`. Seeds are fix
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -12,57 +13,42 @@ import pytest
 
 from reproduction.experiments.minimum import (
     SETTINGS,
-    Setting,
     evenly_from,
     minimum,
     searched,
     worst_error,
 )
-
-every_setting = pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
-
-
-@pytest.mark.parametrize(
-    ("epsilon", "runs"),
-    [
-        (1.0, 10),
-        pytest.param(1.0, 150, marks=pytest.mark.slow),
-        pytest.param(4.0, 150, marks=pytest.mark.slow),
-    ],
-)
-@every_setting
-def test_splitting_the_users_beats_splitting_the_budget(
-    setting: Setting, epsilon: float, runs: int
-) -> None:
-    users = 2**20
-    errors = [
-        worst_error(minimum((epsilon,), split=split, **setting(users)), users, runs)[0]
-        for split in ("users", "budget")
-    ]
-    assert errors[0] * 1.5 < errors[1]
+from tests.support.rows import row
 
 
 @pytest.mark.parametrize(
     ("users", "runs"), [(2**14, 10), pytest.param(2**20, 150, marks=pytest.mark.slow)]
 )
-@every_setting
-def test_using_every_level_beats_rounding_all_down_to_the_lowest(
-    setting: Setting, users: int, runs: int
-) -> None:
-    mixed = minimum((0.5, 4.0), **setting(users))
-    lowest = minimum((0.5,), **setting(users))
-    assert worst_error(mixed, users, runs)[0] * 1.5 < worst_error(lowest, users, runs)[0]
+def test_users_are_split_and_all_levels_are_used(users: int, runs: int) -> None:
+    """The worst error is 1.5 times as large with a split budget, or with the lowest level alone."""
+    for name, setting in SETTINGS.items():
+        split, budget = (
+            worst_error(minimum((1.0,), split=by, **setting(2**20)), 2**20, runs)[0]
+            for by in ("users", "budget")
+        )
+        mixed, lowest = (
+            worst_error(minimum(levels, **setting(users)), users, runs)[0]
+            for levels in ((0.5, 4.0), (0.5,))
+        )
+        with row(name):
+            assert split * 1.5 < budget
+            assert mixed * 1.5 < lowest
 
 
 @pytest.mark.parametrize("runs", [60, pytest.param(2000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("critical", ["law", "hoeffding"])
-@pytest.mark.parametrize("split", ["users", "budget"])
-def test_the_certificate_holds(split: str, critical: str, runs: int) -> None:
+def test_the_certificate_holds(runs: int) -> None:
     """At most beta, but for one seed in 10^4."""
-    search = minimum((0.5, 4.0), rounds=8, split=split, critical=critical, beta=0.1)
-    rng = np.random.default_rng(9)
-    failed = sum(
-        float(search.estimate(searched(search, 4096, evenly_from(0.5), rng)).upper) < 0.5
-        for _ in range(runs)
-    )
-    assert failed <= runs * search.beta + 4 * math.sqrt(runs * search.beta)
+    for split, critical in itertools.product(("users", "budget"), ("law", "hoeffding")):
+        search = minimum((0.5, 4.0), rounds=8, split=split, critical=critical, beta=0.1)
+        rng = np.random.default_rng(9)
+        failed = sum(
+            float(search.estimate(searched(search, 4096, evenly_from(0.5), rng)).upper) < 0.5
+            for _ in range(runs)
+        )
+        with row(split, critical):
+            assert failed <= runs * search.beta + 4 * math.sqrt(runs * search.beta)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from estimators.estimate import Floats
 
+    Rows = dict[str, Callable[[int], float]]
+
 LEVELS = np.array([0.25, 0.5, 1, 2, 4])
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 GRID = 1024
@@ -51,6 +53,7 @@ NAMES = (
     "recursive_hadamard",
 )
 BETA = 0.05
+UNIFORM, OWN = "`uniform` weights", "users' own values"
 
 
 def signs(n: int, part: int, k: int, *, free: bool) -> Law:
@@ -70,10 +73,17 @@ def laplace(n: int, *, free: bool = False) -> Law:
     return Law(counts, share / share.sum() / counts, np.ones(5), rate, 1 / GRID, free)
 
 
-def ratio(law: Law, theta: float, k: int = 1) -> float:
-    """Return the width of the interval over the normal one, the domain's ends taken off both."""
-    log_p = np.log(BETA / 2 / k)
-    lower, upper = interval(law, np.array([theta]), log_p)
+def ratio(law: Law, theta: float, k: int = 1, *, ever: bool = False) -> float:
+    """Return the width of the interval over the normal one, the domain's ends taken off both.
+
+    `ever`: of the bound that holds at all times at once.
+    """
+    log_p, sd, total = np.log(BETA / 2 / k), np.ones_like(law.counts), None
+    if ever:
+        if law.rate is not None:
+            sd = np.sqrt(1 + variance(law.rate) * law.unit**2)
+        total = float(1 / (law.coefficient * sd).max())
+    lower, upper = interval(law, np.array([theta]), log_p, total)
     half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
     normal = min(1.0, theta + half) - max(-1.0, theta - half)
     return float((upper - lower)[0] / normal)
@@ -81,14 +91,7 @@ def ratio(law: Law, theta: float, k: int = 1) -> float:
 
 def anytime_ratio(law: Law, theta: float, k: int = 1) -> float:
     """Return the same for the bound that holds at all times at once."""
-    log_p, sd = np.log(BETA / 2 / k), np.ones_like(law.counts)
-    if law.rate is not None:
-        sd = np.sqrt(1 + variance(law.rate) * law.unit**2)
-    total = float(1 / (law.coefficient * sd).max())
-    lower, upper = interval(law, np.array([theta]), log_p, total)
-    half = -ndtri(np.exp(log_p)) * np.sqrt(law.largest_variance(np.array([theta])))[0]
-    normal = min(1.0, theta + half) - max(-1.0, theta - half)
-    return float((upper - lower)[0] / normal)
+    return ratio(law, theta, k, ever=True)
 
 
 def likelihood_ratio(n: int, theta: float) -> float:
@@ -274,90 +277,72 @@ def vector_ratios(n: int, dimension: int) -> tuple[float, float, float]:
     )
 
 
-def main() -> None:
-    """Print the table of docs/bounds.md."""
-    rows: dict[str, Callable[[int], float]] = {
-        "randomized response, mean 0": lambda n: ratio(signs(n, 1, 2, free=False), 0.0),
-        "randomized response, mean 0.9": lambda n: ratio(signs(n, 1, 2, free=False), 0.9),
-        "randomized response, `uniform` weights, mean 0": lambda n: ratio(
-            signs(n, 1, 2, free=True), 0.0
-        ),
-        "RAPPOR, k = 16, frequency 0.3": lambda n: ratio(signs(n, 2, 16, free=False), -0.4, 16),
-        "RAPPOR, k = 1024, frequency 0.3": lambda n: ratio(
-            signs(n, 2, 1024, free=False), -0.4, 1024
-        ),
-        "Laplace, signs with mean 0": lambda n: ratio(laplace(n), 0.0),
-        "Laplace, signs with mean 0.9": lambda n: ratio(laplace(n), 0.9),
-        "Laplace, `uniform` weights, mean 0": lambda n: ratio(laplace(n, free=True), 0.0),
-        "Laplace, users' own values": lambda n: noise_ratio(n, 16)[0],
-        "RAPPOR, k = 16, users' own values": lambda n: noise_ratio(n, 16)[1],
-        "`windows`, users' own values": lambda n: window_noise(n, LEVELS),
+def _rows(*, ever: bool) -> Rows:
+    """Return what both tables have: laws of signs and of noise, and frequency mechanisms."""
+    laws: list[tuple[str, Callable[[int], Law], float, int]] = [
+        ("randomized response, mean 0", lambda n: signs(n, 1, 2, free=False), 0.0, 1),
+        ("randomized response, mean 0.9", lambda n: signs(n, 1, 2, free=False), 0.9, 1),
+        (f"randomized response, {UNIFORM}, mean 0", lambda n: signs(n, 1, 2, free=True), 0.0, 1),
+        ("RAPPOR, k = 16, frequency 0.3", lambda n: signs(n, 2, 16, free=False), -0.4, 16),
+        ("RAPPOR, k = 1024, frequency 0.3", lambda n: signs(n, 2, 1024, free=False), -0.4, 1024),
+        ("Laplace, signs with mean 0", laplace, 0.0, 1),
+        ("Laplace, signs with mean 0.9", laplace, 0.9, 1),
+        (f"Laplace, {UNIFORM}, mean 0", functools.partial(laplace, free=True), 0.0, 1),
+    ]
+
+    def measured(n: int, law: Callable[[int], Law], theta: float, k: int) -> float:
+        return ratio(law(n), theta, k, ever=ever)
+
+    rows: Rows = {
+        title: functools.partial(measured, law=law, theta=theta, k=k)
+        for title, law, theta, k in laws
     }
-    for epsilon in (1, 2, 4, 8):
-        title = f"`windows`, users' own values, only level {epsilon}"
-        rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
-    rows.update(_populations(ever=False))
-    for name in ("auto", "repetition"):
-        for theta in (0.0, 0.9) if name == "repetition" else ():
-            title = f"`{name}`, signs with mean {theta:g}"
-            rows[title] = functools.partial(mean, name, theta=theta)
-        for f in (0.3, 0.0):
-            title = f"`{name}`, k = 16, frequency {f:g}"
-            rows[title] = functools.partial(supported, name, k=16, f=f)
-    for name in NAMES:
-        for k, f in ((16, 0.3), (1024, 0.3), (1024, 0.0)):
-            title = f"`{name}`, k = {k}, frequency {f:g}"
-            rows[title] = functools.partial(supported, name, k=k, f=f)
-        for weights, told in (("optimal", ""), ("uniform", ", `uniform` weights")):
-            rows[f"`{name}`, k = 16, frequency 0.3, users' own values{told}"] = functools.partial(
-                supported, name, k=16, f=0.3, target="sample", weights=weights
-            )
-    for f in (0.3, 0.0):
-        title = f"`count_sketch`, ten strings, frequency {f:g}"
-        rows[title] = functools.partial(sketched, f=f)
-    for f in (0.3, 0.0):
-        title = f"`projective_sketch`, ten strings, frequency {f:g}"
-        rows[title] = functools.partial(looked_up, f=f)
-    _print("bound", rows)
-    ever: dict[str, Callable[[int], float]] = {
+    rows[f"`windows`, {OWN}"] = functools.partial(window_noise, levels=LEVELS, ever=ever)
+    rows |= _populations(ever=ever)
+    cases = ((16, 0.3), (1024, 0.0)) if ever else ((16, 0.3), (1024, 0.3), (1024, 0.0))
+    rows |= {
         f"`{name}`, k = {k}, frequency {f:g}": functools.partial(
-            supported, name, k=k, f=f, bound="anytime"
+            supported, name, k=k, f=f, bound="anytime" if ever else "fixed"
         )
         for name in NAMES
-        for k, f in ((16, 0.3), (1024, 0.0))
+        for k, f in cases
     }
-    _print(
-        "bound for all times",
-        {
-            "randomized response, mean 0": lambda n: anytime_ratio(signs(n, 1, 2, free=False), 0.0),
-            "randomized response, mean 0.9": lambda n: anytime_ratio(
-                signs(n, 1, 2, free=False), 0.9
-            ),
-            "randomized response, `uniform` weights, mean 0": lambda n: anytime_ratio(
-                signs(n, 1, 2, free=True), 0.0
-            ),
-            "RAPPOR, k = 16, frequency 0.3": lambda n: anytime_ratio(
-                signs(n, 2, 16, free=False), -0.4, 16
-            ),
-            "RAPPOR, k = 1024, frequency 0.3": lambda n: anytime_ratio(
-                signs(n, 2, 1024, free=False), -0.4, 1024
-            ),
-            "Laplace, signs with mean 0": lambda n: anytime_ratio(laplace(n), 0.0),
-            "Laplace, `uniform` weights, mean 0": lambda n: anytime_ratio(
-                laplace(n, free=True), 0.0
-            ),
-            "`windows`, users' own values": lambda n: window_noise(n, LEVELS, ever=True),
-            **_populations(ever=True),
-            **ever,
-            "for comparison: likelihood ratios, uniform prior, mean 0": lambda n: likelihood_ratio(
-                n, 0.0
-            ),
-            "for comparison: normal mixture tuned to 100,000 reports": normal_mixture,
-        },
-    )
+    return rows
 
 
-def _populations(*, ever: bool) -> dict[str, Callable[[int], float]]:
+def main() -> None:
+    """Print the table of docs/bounds.md."""
+    rows = _rows(ever=False)
+    rows[f"Laplace, {OWN}"] = lambda n: noise_ratio(n, 16)[0]
+    rows[f"RAPPOR, k = 16, {OWN}"] = lambda n: noise_ratio(n, 16)[1]
+    for epsilon in (1, 2, 4, 8):
+        title = f"`windows`, {OWN}, only level {epsilon}"
+        rows[title] = functools.partial(window_noise, levels=np.array([epsilon]))
+    for theta in (0.0, 0.9):
+        title = f"`repetition`, signs with mean {theta:g}"
+        rows[title] = functools.partial(mean, "repetition", theta=theta)
+    for f in (0.3, 0.0):
+        for name in ("auto", "repetition"):
+            rows[f"`{name}`, k = 16, frequency {f:g}"] = functools.partial(
+                supported, name, k=16, f=f
+            )
+        rows[f"`count_sketch`, ten strings, frequency {f:g}"] = functools.partial(sketched, f=f)
+        rows[f"`projective_sketch`, ten strings, frequency {f:g}"] = functools.partial(
+            looked_up, f=f
+        )
+    for name in NAMES:
+        for weights, told in (("optimal", ""), ("uniform", f", {UNIFORM}")):
+            rows[f"`{name}`, k = 16, frequency 0.3, {OWN}{told}"] = functools.partial(
+                supported, name, k=16, f=0.3, target="sample", weights=weights
+            )
+    _print("bound", rows)
+    compared = "for comparison: likelihood ratios, uniform prior, mean 0"
+    rows = _rows(ever=True) | {compared: functools.partial(likelihood_ratio, theta=0.0)}
+    rows["for comparison: normal mixture tuned to 100,000 reports"] = normal_mixture
+    _print("bound for all times", rows)
+
+
+def _populations(*, ever: bool) -> Rows:
     """Return the rows of populations of `windows`."""
     rows = [
         ("values -1 and 1", LEVELS, (-1.0, 1.0), "ends"),
@@ -378,7 +363,7 @@ def _populations(*, ever: bool) -> dict[str, Callable[[int], float]]:
     }
 
 
-def _print(title: str, rows: dict[str, Callable[[int], float]]) -> None:
+def _print(title: str, rows: Rows) -> None:
     out = sys.stdout
     out.write(f"| {title} | " + " | ".join(f"{n:,} reports" for n in SIZES) + " |\n")
     out.write("|---|" + "---|" * len(SIZES) + "\n")
