@@ -101,13 +101,6 @@ def test_the_kind_and_the_range_can_be_asked_for(tmp_path: Path) -> None:
     assert "51.00% of the values are inside" in "\n".join(within.notes)
 
 
-def test_a_stated_range_is_taken_and_compared(tmp_path: Path) -> None:
-    found = suggest(table(tmp_path, *latencies()), "latency", within=(0, 2105))
-    assert "range = [0, 2105]" in found.text
-    (chosen,) = (line for line in found.notes if line.endswith("<- chosen"))
-    assert chosen.split()[1] == "2105"
-
-
 def test_values_at_the_ends_of_the_range_are_reported_as_signs(tmp_path: Path) -> None:
     found = suggest(table(tmp_path, "late", *"0110100010"), "late", within=(0, 1))
     metric = defined(tmp_path, found.text)
@@ -172,16 +165,10 @@ def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path)
     found = suggest(file, "delay", time=["when"])
     assert defined(tmp_path, found.text).pane == "6h", "of 1h it would be 60, and 100 are needed"
     assert "360 reports of the file are in one of them" in found.notes[-1]
-    for users, pane in ((1e6, "15m"), (24_000, "15m"), (2_400, "1h"), (2_399, "6h"), (10, "4w")):
+    for users, pane in ((24_000, "15m"), (2_400, "1h"), (2_399, "6h"), (10, "4w"), (3, "4w")):
         found = suggest(file, "delay", time=["when"], users_per_day=users)
         assert defined(tmp_path, found.text).pane == pane, users
-    few = suggest(file, "delay", time=["when"], users_per_day=3)
-    assert defined(tmp_path, few.text).pane == "4w"
-    assert "the history will show no numbers" in few.notes[-1]
-
-
-def test_without_times_the_expected_users_give_the_pane(tmp_path: Path) -> None:
-    file = table(tmp_path, "delay", *map(str, range(60)))
+    assert "the history will show no numbers" in found.notes[-1]
     blind = suggest(file, "delay")
     assert defined(tmp_path, blind.text).pane == "1m"
     assert "--users-per-day" in blind.notes[-1]
@@ -201,14 +188,6 @@ def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) 
     assert population.has_value("tail").all()
     with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
         suggest(file, "tail", list_categories=True)
-
-
-def test_an_open_vocabulary_of_a_month_of_hours_does_not_fill_redis(tmp_path: Path) -> None:
-    rows = [f"u{i},2026-03-{1 + i % 28:02d} {i % 24:02d}:00" for i in range(2_000)]
-    found = suggest(table(tmp_path, "who,when", *rows), "who", time=["when"])
-    metric = defined(tmp_path, found.text)
-    panes = -(-28 * 86_400_000 // metric.pane_ms) + 1
-    assert panes * metric.zero().nbytes * 6 <= 64_000_000
 
 
 def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:

@@ -85,16 +85,6 @@ def test_what_is_not_acknowledged_is_kept_and_sent_by_the_next_flush(
     assert LATE.counts(count(LATE, broker.batches(topic))).sum() == 5
 
 
-def test_a_flush_that_runs_out_of_time_says_what_is_under_way(door: socket.socket) -> None:
-    reporter = Reporter(LATE, {"bootstrap.servers": address(door), "log_level": 0})
-    reporter.report([1.0] * 3, epsilon=1)
-    with pytest.raises(DeliveryError, match="3 reports in 1 batches were not acknowledged"):
-        reporter.flush(timeout=0.05)
-    with pytest.raises(DeliveryError, match="closed and they are lost") as caught:
-        reporter.close(timeout=0.05)
-    assert (caught.value.reports, caught.value.kept) == (3, False)
-
-
 def test_leaving_a_reporter_raises_what_was_lost_or_notes_it(door: socket.socket) -> None:
     config = {**IMPATIENT, "bootstrap.servers": address(door)}
 

@@ -53,14 +53,13 @@ def test_what_is_denied_is_sent_as_other_and_counted_on_the_device(
     assert own == sent(broker, of_strings(), ["/home", "other", "other", "/home"])
 
 
-@pytest.mark.parametrize("loosened", [None, {"strings": ["x"]}, {"longer_than": 10**6}])
 def test_a_server_that_loosens_its_rule_does_not_switch_off_the_devices_own(
-    broker: Broker, loosened: dict[str, Any] | None
+    broker: Broker,
 ) -> None:
     own = DenyRule(presets=["email"])
-    before = sent(broker, of_strings(deny=EMAIL), STRINGS, deny=own)
-    after = sent(broker, of_strings(deny=loosened), STRINGS, deny=own)
-    assert before == after == sent(broker, of_strings(), ["/home", "other", *STRINGS[2:]])
+    expected = sent(broker, of_strings(), ["/home", "other", *STRINGS[2:]])
+    for rule in (EMAIL, None, {"strings": ["x"]}, {"longer_than": 10**6}):
+        assert sent(broker, of_strings(deny=rule), STRINGS, deny=own) == expected
 
 
 def test_a_device_that_ships_its_definition_sees_that_the_rule_was_loosened() -> None:

@@ -187,12 +187,6 @@ def test_a_batch_is_full_old_or_of_another_pane_or_slice(service: Service) -> No
     ]
 
 
-def test_a_batch_leaves_when_it_is_old(service: Service) -> None:
-    with HttpReporter(LATE, service.url, batch_age=0.1) as reporter:
-        reporter.report(1.0, epsilon=1)
-        wait_until(lambda: reporter.delivered.reports == 1, "the report arrived")
-
-
 def test_each_fault_of_the_network_leaves_every_report_once(
     service: Service, way: FlakyGateway
 ) -> None:

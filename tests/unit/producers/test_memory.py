@@ -11,31 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import Metric, define
+from estimators import Metric
 from producers import AlreadyAnswered, BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.ledger.permanent_answers import repeat_or_draw
 from tests.support.rows import row
-from tests.support.running.broker import LATE, Broker
+from tests.support.running.broker import DELAY, LATE, METRICS, Broker
 from tests.unit.producers.clocks import Clock
 
-MEMOIZED = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(-60, 180),
-    levels=[1, 2],
-    pane="1m",
-    memoized=True,
+MEMOIZED = dataclasses.replace(
+    DELAY, name="late", mechanism="randomized_response", levels=[1, 2], memoized=True
 )
-CARRIER = define(
-    name="carrier",
-    kind="frequency",
-    mechanism="rappor",
-    categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"],
-    levels=[1, 2],
-    pane="1m",
-    memoized=True,
-)
+CARRIER = dataclasses.replace(METRICS[2], levels=[1, 2], memoized=True)
 DAY = 86_400.0
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import json
 import logging
 import math
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,15 +44,13 @@ from producers.gateway import Gateway
 from producers.otel.exported_increases import ExportedIncreases
 from producers.otel.points import Of, UnusableError
 from tests.support.rows import row
-from tests.support.running.broker import PLACE, Broker, count
+from tests.support.running.broker import DELAY, LATE, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
 from tests.unit.producers.clocks import Clock
 
 NOWHERE = "http://127.0.0.1:9"
 DAY = 86_400.0
-NUMBER = define(
-    name="number", kind="mean", mechanism="laplace", range=(-100, 100), levels=[1], lateness="2d"
-)
+NUMBER = dataclasses.replace(DELAY, name="number", levels=[1, 64], lateness="2d")
 PAGE = define(
     name="page",
     kind="frequency",
@@ -62,15 +60,7 @@ PAGE = define(
     lateness="2d",
 )
 """At epsilon = 64 a report is the value, but for a chance of 10^-28."""
-USED = define(
-    name="used",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[64],
-    pane="1d",
-    lateness="2d",
-)
+USED = dataclasses.replace(LATE, name="used", levels=[64], pane="1d", lateness="2d")
 LONGEST = define(name="longest", kind="maximum", range=(0, 128), levels=[1, 2], rounds=7)
 
 
@@ -134,51 +124,37 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 # -- What is exported twice -----------------------------------------------------------------------
 
-FORKING = """
-import json, math, os, sys
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-from estimators import define
-from producers import DitherMetricExporter, Gathered, HttpReporter, RollUp
 
-keys = {"kind": "mean", "mechanism": "laplace", "range": (0, 90), "levels": [1]}
-metric = define(name="used", lateness="1d", **keys)
-reporter = HttpReporter(metric, "http://127.0.0.1:9", queue=sys.argv[1])
-added = []
-
-class Seen(RollUp):
-    def add(self, value=None):
-        super().add(value)
-        added.append(value)
-
-exporter = DitherMetricExporter({"it": Gathered(Seen(reporter, "sum", "1d", 1.0))})
-reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
-counter = MeterProvider([reader], shutdown_on_exit=False).get_meter("app").create_counter("it")
-
-def count(amount):
-    counter.add(amount)
-    reader.collect()
-
-count(1)
-counter.add(5)  # not exported yet
-if os.fork() == 0:
-    count(20)
-    count(300)
-    print(json.dumps([added, [[*key] for key in exporter.dropped]]), flush=True)
-    os._exit(0)
-os.wait()
-count(4_000)
-print(json.dumps([added, [*exporter.dropped]]))
-"""
+def export(increases: ExportedIncreases, *interval: int) -> str:
+    """Return why an export with an increase in an interval is refused, or nothing."""
+    points = [NumberDataPoint({}, *interval, 1)]
+    data = [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]
+    try:
+        increases.check({"it": data})
+    except UnusableError as error:
+        return error.reason
+    return ""
 
 
-def test_an_increase_before_a_fork_is_reported_by_one_of_both_processes(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORKING, str(tmp_path / "queue")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert ran.returncode == 0, ran.stderr
-    child, parent = map(json.loads, ran.stdout.splitlines())
-    assert child == [[1, 300], [["it", "forked"]]], "its first export has the parent's increase"
-    assert parent == [[1, 4_005], []]
+def test_an_increase_before_a_fork_is_reported_by_one_of_both_processes() -> None:
+    forks: list[int] = []
+    increases = ExportedIncreases(lambda: forks.append(1))
+    assert export(increases, 0, 100) == ""
+    child = os.fork()
+    if not child:
+        now = time.time_ns() + 10**9
+        told = [export(increases, 100, now), export(increases, now, now + 9)]
+        os._exit(0 if (forks, told) == ([1], ["forked", ""]) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (forks, export(increases, 100, 200)) == ([], "")
+
+
+def test_a_clock_that_was_set_back_stops_no_reports() -> None:
+    increases = ExportedIncreases(lambda: None)
+    for interval in ((0, 100), (100, 200), (50, 80), (80, 90)):
+        assert export(increases, *interval) == ""
+    assert export(increases, 70, 95) == "several_readers"
+    assert export(increases, 90, 95) == ""
 
 
 def test_two_readers_of_one_exporter_report_an_increase_once(app: App) -> None:
@@ -209,20 +185,6 @@ def test_an_sdk_that_starts_again_counts_from_zero(app: App) -> None:
         app.provide(app.exporter).get_meter("app").create_counter("it").add(amount)
         assert app.exported() == [amount]
     assert app.exporter.dropped == {}
-
-
-def test_a_clock_that_was_set_back_stops_no_reports() -> None:
-    increases = ExportedIncreases(lambda: None)
-
-    def check(start: int, end: int) -> None:
-        points = [NumberDataPoint({}, start, end, 1)]
-        increases.check({"it": [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]})
-
-    for interval in ((0, 100), (100, 200), (50, 80), (80, 90)):
-        check(*interval)
-    with pytest.raises(UnusableError, match="one metric reader"):
-        check(70, 95)
-    check(90, 95)
 
 
 # -- What an instrument means ---------------------------------------------------------------------
@@ -431,17 +393,6 @@ def test_a_day_without_use_is_zero_and_only_what_can_be_added_up_is_added_up(app
         app.gather(Gathered(app.roll_up("sum"), of)).create_histogram("it").record(3)  # type: ignore[arg-type]
         app.exported()
         assert app.exporter.dropped == dropped
-
-
-def test_the_last_category_of_a_day_can_be_gathered(app: App) -> None:
-    meter = app.gather(Gathered(app.roll_up("last", PAGE), category="page"))
-    counter = meter.create_counter("it")
-    for page in ("help", "home"):
-        counter.add(1, {"page": page})
-        assert app.exported() == []
-    app.clock.now += DAY + 3600
-    counter.add(1, {"page": "help"})
-    assert app.exported() == ["home"]
 
 
 # -- Mappings that cannot be ----------------------------------------------------------------------

@@ -227,15 +227,6 @@ def test_simulated_categories_follow_their_distribution() -> None:
         assert (np.abs(found - expected) < 5 * np.sqrt(expected / 40_000)).all()
 
 
-def test_simulated_strings_begin_with_those_on_watch() -> None:
-    drawn = simulate(WORDS, 40_000, "zipf:1", Arrivals(1), seed=3).columns["words"]
-    harmonic = (1 / np.arange(1.0, 1001.0)).sum()
-    for rank, text in enumerate(("sun", "snow", "word 1"), 1):
-        expected = 1 / rank / harmonic
-        assert abs((drawn == text).mean() - expected) < 5 * np.sqrt(expected / 40_000)
-    assert set(drawn) <= {"sun", "snow", *(f"word {i}" for i in range(1, 999))}
-
-
 def test_a_distribution_that_is_none_is_explained() -> None:
     for metric, distribution, said in (
         (LATE, "gauss", "distribution 'gauss' for kind 'mean'"),

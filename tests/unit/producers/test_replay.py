@@ -78,14 +78,6 @@ def test_nobody_reports_before_their_time_nor_much_later(options: dict[str, floa
     assert end.seconds == pytest.approx(90, abs=0.1)
 
 
-def test_without_a_speed_nobody_waits_and_chunks_are_bounded() -> None:
-    time = Time(0.0)
-    recorder, replay = play(population(list(range(1, 26))), time, chunk=10)
-    assert replay.run().devices == 25
-    assert time.now == 0
-    assert [len(values) for _, values, _, _ in recorder.calls] == [10, 10, 5]
-
-
 def test_the_choice_of_epsilons_does_not_depend_on_chunks_or_speed() -> None:
     chosen = []
     for options in ({"chunk": 7}, {"chunk": 100}, {"speed": 0.01}):
@@ -160,24 +152,6 @@ def test_producing_sends_what_everybody_has_and_says_what_it_was(
     assert (done.devices, done.batches) == (5000, len(batches))
     assert done.bytes == sum(batch.ByteSize() for batch in batches)
     assert heard[-1][0].reports == done.reports
-
-
-def test_strings_and_vectors_are_produced_and_counted(broker: Broker, topic: str) -> None:
-    generator = np.random.default_rng(2)
-    words = np.array(["sun", "snow", "", "rain"], dtype=object)[generator.integers(0, 4, 800)]
-    place = generator.normal((1, -2), 1, (800, 2))
-    place[::10, 1] = np.nan
-    who = Population(np.arange(800) + 1, {"words": words, "place": place})
-    done = produce({"words": WORDS, "place": PLACE}, who, broker.config, MIX, topic=topic)
-    assert done.reports == (words != "").sum() + 720
-    batches = broker.batches(topic)
-    for metric in (WORDS, PLACE):
-        truth = done.truth[metric.name]
-        statistic = count(metric, [batch for batch in batches if batch.metric == metric.name])
-        assert metric.counts(statistic).tolist() == truth.levels.tolist()
-        assert metric.labels == truth.labels
-    sun, reports = done.truth["words"].value, (words != "").sum()
-    assert np.asarray(sun).tolist() == [(words == w).sum() / reports for w in ("sun", "snow")]
 
 
 def test_a_mix_is_read_as_epsilons_and_shares() -> None:

@@ -67,16 +67,6 @@ def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
     assert found == {59_000: [1, 1], 119_500: [1, 1, 1, 3]}
 
 
-def test_a_report_without_a_time_happened_now(broker: Broker, topic: str) -> None:
-    clock = Clock(1_700_000_000.5)
-    with Reporter(LATE, broker.config, topic=topic, clock=clock) as reporter:
-        reporter.report(1.0, epsilon=1)
-        clock.now += 120
-        reporter.report(1.0, epsilon=1)
-    times = sorted(batch.time_ms for batch in broker.batches(topic))
-    assert times == [1_700_000_000_500, 1_700_000_120_500]
-
-
 def test_a_thread_sends_by_age(broker: Broker, topic: str) -> None:
     with Reporter(LATE, broker.config, topic=topic, batch_age=0.0) as reporter:
         reporter.report(1.0, epsilon=1)
@@ -241,16 +231,6 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
-
-
-def test_strings_are_reported_one_or_many_at_a_time(broker: Broker, topic: str) -> None:
-    with Reporter(WORDS, broker.config, topic=topic, bits=SeededBits(3)) as reporter:
-        reporter.report("sun", epsilon=1)
-        reporter.report(["snow", "émile", ""], epsilon=[1, 4, 5])
-    bits, expected = SeededBits(3), WORDS.zero()
-    for values, level in ((["sun"], [0]), (["snow", "émile", ""], [0, 1, 1])):
-        WORDS.accumulate(expected, level, WORDS.randomize(values, level, bits))
-    assert np.array_equal(count(WORDS, broker.batches(topic)), expected)
 
 
 def test_a_reporter_of_true_values_says_so_loudly(

@@ -19,19 +19,13 @@ from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
+from tests.support.running.broker import LATE
 from tests.unit.producers.clocks import Clock
 
 BEGINNING = 1_700_000_000.0
 PERIOD = 600
 CATEGORIES = 5
-MEAN = define(
-    name="late",
-    kind="mean",
-    mechanism="randomized_response",
-    range=(0, 1),
-    levels=[0.5, 1],
-    memoized=True,
-)
+MEAN = dataclasses.replace(LATE, levels=[0.5, 1], memoized=True)
 FRESH = dataclasses.replace(MEAN, name="fresh", memoized=False)
 BITS = define(
     name="carrier",

@@ -58,12 +58,6 @@ def test_a_batch_decodes_to_what_was_reported(
     assert np.array_equal(metric.randomizer.decode(batch.values), reports)
 
 
-def test_batch_ids_are_16_bytes_and_never_the_same() -> None:
-    batches = [ReportBatch.FromString(encode_batch(LATE, [0], [1], 5)) for _ in range(100)]
-    assert {len(batch.batch_id) for batch in batches} == {16}
-    assert len({batch.batch_id for batch in batches}) == 100
-
-
 def test_what_cannot_be_a_batch_is_refused() -> None:
     cases: list[tuple[LocalMetric, list[Any], list[Any], int, bytes | None, str]] = [
         (LATE, [0, 1], [1], 5, None, r"reports of shape \(1,\) with levels of shape \(2,\)"),

@@ -24,7 +24,6 @@ from producers.gateway import Gateway, bodies, receiving
 from producers.gateway.bodies import JSON, PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
-from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running import http_client
@@ -117,28 +116,17 @@ def test_true_values_of_a_trusted_metric_are_taken_over_tls_alone(
     assert [batch.metric for batch in broker.batches(topic)].count("pay") == 2
 
 
-def test_a_serialized_batch_reaches_kafka_as_it_is_under_its_own_id(
-    post: Post, broker: Broker, topic: str
-) -> None:
-    level = LATE.level_of([0.5] * 500 + [4.0] * 500)
-    key, reports = new_batch_id(), LATE.randomize(np.zeros(1000), level)
-    body = encode_batch(LATE, level, reports, PANE_MS, key)
-    answer = post.batch(body)
-    assert answer.status_code == 202, answer.text
-    assert answer.json() == {"batch_id": key.hex(), "reports": 1000}
-    [message] = broker.read(topic)
-    assert message.key == key
-    assert message.batch == ReportBatch.FromString(body)
-
-
 def test_a_gateway_frames_what_it_sends_and_takes_both(broker: Broker, topic: str) -> None:
     with posting(broker.config, topic, schema_id=258) as post:
-        for body in (one_report(), frame(9, one_report())):
+        keys = sorted(new_batch_id() for _ in range(2))
+        for body in (one_report(keys[0]), frame(9, one_report(keys[1]))):
             assert post.batch(body).status_code == 202
         assert "bad_frame" in problem(post.batch(b"\0\0\0\0\1\2\2"), 400)["detail"]
     messages = broker.read(topic)
     assert [message.frame for message in messages] == [b"\0\0\0\1\2\0"] * 2
-    assert {message.key for message in messages} == {m.batch.batch_id for m in messages}
+    assert sorted(message.key for message in messages) == keys
+    expected = sorted(map(one_report, keys))
+    assert sorted(message.batch.SerializeToString() for message in messages) == expected
 
 
 def test_the_guides_examples_are_answered_as_it_says(
@@ -361,15 +349,6 @@ def test_a_producer_that_failed_for_good_is_replaced(
     assert sender._connection is not first
     wait_until(lambda: first.closed, "the first connection is closed")
     assert len(broker.read(topic)) == 2
-
-
-def test_what_was_posted_before_the_end_is_still_acknowledged(broker: Broker, topic: str) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with posting({**broker.config, "linger.ms": 500}, topic) as post:
-            waiting = pool.submit(post.batch, one_report())
-            wait_until(lambda: post.gateway.in_flight > 0, "the post is under way")
-        assert waiting.result().status_code == 202
-    assert len(broker.read(topic)) == 1
 
 
 def test_limits_that_cannot_be_used_are_named() -> None:
