@@ -86,13 +86,8 @@ def sent() -> list[ReportBatch]:
 
 
 @pytest.fixture
-def counting(store: Store) -> Counting:
-    return Counting(store, METRICS)
-
-
-@pytest.fixture
-def reader(store: Store, counting: Counting, sent: list[ReportBatch]) -> Reader:
-    count(counting, sent, PANES)
+def reader(store: Store, sent: list[ReportBatch]) -> Reader:
+    count(Counting(store, METRICS), sent, PANES)
     return Reader(store, METRICS)
 
 
@@ -105,40 +100,23 @@ def count(counting: Counting, sent: Sequence[ReportBatch], hours: int) -> None:
 
 def take(reader: Reader, run: AlarmRun) -> list[Taken]:
     overview = reader.store.overview()
-    return [*run.advance(overview, reader.finality_watermarks(overview)["late"])]
+    (watermark,) = reader.finality_watermarks(overview).values()
+    return [*run.advance(overview, watermark)]
 
 
 def test_the_share_below_a_limit_raises_an_alarm(store: Store) -> None:
     """Half of the users wait for less than 4 s; from some hour on, all do."""
-    wait = LocalMetric.require(
-        define(
-            name="wait",
-            kind="distribution",
-            range=(0, 8),
-            bins=8,
-            levels=[4],
-            unit="s",
-            pane="1h",
-        )
-    )
+    known: dict[str, Any] = {"range": (0, 8), "bins": 8, "levels": [4], "unit": "s", "pane": "1h"}
+    wait = LocalMetric.require(define(name="wait", kind="distribution", **known))
     definition = dataclasses.replace(MOVES, name="slow", metric="wait", below=(4.0, 6.0), by=())
     counting, draws = Counting(store, {"wait": wait}), np.random.default_rng(9)
-    sent = [
-        batch(
-            wait,
-            draws.uniform(0, 3 if hour >= MOVED else 8, 500).tolist(),
-            4.0,
-            EPOCH + hour * HOUR,
-            1 + hour,
-        )
-        for hour in range(PANES)
-    ]
+    for hour in range(PANES):
+        values = draws.uniform(0, 3 if hour >= MOVED else 8, 500).tolist()
+        counting.count(0, batch(wait, values, 4.0, EPOCH + hour * HOUR, 1 + hour))
     end = heartbeat(wait, EPOCH + PANES * HOUR + wait.lateness_ms)
-    counting.count(0, *sent, *[end] * CONFIRMING_BATCHES)
+    counting.count(0, *[end] * CONFIRMING_BATCHES)
     reader = Reader(store, {"wait": wait})
-    run, overview = AlarmRun(reader, definition), store.overview()
-    taken = [*run.advance(overview, reader.finality_watermarks(overview)["wait"])]
-    raised = [one for pane in taken for one in pane.raised]
+    raised = [one for pane in take(reader, AlarmRun(reader, definition)) for one in pane.raised]
     assert {one.category for one in raised} == {"below 4", "below 6"}
     first = next(one for one in raised if one.category == "below 4")
     assert (first.direction, first.unit) == ("up", "")
@@ -149,11 +127,9 @@ def test_the_share_below_a_limit_raises_an_alarm(store: Store) -> None:
     assert (answer.unit, [one.category for one in answer.series]) == ("", ["below 4", "below 6"])
 
 
-def test_a_definition_without_limits_is_the_same_as_before_there_were_any() -> None:
-    assert MOVES.key == "moved@21130b65"
-
-
-def test_the_series_that_moves_raises_an_alarm(reader: Reader) -> None:
+def test_the_series_that_moves_raises_an_alarm_and_those_without_a_baseline_are_not_watched(
+    reader: Reader,
+) -> None:
     run = AlarmRun(reader, MOVES)
     taken = take(reader, run)
     assert [one.start_ms for one in taken] == [
@@ -169,11 +145,6 @@ def test_the_series_that_moves_raises_an_alarm(reader: Reader) -> None:
     assert first.evidence >= first.needed
     assert first.panes == MOVED - BASELINE + 1
     assert "over 4 series together" in first.promise
-
-
-def test_slices_without_a_baseline_are_not_watched(reader: Reader) -> None:
-    run = AlarmRun(reader, MOVES)
-    take(reader, run)
     state = {tuple(one.slice.values()): one.reason for one in run.series}
     assert state == {
         ("DE",): "",
@@ -199,10 +170,8 @@ def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:
     ]
 
 
-def test_nothing_is_looked_at_before_it_is_final(
-    store: Store, counting: Counting, sent: list[ReportBatch]
-) -> None:
-    reader, run = Reader(store, METRICS), None
+def test_nothing_is_looked_at_before_it_is_final(store: Store, sent: list[ReportBatch]) -> None:
+    reader, counting = Reader(store, METRICS), Counting(store, METRICS)
     count(counting, sent, BASELINE - 1)
     run = AlarmRun(reader, MOVES)
     assert take(reader, run) == []
@@ -212,20 +181,18 @@ def test_nothing_is_looked_at_before_it_is_final(
     assert not run.is_learning
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"every_ms": 2 * HOUR}, {"false_alarms": 1e-4}, {"direction": "up"}, {"by": ()}],
-)
-def test_a_state_of_another_alarm_is_not_continued(reader: Reader, changes: Any) -> None:
-    run = AlarmRun(reader, MOVES)
-    take(reader, run)
-    other = AlarmRun(reader, dataclasses.replace(MOVES, **changes))
-    assert other.name != run.name
-
-
 def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
+    """Nor is the state of another alarm continued: it has another name."""
     run = AlarmRun(reader, MOVES)
     take(reader, run)
+    others: list[dict[str, Any]] = [
+        {"every_ms": 2 * HOUR},
+        {"false_alarms": 1e-4},
+        {"direction": "up"},
+        {"by": ()},
+    ]
+    names = {AlarmRun(reader, dataclasses.replace(MOVES, **other)).name for other in others}
+    assert len({run.name, *names}) == 5
     state = run.stored()
     for wrong in (
         msgspec.structs.replace(state, series=state.series[1:]),
@@ -316,36 +283,25 @@ def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -
     assert "some of it is in no slice" in run.reason
 
 
-def test_a_baseline_that_has_expired_is_said(
+def test_a_baseline_that_has_expired_is_said_and_other_panes_that_have_are_skipped(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = reader.read
-    start_ms = MOVES.start_ms - BASELINE * HOUR
 
-    def gone(window: Window) -> Window:
-        found = read(window)
-        return found.expired() if window.start_ms == start_ms else found
+    def expire(start_ms: int) -> None:
+        def gone(window: Window) -> Window:
+            found = read(window)
+            return found.expired() if window.start_ms == start_ms else found
 
-    monkeypatch.setattr(reader, "read", gone)
+        monkeypatch.setattr(reader, "read", gone)
+
+    expire(MOVES.start_ms - BASELINE * HOUR)
     run = AlarmRun(reader, MOVES)
     assert take(reader, run) == []
     assert "from 2013-01-01T00:00:00Z to 2013-01-01T12:00:00Z has expired" in run.reason
-
-
-def test_a_pane_that_has_expired_is_counted_as_skipped(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = reader.read
-    start_ms = MOVES.start_ms + HOUR
-
-    def gone(window: Window) -> Window:
-        found = read(window)
-        return found.expired() if window.start_ms == start_ms else found
-
-    monkeypatch.setattr(reader, "read", gone)
+    expire(MOVES.start_ms + HOUR)
     run = AlarmRun(reader, MOVES)
-    taken = take(reader, run)
-    assert [one.steps == () for one in taken[:3]] == [False, True, False]
+    assert [one.steps == () for one in take(reader, run)[:3]] == [False, True, False]
     assert run.stored().skipped == 1
 
 

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import json
 import signal
-import threading
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -20,8 +21,8 @@ from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
-from estimators import Metric
-from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
+from estimators import Metric, load_metrics
+from tests.support.reports.counted import PATIENCE, Client, Counting, Server, connected, serving
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
@@ -132,12 +133,20 @@ def test_a_client_gets_all_there_is_as_the_api_answers_it_and_then_what_changes(
     assert (answers["delay"]["reports"], answers["silent"]["status"]) == (406, "not_ready")
 
 
-def test_a_metric_that_cannot_be_read_keeps_no_other_from_being_sent(
-    counting: Counting, store: Store, metrics: dict[str, Metric]
+def test_metrics_that_cannot_be_read_or_estimated_keep_no_other_from_being_sent(
+    counting: Counting, store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting.some(5)
     (key,) = store.client.keys("*:1}:total:delay@*")
     store.client.set(key, b"cut off")
+    answer = Reader.answer
+
+    def broken(window: Any, *args: Any, **options: Any) -> Any:
+        if window.metric.name == "carrier":
+            raise ArithmeticError("no estimate")
+        return answer(window, *args, **options)
+
+    monkeypatch.setattr(Reader, "answer", staticmethod(broken))
 
     def told(found: Found) -> bool:
         return "dither recount 1" in "".join(found[2].get("missing", []))
@@ -146,7 +155,7 @@ def test_a_metric_that_cannot_be_read_keeps_no_other_from_being_sent(
         with following(hub, None) as client:
             seen = await client.until(lambda seen: bool(seen[-1:]) and told(seen[-1]))
             answered = {data["metric"] for kind, _, data in seen if kind == "estimate"}
-            assert answered == ALL - {"delay"}
+            assert answered == ALL - {"delay", "carrier"}
             assert {data["redis"] for kind, _, data in seen if kind == "status"} == {"ok"}
 
     run(hub_of(store, metrics), scenario)
@@ -177,21 +186,6 @@ def test_who_follows_all_metrics_follows_those_that_are_defined_later(
     run(hub_of(store, now), scenario)
 
 
-def test_a_client_follows_only_what_it_asked_for(
-    counting: Counting, store: Store, metrics: dict[str, Metric]
-) -> None:
-    counting.some(5)
-
-    async def scenario(hub: Hub) -> None:
-        with following(hub, frozenset({"carrier"})) as one:
-            seen = await one.until(lambda seen: len(seen) >= 3)
-            assert [kind for kind, _, _ in seen] == ["policy", "status", "estimate"]
-            with following(hub, frozenset({"delay"})) as other:
-                assert (await other.estimate("delay", 406))[0] == "estimate"
-
-    run(hub_of(store, metrics), scenario)
-
-
 def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
     counting: Counting, store: Store, metrics: dict[str, Metric]
 ) -> None:
@@ -204,6 +198,7 @@ def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
             await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
             with following(hub, frozenset({"delay"})) as client:
                 await client.estimate("delay", delays)
+                assert {data.get("metric", "delay") for _, _, data in client.seen} == {"delay"}
         with following(hub, last_id=last) as client:
             back = await client.until(lambda seen: len(seen) >= 2)
             assert sorted(kind for kind, _, _ in back) == ["estimate", "status"]
@@ -290,26 +285,6 @@ def test_who_does_not_read_is_cut_off_and_what_waited_is_forgotten(
             assert cut == [1]
 
     run(hub_of(store, metrics, room=4), scenario)
-
-
-def test_one_metric_that_fails_does_not_hold_the_others_back(
-    counting: Counting, store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting.some(5)
-    answer = Reader.answer
-
-    def broken(window: Any, *args: Any, **options: Any) -> Any:
-        if window.metric.name == "carrier":
-            raise ArithmeticError("no estimate")
-        return answer(window, *args, **options)
-
-    monkeypatch.setattr(Reader, "answer", staticmethod(broken))
-
-    async def scenario(hub: Hub) -> None:
-        with following(hub) as client:
-            await client.estimate("page", 1000)
-
-    run(hub_of(store, metrics), scenario)
 
 
 def test_a_redis_that_is_gone_is_told_and_its_return_too(
@@ -440,31 +415,55 @@ def limit(client: httpx.Client) -> None:
 
 def followed_to_its_end(server: Server) -> str:
     """Follow until the server is told to leave; return what it sent."""
-    ended: list[str] = []
-    began = threading.Event()
+    text = ""
+    with http_client.stream("GET", f"{server.url}/v1/events?metric=delay", timeout=60) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-accel-buffering"] == "no"
+        for piece in answer.iter_text():
+            text += piece
+            if "event: estimate" in text and server.process.poll() is None:
+                server.process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    server.process.wait(PATIENCE)
+    assert time.monotonic() - began < 5, "it does not wait for those who follow"
+    return text
 
-    def follow() -> None:
-        with http_client.stream(
-            "GET", f"{server.url}/v1/events?metric=delay", timeout=60
-        ) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            assert answer.headers["cache-control"] == "no-store"
-            assert answer.headers["x-accel-buffering"] == "no"
-            text = ""
-            for piece in answer.iter_text():
-                text += piece
-                if "event: estimate" in text:
-                    began.set()
-            ended.append(text)
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
-        assert began.wait(PATIENCE)
-        started = time.monotonic()
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(PATIENCE)
-    finally:
-        thread.join(PATIENCE)
-    assert time.monotonic() - started < 5, "it does not wait for those who follow"
-    return ended[0]
+MOST_BUFFERED = 16_000_000
+"""Bytes that the two ends of a connection may hold outside the process."""
+
+
+@pytest.mark.more
+def test_a_client_that_never_reads_loses_its_connection_and_the_others_nothing(
+    tmp_path: Path, redis_url: str
+) -> None:
+    """Answers of 40 metrics with 400 categories soon fill the buffers of its connection."""
+    file, wide = tmp_path / "metrics.toml", 'kind = "frequency", mechanism = "grr", levels = [8]'
+    each = [f"wide{number} = {{{wide}, categories = 400}}\n" for number in range(40)]
+    file.write_text("[metrics]\n" + "".join(each))
+    counting = Counting(connected(redis_url), load_metrics(file))
+
+    def count() -> None:
+        counting.count(0, *(counting.batch(name, [0, 1] * 10, 0, 8) for name in counting.metrics))
+
+    with serving(file, redis_url) as server, socket.socket() as idle:
+        where = urlsplit(server.url)
+        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        idle.connect((where.hostname, where.port))
+        idle.sendall(f"GET /v1/events?top=1000 HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+
+        def is_cut_off() -> bool:
+            count()
+            read(server, lambda found: len(found) >= 3, params={"metric": "wide0"})
+            return "client cut off" in server.told.read_text()
+
+        wait_until(is_cut_off, "the client that never reads is cut off")
+        total = 0
+        with contextlib.suppress(ConnectionResetError):
+            while data := idle.recv(65536):
+                total += len(data)
+        assert total < MOST_BUFFERED
+        told = server.told.read_text()
+    assert told.count("client cut off") == 1
+    assert "Traceback" not in told

@@ -175,7 +175,9 @@ def test_a_client_of_openapi_typescript(server: Server, document: Path) -> None:
     (folder / "use.ts").write_text(IN_TYPESCRIPT)
     (folder / "wrong.ts").write_text(WRONG_TYPESCRIPT)
     (folder / "node.d.ts").write_text("declare const process: { argv: string[] };\n")
-    options = "--strict --target es2022 --module nodenext --skipLibCheck --lib es2022,dom,dom.iterable"
+    options = (
+        "--strict --target es2022 --module nodenext --skipLibCheck --lib es2022,dom,dom.iterable"
+    )
     compiler = [installed / "tsc", *options.split()]
     run(*compiler, "use.ts", "node.d.ts", cwd=folder)
     assert run(node, "use.js", server.url, SECRET, cwd=folder) == "done\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
 import json
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import uvicorn
 from uvicorn.protocols.http import httptools_impl
 
 from aggregator.config.settings import Access, Settings, Topics
@@ -21,6 +23,7 @@ from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http import connection_limits, small_posts
 from aggregator.web.http.access import hashed
+from aggregator.web.http.small_posts import PostProtocol
 from estimators import define
 from producers.gateway import Gateway
 from producers.gateway.memory import Hold
@@ -325,11 +328,17 @@ def test_a_length_of_any_number_of_digits_is_a_length(served: Served) -> None:
     assert len(served.short) == 1
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let heads and answers take less time."""
+    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection_limits, "UNREAD_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_client_that_takes_no_answer_loses_its_connection(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_limits, "UNREAD_SECONDS", 0.2)
-    monkeypatch.setattr(connection_limits, "HEAD_SECONDS", 0.4)
     lost, ends = connection_limits.PunctualProtocol.connection_lost, threading.Event()
 
     def noted(protocol: Any, error: Exception | None) -> None:
@@ -341,6 +350,68 @@ def test_a_client_that_takes_no_answer_loses_its_connection(
         raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         raw.send(ALIVE.replace(b"/healthz", b"/openapi.json") * 150)  # more than buffers take
         assert ends.wait(30)
+
+
+BODY = bytes(1_000_000)
+BUFFER_BYTES = 16_384
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with more than buffers take; it may begin later than a head may end."""
+    await asyncio.sleep(0.6)
+    headers = [(b"content-length", b"%d" % len(BODY))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_client_that_reads_all_the_time_has_its_whole_answer_and_may_idle_for_longer_than_a_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_limits, "IDLE_SECONDS", 1.0)
+
+    async def run() -> tuple[int, float]:
+        config = uvicorn.Config(large, lifespan="off", http=PostProtocol, log_level="critical")
+        server, loop = uvicorn.Server(config), asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            client.setblocking(False)
+            await loop.sock_connect(client, listening.getsockname())
+            await loop.sock_sendall(client, ALIVE)
+            read = 0
+            while read < len(BODY) and (data := await loop.sock_recv(client, 25_000)):
+                read += len(data)
+                await asyncio.sleep(0.02)
+            began = loop.time()
+            while await loop.sock_recv(client, 25_000):
+                pass
+            idle = loop.time() - began
+            server.should_exit = True
+            await serving
+            return read, idle
+
+    read, idle = asyncio.run(run())
+    assert read >= len(BODY)
+    assert idle > 0.8
+
+
+@pytest.mark.usefixtures("impatient")
+def test_whoever_does_not_finish_a_head_is_hung_up_on(served: Served) -> None:
+    with Raw(served.port) as silent:
+        assert silent.read() == b""
+    with Raw(served.port) as trickling:
+        trickling.send(b"GET / HTTP/1.1\r\n")
+        trickling.socket.settimeout(0.05)
+        deadline = time.monotonic() + 20
+        with contextlib.suppress(ConnectionError):
+            while True:
+                assert time.monotonic() < deadline
+                trickling.send(b"A: b\r\n")
+                with contextlib.suppress(TimeoutError):
+                    assert trickling.socket.recv(100) == b""
+                    break
 
 
 def test_a_head_without_end_is_refused(served: Served) -> None:
