@@ -336,7 +336,7 @@ def test_a_producer_of_an_identity_ends_the_transaction_of_the_one_before(
     topic_admin.ensure_topics(deployment.settings)
     made = [EventProducer(deployment.settings, deployment.estimates, deployment.topic)]
     made[0]._producer.begin_transaction()
-    made[0]._producer.produce(deployment.estimates, b"from the first")
+    made[0]._producer.produce(deployment.estimates, b"of the first", b"key")
     made[0]._producer.flush(30)
     made.append(EventProducer(deployment.settings, deployment.estimates, deployment.topic))
     with pytest.raises(KafkaException):

@@ -147,23 +147,6 @@ def test_a_partition_full_of_nonsense_halts_before_the_message_that_is_too_much(
     assert deployment.verify().verified
 
 
-@pytest.mark.more
-def test_open_panes_that_do_not_fit_halt_the_largest_partition(
-    deployment: Deployment, delay: Metric
-) -> None:
-    payloads = [batch(delay, [1.0], 2, EPOCH + n, n).SerializeToString() for n in range(2_000)]
-    deployment.settings.aggregate.memory = limit = 40_000
-    with deployment.worker() as worker:
-        for number in (0, 2):
-            deployment.produce([(number, one) for one in payloads])
-            wait_until(lambda n=number: bool(deployment.owners("halted")[n]), "it does not fit")  # type: ignore[misc]
-            assert sum(owned.open_bytes for owned in worker.owned.values()) <= limit
-    assert "the open panes of this worker take" in deployment.owners("halted")[0]
-    deployment.settings.aggregate.memory = 10**9
-    deployment.count()
-    assert deployment.verify().verified
-
-
 def test_headers_whose_names_are_not_utf8_are_left_out_however_often_others_were_read(
     deployment: Deployment, raw: RawProducer, delay: Metric
 ) -> None:
