@@ -12,6 +12,7 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 
 from aggregator.kafka import clients, topic_admin
 from aggregator.publishing import unpublished_panes
@@ -327,6 +328,22 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
     finals = [event.id for event in own if event.is_final]
     assert len(finals) == len(set(finals)) == 26
     other.close()
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_others(
+    deployment: Deployment,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    admin.delete_topics([deployment.deadletters])[deployment.deadletters].result(30)
+    listed = admin.list_topics
+    wait_until(lambda: deployment.deadletters not in listed(timeout=30).topics, "one is missing")
+    topic_admin.ensure_topics(deployment.settings)
+    expected = {deployment.estimates: "compact", deployment.rounds: "compact"}
+    for name, policy in {**expected, deployment.deadletters: "delete"}.items():
+        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
+        described = admin.describe_configs([asked])[asked].result(30)
+        assert described["cleanup.policy"].value == policy, name
 
 
 @pytest.mark.usefixtures("apache_kafka")
