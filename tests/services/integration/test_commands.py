@@ -82,18 +82,6 @@ def test_estimate_answers_for_some_categories_one_by_one_or_as_a_distribution(
         assert (refused.returncode, why in refused.stderr) == (2, True)
 
 
-def test_metrics_tell_how_far_each_is_counted(counted: Deployment) -> None:
-    found = as_json(counted.dither("metrics", "--json"))
-    assert [row["metric"] for row in found] == ["delay", "carrier", "age"]
-    for row in found:
-        assert row["reports"] == accepted(counted, row["metric"])
-        assert row["event_time"] == "2013-01-01T09:45:00Z"
-    listed, _, notes = counted.dither("metrics").stdout.partition("\n\n")
-    names = [line.split()[0] for line in listed.splitlines()]
-    assert names == ["metric", "delay", "carrier", "age"]
-    assert " ".join(notes.split()) == "slices delay: 4 slices, 2.0 bits, by country"
-
-
 def test_an_estimate_says_that_more_is_waiting_that_nobody_counts_and_what_is_halted(
     counted: Deployment,
 ) -> None:
@@ -198,28 +186,6 @@ def test_production_that_is_interrupted_tells_what_was_delivered_or_what_it_wait
     assert told[1].startswith(b"0 reports of longest")
     deployment.count()
     assert accepted(deployment, "delay") == found["reports"]
-
-
-def test_production_tells_how_it_read_the_file_and_what_it_clipped(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    table = tmp_path / "delays.csv"
-    rows = ["31.01.2026 09:00;5", "31.01.2026 10:00;-61", "01.02.2026 10:00;900"]
-    table.write_text("\n".join(["Hour;DELAY", *rows]) + "\n")
-    arguments = ("delay", "--csv", str(table), "--time-column", "Hour")
-    done = deployment.dither("produce", *arguments, "--time-zone", "Europe/Berlin")
-    assert done.returncode == 0, done.stderr
-    assert "0 had no value, 2 were clipped to [-60, 180]" in done.stdout
-    assert done.stderr.splitlines()[:3] == [
-        "file: UTF-8, separated by semicolons",
-        "column: 'DELAY' for 'delay'",
-        "times: %d.%m.%Y %H:%M; times without a zone are in Europe/Berlin",
-    ]
-    assert as_json(deployment.dither("produce", *arguments, "--json"))["clipped"] == 2
-    unknown = deployment.dither("produce", "age", "--csv", str(table))
-    assert unknown.returncode == 1
-    assert "no column 'age'" in unknown.stderr
-    assert "name the column with the values: --column NAME" in unknown.stderr
 
 
 def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(

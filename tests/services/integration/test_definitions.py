@@ -213,10 +213,15 @@ def test_servers_gateways_and_workers_follow_without_a_restart(
 
         wait_until(lambda: "delay" in known(), "it serves")
         redefine(deployment, METRICS + ADDED)
-        wait_until(lambda: "clicked" in known(), "the new question is served")
+        wait_until(lambda: "clicked" in known(), "the new question is served", pause=0.3)
         body = {"metric": "clicked", "reports": [{"report": 1, "epsilon": 1}] * SIZE}
         for _ in range(3):
             assert http_client.post(f"{url}/v1/reports", json=body).status_code == 202
         estimate = f"{url}/v1/metrics/clicked/estimate"
-        wait_until(lambda: http_client.get(estimate).json()["reports"] == 3 * SIZE, "counted")
+
+        def counted() -> int:
+            found: int = http_client.get(estimate).json()["reports"]
+            return found
+
+        wait_until(lambda: counted() == 3 * SIZE, "its reports are counted", pause=0.3)
     assert deployment.counts() == {"accepted:clicked": 3 * SIZE}

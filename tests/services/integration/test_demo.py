@@ -67,7 +67,7 @@ class Demo:
         return self.process.poll() is not None
 
     def wait(self) -> int:
-        wait_until(self.has_ended, "the demo ends", PATIENCE)
+        wait_until(self.has_ended, "the demo ends", PATIENCE, pause=0.25)
         return self.process.returncode
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
@@ -77,7 +77,7 @@ class Demo:
             assert not self.has_ended(), f"before {what}: {self.errors.read_text()}"
             return condition()
 
-        wait_until(looked, what, PATIENCE)
+        wait_until(looked, what, PATIENCE, pause=0.25)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
 from cloudevents.core.formats.json import JSONFormat
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 
 from aggregator.kafka import clients, topic_admin
 from aggregator.publishing import unpublished_panes
@@ -330,13 +331,29 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
 
 
 @pytest.mark.usefixtures("apache_kafka")
+def test_topics_whose_latest_messages_are_all_that_matters_are_compacted_and_no_others(
+    deployment: Deployment,
+) -> None:
+    admin = AdminClient({"bootstrap.servers": deployment.kafka.bootstrap_servers})
+    admin.delete_topics([deployment.deadletters])[deployment.deadletters].result(30)
+    listed = admin.list_topics
+    wait_until(lambda: deployment.deadletters not in listed(timeout=30).topics, "one is missing")
+    topic_admin.ensure_topics(deployment.settings)
+    expected = {deployment.estimates: "compact", deployment.rounds: "compact"}
+    for name, policy in {**expected, deployment.deadletters: "delete"}.items():
+        asked = ConfigResource(ConfigResource.Type.TOPIC, name)
+        described = admin.describe_configs([asked])[asked].result(30)
+        assert described["cleanup.policy"].value == policy, name
+
+
+@pytest.mark.usefixtures("apache_kafka")
 def test_a_producer_of_an_identity_ends_the_transaction_of_the_one_before(
     deployment: Deployment,
 ) -> None:
     topic_admin.ensure_topics(deployment.settings)
     made = [EventProducer(deployment.settings, deployment.estimates, deployment.topic)]
     made[0]._producer.begin_transaction()
-    made[0]._producer.produce(deployment.estimates, b"from the first")
+    made[0]._producer.produce(deployment.estimates, b"of the first", b"key")
     made[0]._producer.flush(30)
     made.append(EventProducer(deployment.settings, deployment.estimates, deployment.topic))
     with pytest.raises(KafkaException):

@@ -18,6 +18,7 @@ from producers.wire.reports_pb2 import Attribute
 from tests.support.events import Found, on_topic, publishing, settings_of
 from tests.support.reports.counted import HOUR, Client
 from tests.support.reports.messages import EPOCH, batch
+from tests.support.rows import row
 from tests.support.running.deployment import Deployment, wait_until
 
 METRICS = """
@@ -119,7 +120,8 @@ def publish_until(deployment: Deployment, moment: str, even: str, publishers: in
         for _ in range(publishers):
             stack.enter_context(publishing(deployment))
         for name, looked in expected.items():
-            wait_until(lambda name=name, looked=looked: until(client, name) == looked, name)  # type: ignore[misc]
+            with row(name, moment):
+                wait_until(lambda n=name, m=looked: until(client, n) == m, "looked", pause=0.4)  # type: ignore[misc]
 
 
 def forget(deployment: Deployment, pattern: str) -> None:

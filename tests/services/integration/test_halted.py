@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
@@ -14,7 +16,7 @@ from aggregator.cli.main import cli
 from aggregator.config.settings import Settings
 from aggregator.counting import assignment
 from aggregator.dead_letters.writer import CONTEXT, UNREADABLE
-from aggregator.kafka import compaction, obstacles
+from aggregator.kafka import clients, compaction, obstacles
 from aggregator.kafka.log_ends import NO_ANSWER, UNSEEN, KafkaLog, LogEnds
 from aggregator.reading.status import Rates, status
 from aggregator.state.partition import Partition
@@ -147,23 +149,6 @@ def test_a_partition_full_of_nonsense_halts_before_the_message_that_is_too_much(
     assert deployment.verify().verified
 
 
-@pytest.mark.more
-def test_open_panes_that_do_not_fit_halt_the_largest_partition(
-    deployment: Deployment, delay: Metric
-) -> None:
-    payloads = [batch(delay, [1.0], 2, EPOCH + n, n).SerializeToString() for n in range(2_000)]
-    deployment.settings.aggregate.memory = limit = 40_000
-    with deployment.worker() as worker:
-        for number in (0, 2):
-            deployment.produce([(number, one) for one in payloads])
-            wait_until(lambda n=number: bool(deployment.owners("halted")[n]), "it does not fit")  # type: ignore[misc]
-            assert sum(owned.open_bytes for owned in worker.owned.values()) <= limit
-    assert "the open panes of this worker take" in deployment.owners("halted")[0]
-    deployment.settings.aggregate.memory = 10**9
-    deployment.count()
-    assert deployment.verify().verified
-
-
 def test_headers_whose_names_are_not_utf8_are_left_out_however_often_others_were_read(
     deployment: Deployment, raw: RawProducer, delay: Metric
 ) -> None:
@@ -257,6 +242,26 @@ def test_a_batch_that_cannot_be_read_halts_its_partition_until_it_is_skipped(
     assert (owner["gap"], owner["skipped"]) == ("41", "1-41"), "the next owner knows it, too"
     assert accepted(deployment) == 4
     assert deployment.verify().verified
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_a_client_whose_place_has_left_the_log_says_so_and_never_jumps(
+    deployment: Deployment, delay: Metric
+) -> None:
+    deployment.produce([(0, honest(delay, seed)) for seed in range(9)])
+    deployment.cut({0: 5})
+    found: list[int | None] = []
+    with contextlib.closing(clients.consumer(deployment.settings, deployment.topic)) as consumer:
+        consumer.assign([TopicPartition(deployment.topic, 0, 2)])
+
+        def told() -> bool:
+            for message in consumer.consume(10, 0.2):
+                error: Any = message.error()
+                found.append(error.code() if error else message.offset())
+            return bool(found)
+
+        wait_until(told, "it says so", seconds=20)
+    assert found == [KafkaError._AUTO_OFFSET_RESET]
 
 
 # -- `dither recount`, and how much waits --------------------------------------------------------

@@ -98,7 +98,7 @@ def test_a_column_becomes_a_metric_on_the_dashboard_until_the_terminal_is_closed
     assert not (shell.folder / "dither.toml").exists()
 
 
-def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what_dies(
+def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_ones_say_why_they_end(
     shell: Shell,
 ) -> None:
     killed = shell.up()
@@ -121,8 +121,6 @@ def test_nothing_is_left_of_a_service_that_is_killed_and_the_next_one_names_what
     named = f"the worker, `dither aggregate`, (process {pid})"
     assert f"{named} was ended by SIGKILL (exit code -9; usually" in errors
 
-
-def test_a_service_that_cannot_start_says_why(shell: Shell) -> None:
     nowhere = "--set serve.tls_certificate=nowhere.pem --set serve.tls_key=nowhere.pem"
     errors = shell.run(f"{UP} {nowhere}", status=1)
     told = errors.partition("the HTTP server, `dither serve`, (process ")[2]

@@ -126,7 +126,6 @@ def test_bash_completes_commands_options_and_metrics(metrics_file: Path) -> None
     dither.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aggregator "$@"\n')
     dither.chmod(0o755)
     typed = {
-        "dither wat": "watch",
         "dither watch ": "delay carrier age",
         "dither watch age --inter": "--interval",
         "dither watch --metrics other.toml ": "tail",

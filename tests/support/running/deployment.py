@@ -38,12 +38,14 @@ SESSION_MS = {True: 2_000, False: 6_000}
 """By whether Kafka is real: the in-process broker takes 3 s for a group's first rebalance."""
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """Look until something real has happened."""
+def wait_until(
+    condition: Callable[[], bool], what: str, seconds: float = PATIENCE, pause: float = 0.05
+) -> None:
+    """Look until something real has happened, with a pause between two looks."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
-        threading.Event().wait(0.05)
+        threading.Event().wait(pause)
 
 
 def other_database(redis_url: str) -> str:
