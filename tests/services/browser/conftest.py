@@ -118,6 +118,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modules]:
     pipe, nepal = subprocess.PIPE, {**os.environ, "TZ": "Asia/Kathmandu", "LC_ALL": "de_DE"}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=nepal) as process:
         yield Modules(process)
+        process.kill()
 
 
 def expect(what: Locator) -> LocatorAssertions:

@@ -194,6 +194,27 @@ def totals(page: Page, name: str) -> list[int]:
     return [found[key] for key in ("taken", "delivered", "refused", "left")]
 
 
+DUMP = """
+async () => {
+  const opening = indexedDB.open("dither");
+  await new Promise((resolve) => { opening.onsuccess = resolve; });
+  const store = opening.result.transaction("kept").objectStore("kept");
+  const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
+    request.onsuccess = () => resolve(request.result);
+  }));
+  const [keys, values] = await Promise.all(all);
+  opening.result.close();
+  return JSON.stringify([keys, values], (_, x) => typeof x === "bigint" ? String(x) : x);
+}
+"""
+
+
+def gathered(page: Page) -> list[Any]:
+    """Return what roll-ups hold."""
+    keys, values = json.loads(page.evaluate(DUMP))
+    return [value for key, value in zip(keys, values, strict=True) if key[0] == "gathered"]
+
+
 def posted_ids(site: Site) -> set[str]:
     return {batch.batch_id.hex() for batch in site.posted}
 
@@ -377,8 +398,7 @@ def test_a_full_browser_stores_nothing_by_halves_and_goes_on_sending(
     assert call(page, "device.flush()") is None
     assert call(page, 'device.totals("query")')["delivered"] == 1
     assert call(page, "device.ledger.left()") == 1
-    keys, values = json.loads(page.evaluate(DUMP))
-    assert [value for key, value in zip(keys, values, strict=True) if key[0] == "gathered"] == ["b"]
+    assert gathered(page) == ["b"]
 
 
 def test_a_round_is_answered_and_charged_once_whatever_lies_are_told_of_it(
@@ -554,21 +574,6 @@ def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site)
     assert refused == "DefinitionChanged"
 
 
-DUMP = """
-async () => {
-  const opening = indexedDB.open("dither");
-  await new Promise((resolve) => { opening.onsuccess = resolve; });
-  const store = opening.result.transaction("kept").objectStore("kept");
-  const all = [store.getAllKeys(), store.getAll()].map((request) => new Promise((resolve) => {
-    request.onsuccess = () => resolve(request.result);
-  }));
-  const [keys, values] = await Promise.all(all);
-  opening.result.close();
-  return JSON.stringify([keys, values], (_, x) => typeof x === "bigint" ? String(x) : x);
-}
-"""
-
-
 def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -> None:
     site.answers += [Problem(503, "away", retry_after=3600).response("/")]
     opened(page, site, now=START)
@@ -592,6 +597,7 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     for _ in range(17):
         call(page, "clicks.add()")
     assert call(page, "clicks.reportEnded()") == 0
+    assert gathered(page) == [17]
     page.evaluate("(hours) => { now += hours * 3_600_000; }", 25)
     found = call(page, "Promise.all([clicks.reportEnded(), clicks.reportEnded(), clicks.add()])")
     assert sorted(found[:2]) == [0, 1]

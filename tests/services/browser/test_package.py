@@ -6,9 +6,9 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Page
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
@@ -19,6 +19,9 @@ from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, Broker, 
 from tests.support.running.gateway_server import serving
 from tests.support.running.npm_package import SOURCE, NpmPackage, npm_package, run
 from tests.support.running.served import definition
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 MOST_BYTES = 60_000
 PROGRAM = """
@@ -105,14 +108,18 @@ def gateway(broker: Broker, topic: str, package: NpmPackage) -> Iterator[str]:
         yield url
 
 
-def test_the_version_is_that_of_the_python_package() -> None:
+def test_the_versions_are_that_of_the_python_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for folder in (SOURCE, SOURCE / "opentelemetry"):
+        for name in ("package.json", "package-lock.json"):
+            found = json.loads((folder / name).read_text())
+            assert found["version"] == project["version"], folder / name
     package = json.loads((SOURCE / "package.json").read_text())
-    locked = json.loads((SOURCE / "package-lock.json").read_text())
-    assert {package["version"], locked["version"]} == {project["version"]}
     assert package["license"] == project["license"]
+    assert "dependencies" not in package
 
 
+@pytest.mark.more
 def test_the_package_is_small_and_depends_on_nothing(package: NpmPackage) -> None:
     assert sum(file["size"] for file in package.packed) < MOST_BYTES
     names = {file["path"] for file in package.packed}
@@ -120,15 +127,16 @@ def test_the_package_is_small_and_depends_on_nothing(package: NpmPackage) -> Non
     assert all(re.fullmatch(r"package\.json|README\.md|dist/[\w/]+\.(js|d\.ts)", n) for n in names)
     installed = package.application / "node_modules"
     assert [each.name for each in installed.iterdir() if each.name[0] != "."] == ["@dither"]
-    assert "dependencies" not in json.loads((SOURCE / "package.json").read_text())
 
 
+@pytest.mark.more
 def test_the_sources_and_a_program_have_their_types(package: NpmPackage) -> None:
     """Packing has checked the sources; what is declared is enough for a strict program."""
     (package.application / "program.ts").write_text(TYPED)
     run([str(package.tools / "tsc"), *CHECK, "program.ts"], package.application)
 
 
+@pytest.mark.more
 def test_it_reports_from_node(
     package: NpmPackage, gateway: str, broker: Broker, topic: str
 ) -> None:

@@ -49,9 +49,14 @@ def binned(**bins: Any) -> LocalMetric:
     return LocalMetric.require(define(name="latency", kind="distribution", levels=levels, **bins))
 
 
+def vector(mechanism: str) -> LocalMetric:
+    keys: dict[str, Any] = {"coordinates": ["north", "east"], "radius": 2.5, "levels": [0.5, 2]}
+    return LocalMetric.require(define(name="v", kind="vector_mean", mechanism=mechanism, **keys))
+
+
 def thresholds_of(metric: LocalMetric) -> list[int]:
     mechanism: Any = metric.randomizer
-    if metric.mechanism in ("laplace", "windows", "repetition"):
+    if metric.mechanism in ("laplace", "windows", "repetition", "hemisphere", "caps"):
         return [2**62]
     if metric.mechanism == "hadamard_response":
         return list(mechanism.misses)
@@ -63,6 +68,7 @@ def thresholds_of(metric: LocalMetric) -> list[int]:
 def test_the_same_random_words_give_the_same_bytes(device: Modules) -> None:
     metrics = [binary(), binary(-60.5, 180.25)]
     metrics += [binary(-60.5, 180.25, other, 16) for other in ("laplace", "windows", "repetition")]
+    metrics += [vector("hemisphere"), vector("caps")]
     metrics += [categorical("rappor", k) for k in (2, 7, 8, 9, 100, 1000)]
     metrics += [categorical("hadamard_response", k) for k in (2, 3, 31, 32, 33, 1000, 100_000)]
     metrics += [
@@ -84,7 +90,9 @@ def assert_same_bytes(device: Modules, metric: LocalMetric) -> None:
     cases, expected, consumed = [], [], set()
     for _ in range(100 if size < 1000 else 30):
         epsilon = float(generator.choice(metric.levels)) * float(generator.choice([1, 1.01]))
-        if metric.kind != "frequency":
+        if metric.kind == "vector_mean":  # some are beyond the radius in no coordinate
+            value = generator.uniform(-3, 3, 2).tolist()
+        elif metric.kind != "frequency":
             low, high = sorted(metric.domain.opposite)
             value = generator.choice([low, high, generator.uniform(low - 50, high + 50)]).item()
         else:

@@ -17,7 +17,6 @@ from aggregator.cli.roles import roles
 from aggregator.config import settings as configuration
 from aggregator.config.settings import load_settings
 from deploy.prometheus import kubernetes
-from estimators import SearchMetric, load_metrics
 from tests.services.deploy.test_prometheus import promtool
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -83,6 +82,9 @@ def test_every_file_is_a_resource_and_nothing_is_missing() -> None:
     assert {file.name for file in FOLDER.glob("*.yaml")} == {*listed, "kustomization.yaml"}
     labels = of_kind("Namespace")["dither"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    generated = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert generated[0]["files"] == ["dither.toml", "metrics.toml"]
+    assert "password" not in str(tomllib.loads((FOLDER / "dither.toml").read_text()))
 
 
 def test_a_pod_has_no_privilege_and_no_secret_that_it_does_not_need() -> None:
@@ -138,16 +140,6 @@ def test_dither_knows_the_settings_and_the_users_are_roles(tmp_path: Path) -> No
                 assert set(settings.access.tokens) == {"grafana"}
                 assert str(Path(settings.serve.tls_key).parent) in mounts
                 assert settings.access.anonymous == (["report"] if is_gateway else [])
-
-
-def test_the_settings_file_and_the_definitions_are_in_the_map() -> None:
-    generated = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["configMapGenerator"]
-    assert generated[0]["files"] == ["dither.toml", "metrics.toml"]
-    metrics = load_metrics(FOLDER / "metrics.toml")
-    assert any(isinstance(metric, SearchMetric) for metric in metrics.values()), (
-        "for the coordinator"
-    )
-    assert "password" not in str(tomllib.loads((FOLDER / "dither.toml").read_text()))
 
 
 def test_probes_ask_what_is_served_and_selectors_find_the_pods(tmp_path: Path) -> None:
