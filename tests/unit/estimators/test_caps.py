@@ -113,10 +113,11 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
     The report is one of k different vectors. Those that are sent if the coin does not miss are the
     W nearest to the value; the others are sent if it does.
     """
-    mechanism = Caps([Fraction(1, 2)], dimension=3)
+    mechanism = Caps([Fraction(1)], dimension=3)
     (k, inside), first = mechanism.sets[0], int(mechanism.thresholds[0]) >> 56
-    directions = np.random.default_rng(3).integers(0, WORD, 6, dtype=np.uint64).tolist()
-    vectors = normal_numbers(np.array(directions, dtype=np.uint64)).reshape(4, 3)
+    size = k // 2 * 3 // 2
+    directions = np.random.default_rng(3).integers(0, WORD, size, dtype=np.uint64).tolist()
+    vectors = normal_numbers(np.array(directions, dtype=np.uint64)).reshape(-1, 3)
 
     def report(value: list[float], byte: int, integer: int) -> tuple[int, ...]:
         # the coin for v keeps the value; roundings of zero round up what has a fraction
@@ -131,7 +132,8 @@ def test_the_words_choose_each_candidate_with_its_certified_chance() -> None:
         assert len(set(near)) == inside
         assert len(set(far)) == k - inside
         assert not set(near) & set(far)
-        scores = sorted(np.abs(vectors @ value / np.linalg.norm(vectors, axis=1)))
+        along = vectors @ value / np.linalg.norm(vectors, axis=1)
+        scores = sorted([*along, *-along])[-inside:]
         assert sorted(np.dot(each, value) / 127 for each in near) == pytest.approx(scores, abs=0.02)
         sent.append(set(near) | set(far))
     assert sent[0] == sent[1]  # the same reports for all values: the ratio bounds what they tell
