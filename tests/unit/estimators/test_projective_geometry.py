@@ -1,15 +1,28 @@
-"""Projective geometry response: its choice of a geometry, its decoding and its scale."""
+"""Projective geometry response, and projective sketches of strings."""
 
 from __future__ import annotations
 
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.stats import binom
 
-from estimators import ReportError
+from estimators import DefinitionError, LocalMetric, ReportError, define
+from estimators.bounds.point_collisions import least_collisions, most_collisions
 from estimators.exact.finite_fields import prime_power
-from estimators.mechanisms import ProjectiveGeometryResponse, SubsetSelection
+from estimators.exact.geometries import LARGEST
+from estimators.exact.hashing import mix
+from estimators.exact.randomness import SeededBits
+from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
+from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch, SubsetSelection
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
-from tests.support.reports.cases import MANY_LEVELS, exact, metric_for
+from estimators.metrics.categories import string_key
+from estimators.question import Question
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, metric_for
 from tests.support.rows import row
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
@@ -60,3 +73,150 @@ def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
     randomizer.check(b"\x00", b"\x0e")
     with pytest.raises(ReportError, match="report 10: expected 0 to 9 at its level"):
         randomizer.check(b"\x00\x01", b"\x0e\x0a")
+
+
+def sketch(epsilons: Any = (1,), **options: int) -> ProjectiveSketch:
+    return ProjectiveSketch([exact(e) for e in epsilons], categories=None, **options)
+
+
+def strings(levels: Any = (1,), **keys: Any) -> LocalMetric:
+    metric = define(name="m", kind="frequency", categories="open", levels=levels, **keys)
+    return LocalMetric.require(metric)
+
+
+@pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 4.0, 64.0])
+def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) -> None:
+    """Every point that a script's words make in a row, for two strings, in fractions."""
+    mechanism = sketch([epsilon], rows=64, points=64)
+    rows = mechanism.hashed_rows[0]
+    space, row = rows.geometry.space, rows.rows - 1
+    points, size = space.points, space.size
+    misses = miss_threshold(min(exact(epsilon), LARGEST), size, points - size)
+    first, rest = divmod(misses, 2**56)
+
+    def report(key: int, byte: int, drawn: int, tie: int = 0) -> int:
+        script = ScriptedBits([row], [byte], [tie << 8] * (byte == first), [drawn])
+        keys = np.array([key], dtype=np.uint64)
+        return int(mechanism.randomize(keys, np.array([0]), script)[0]) - row * points
+
+    sets = []
+    for key in (string_key("N725MQ"), string_key("N999XX")):
+        word = int(mix(np.array([key], dtype=np.uint64) ^ rows.constants[row])[0])
+        own = points * word >> 64
+        inside = {(own + member) % points for member in space.members.tolist()}
+        assert {report(key, 255, rank) for rank in range(size)} == inside
+        outside = {report(key, 0, rank) for rank in range(points - size)} if first else set()
+        assert not first or inside | outside == set(range(points))
+        assert not inside & outside
+        is_in = [report(key, byte, 0) in inside for byte in range(256) if byte != first]
+        assert is_in == [False] * first + [True] * (255 - first)
+        assert report(key, first, 0, rest) in inside
+        assert not rest or report(key, first, 0, rest - 1) not in inside
+        sets.append(inside)
+    assert sets[0] != sets[1]
+    on, off = Fraction(WORD - misses, WORD * size), Fraction(misses, WORD * (points - size))
+    assert size * on + (points - size) * off == 1
+    assert mechanism.privacy_ratio(0) == on / off <= exp_bounds(exact(epsilon))[0]
+    assert rows.geometry.p == size * on
+    both = len(sets[0] & sets[1])
+    assert rows.geometry.q == both * on + (size - both) * off
+
+
+def test_all_levels_have_tables_of_one_size_and_hashes_of_their_own() -> None:
+    mechanism = sketch([0.25, 1, 2, 4, 6, 8], seed=9)
+    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
+    assert tables[1] == (1024, 364)
+    assert tables[4] == tables[5]
+    assert all(0.995 < rows * points / (1024 * 364) <= 1 for rows, points in tables)
+    constants = np.concatenate([rows.constants for rows in mechanism.hashed_rows])
+    assert np.unique(constants).size == constants.size == sum(rows for rows, _ in tables)
+
+
+def test_support_is_the_number_of_reports_that_support_a_string() -> None:
+    metric = strings([0.5, 2, 5], options={"rows": 40, "points": 100})
+    mechanism = metric.randomizer
+    assert isinstance(mechanism, ProjectiveSketch)
+    level = np.arange(6000) % 3
+    reports = metric.randomize(["a", "b"] * 3000, level, SeededBits(3))
+    statistic = metric.zero()
+    metric.accumulate(statistic, level, reports)
+    keys = np.array([string_key(text) for text in "abc"], dtype=np.uint64)
+    found = mechanism.support(metric.table(statistic), keys)
+    for index, key in itertools.product(range(3), range(3)):
+        named = mechanism.supports(reports[level == index], index, int(keys[key]))
+        assert found[index, key] == named.sum()
+
+
+# -- Collisions -----------------------------------------------------------------------------------
+
+
+def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> None:
+    """One other string is the worst case: its exact law is binomial."""
+    tilts = np.linspace(0.001, 20, 20_000)
+    for (rows, points), p in itertools.product(
+        [(1024, 364), (264, 1407), (4659, 80), (2, 64)], [0.1, 0.0125, 1e-7]
+    ):
+        with row(rows, points, p):
+            most = most_collisions(rows, points, math.log(p))
+            least = least_collisions(rows, points, math.log(p))
+            assert binom.sf(math.floor(rows * most), rows, 1 / points) <= p
+            assert binom.cdf(math.ceil(rows * least) - 1, rows, 1 / points) <= p
+            assert 0 <= least < 1 / points < most
+            cumulant = rows * np.log1p(np.expm1(tilts) / points)
+            sharpest = min(1, ((cumulant - math.log(p)) / (rows * tilts)).min())
+            assert sharpest * (1 - 1e-6) <= most <= sharpest * (1 + 1e-3)
+
+
+def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
+    """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
+    mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
+    certain = [least_collisions(e.rows, e.geometry.points, -5.0) > 0 for e in mechanism.hashed_rows]
+    assert certain == [False, True]
+    uppers = [
+        mechanism.estimate_support(
+            np.array([10**6, come]), np.array([[4 * 10**5], [0]]), question
+        ).upper
+        for come in (0, 1)
+    ]
+    assert uppers[0] == pytest.approx(uppers[1], abs=2e-4)
+
+
+# -- Levels that differ ---------------------------------------------------------------------------
+
+
+def answer(f: tuple[float, float], crowded: tuple[int, int]) -> float:
+    """Return the p-value of a string of frequency f at each level, beside a heavy other one."""
+    mechanism, n = sketch([1, 4]), 10**8
+    support = []
+    for rows, own, collisions in zip(mechanism.hashed_rows, f, crowded, strict=True):
+        p, q = float(rows.geometry.p), float(rows.geometry.q)
+        share = own + (1 - own) * collisions / rows.rows
+        support.append([round(n * (q + (p - q) * share))])
+    found = mechanism.estimate_support(np.array([n, n]), np.array(support), Question())
+    assert found.heterogeneity is not None
+    return found.heterogeneity
+
+
+def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
+    """As many collisions as one level can have, and none at the other: an excess of sqrt(n)."""
+    assert answer((0.05, 0.05), (0, 0)) > 0.9
+    assert answer((0.05, 0.05), (12, 30)) > 0.9
+    assert answer((0.05, 0.05), (0, 90)) > 0.9
+    assert answer((0.05, 0.08), (0, 0)) < 1e-6
+
+
+# -- Definitions ----------------------------------------------------------------------------------
+
+
+def test_options_that_do_not_fit_are_refused() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
+        ({"options": {"points": 63}}, "points = 63: expected 64 to 2048"),
+        ({"options": {"rows": 2**19}}, "rows \\* points = 190840832: expected at most 16777216"),
+        ({"options": {"seed": -1}}, "seed = -1: expected 0 to 2\\^64 - 1"),
+        ({"options": {"buckets": 8}}, "no option 'buckets': expected one of points, rows, seed"),
+        ({"memoized": True}, "memoized = True: expected false"),
+    ]
+    for keys, expected in cases:
+        with row(keys), pytest.raises(DefinitionError, match=expected):
+            strings(**keys)
