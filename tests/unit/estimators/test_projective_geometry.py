@@ -122,16 +122,6 @@ def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) 
     assert rows.geometry.q == both * on + (size - both) * off
 
 
-def test_all_levels_have_tables_of_one_size_and_hashes_of_their_own() -> None:
-    mechanism = sketch([0.25, 1, 2, 4, 6, 8], seed=9)
-    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
-    assert tables[1] == (1024, 364)
-    assert tables[4] == tables[5]
-    assert all(0.995 < rows * points / (1024 * 364) <= 1 for rows, points in tables)
-    constants = np.concatenate([rows.constants for rows in mechanism.hashed_rows])
-    assert np.unique(constants).size == constants.size == sum(rows for rows, _ in tables)
-
-
 def test_support_is_the_number_of_reports_that_support_a_string() -> None:
     metric = strings([0.5, 2, 5], options={"rows": 40, "points": 100})
     mechanism = metric.randomizer

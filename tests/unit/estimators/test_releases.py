@@ -23,14 +23,12 @@ from estimators import (
 )
 from estimators.bounds import Law
 from estimators.central import TrueFrequency, TrueMean
-from estimators.central.bounds import ValueLaw, _bins, _log_tail, population_limits
+from estimators.central.bounds import ValueLaw, _bins, _log_tail
 from estimators.central.release import LARGEST, Noise
 from estimators.central.weights import (
     WEIGHTINGS,
-    capped,
     noise_scale,
     report_weights,
-    square_threshold,
 )
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
@@ -199,14 +197,6 @@ def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     assert released.weights.tolist() == [0, 0, 1]
 
 
-def test_a_value_is_rounded_by_half_a_step_at_most() -> None:
-    collection = TrueMean([Fraction(1)])
-    values = np.r_[np.random.default_rng(1).uniform(-1, 1, 10_000), -1.0, 1.0]
-    reports = collection.randomize(values, np.zeros(values.size, dtype=int), SeededBits(1))
-    assert np.abs(2 * reports / 2**30 - 1 - values).max() <= 2 * collection.slack
-    assert reports[-2:].tolist() == [0, 2**30]
-
-
 # -- That nothing else leaves ----------------------------------------------------------------------
 
 
@@ -354,23 +344,6 @@ def test_the_bins_of_the_noise_hold_all_of_it() -> None:
             assert np.abs(tally - chances).max() < 0.008
 
 
-def test_a_limit_is_one_of_a_larger_sum_too() -> None:
-    """Many categories share limits: none may lie above the limit of the category alone."""
-    noise, n = Noise((Fraction(1),), (2**25,), 2), 3000
-    law, total = Law(np.array([float(n)]), np.array([1 / n]), np.ones(1)), n * 2**25
-    released = np.linspace(-0.05, 0.6, 130)
-    lower, upper = population_limits(noise, law, released, total, 0.0, math.log(1e-3))
-    assert np.all(np.diff(lower) >= 0)
-    assert np.all(np.diff(upper) >= 0)
-    for index in (0, 90):
-        alone = population_limits(
-            noise, law, released[index : index + 1], total, 0.0, math.log(1e-3)
-        )
-        width = max(alone[1][0] - alone[0][0], 0.01)
-        assert alone[0][0] - 0.03 * width <= lower[index] <= alone[0][0] + 1e-3 * width
-        assert alone[1][0] - 1e-3 * width <= upper[index] <= alone[1][0] + 0.03 * width
-
-
 @pytest.mark.parametrize(
     ("kind", "n", "epsilon", "excess"),
     [
@@ -405,25 +378,6 @@ level_mixes = st.dictionaries(
 
 def deviation(counts: Floats, weights: Floats) -> float:
     return float(counts @ np.abs(weights - 1 / counts.sum())) ** 2
-
-
-def recursion(epsilons: Floats, noise: float) -> Floats:
-    """HDP-WC, equations (154) and (155), user by user."""
-    shape = [float(epsilons[0])]
-    for epsilon in epsilons[1:]:
-        square = sum(r * r for r in shape) + noise
-        shape.append(min(square / sum(shape), float(epsilon)))
-    result: Floats = np.array(shape) / sum(shape)
-    return result
-
-
-def test_the_threshold_is_that_of_the_papers_recursion() -> None:
-    for seed, noise in enumerate((1e-4, 0.1, 8.0, 1e4)):
-        rng = np.random.default_rng(seed)
-        epsilons, counts = np.sort(np.exp(rng.uniform(-4, 3, 7))), rng.integers(1, 30, 7)
-        found = capped(epsilons, counts, square_threshold(epsilons, counts, noise))
-        expected = recursion(np.repeat(epsilons, counts), noise)
-        assert np.allclose(np.repeat(found, counts), expected, rtol=1e-9), noise
 
 
 @settings(deadline=None, max_examples=100)

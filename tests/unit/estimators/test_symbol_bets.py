@@ -138,14 +138,6 @@ def test_mirrored_reports_have_mirrored_limits(free: bool) -> None:
         assert low < bets.mean < high
 
 
-@pytest.mark.parametrize(("epsilon", "kind"), [("2", "uniform"), ("4", "narrow")])
-def test_coverage_of_a_few_samples(epsilon: str, kind: str) -> None:
-    """The slow tests have 2,000 samples of harder data."""
-    sample = Sample((epsilon,), np.array([2000.0]), (1.0,), free=False)
-    missed, runs = sample.missed(kind, 0.2, 150, np.random.default_rng(5))
-    assert missed / runs <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / runs)
-
-
 def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
     """All reports are of one symbol: sides that fail half the time may both reject the estimate."""
     mechanism = Windows([Fraction(1), Fraction(2)])

@@ -15,7 +15,7 @@ from estimators.bounds import WindowLaw, interval
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import exp_bounds
-from estimators.exact.windows import WindowShape, check_numbers, shape_at, two_symbols
+from estimators.exact.windows import WindowShape, check_numbers, shape_at
 from tests.support.reports.least_variances import LEAST_VARIANCES
 from tests.support.windows import probabilities
 
@@ -52,21 +52,6 @@ def test_shapes_are_private_and_unbiased_exactly(epsilon: Fraction) -> None:
         assert mean / shape.scale == knot
     assert [shape.exact_knots[0], shape.exact_knots[-1]] == [Fraction(-1), Fraction(1)]
     assert list(shape.exact_knots) == sorted(set(shape.exact_knots))
-
-
-def test_two_symbols_are_randomized_response() -> None:
-    shape = two_symbols(Fraction(1))
-    contrast = 1 - 2 * Fraction(shape.threshold, 2**64)
-    assert shape.worst_variance == 1 / contrast**2
-    assert shape_at(Fraction("0.41")).z == shape.z
-
-
-def test_large_epsilons_keep_the_last_shape_with_a_threshold_of_their_own() -> None:
-    last, beyond = shape_at(Fraction("12.9")), shape_at(Fraction(20))
-    assert (last.symbols, last.window) == (253, 4)
-    assert beyond.z == last.z
-    assert beyond.threshold < last.threshold
-    assert 1e-4 < float(beyond.worst_variance) < 2e-4
 
 
 def test_numbers_that_are_no_shape_are_rejected() -> None:
