@@ -81,21 +81,34 @@ def largest_losses(noise: Noise, values: int, sums: Callable[[Sequence[int]], li
     return tuple(largest)
 
 
-@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
-def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(weights: Any) -> None:
-    """Of data on a grid of 4. Ten reports of one person lose ten times what one loses."""
+def mean_and_noise(weights: tuple[int, ...]) -> tuple[Noise, Callable[[Sequence[int]], list[int]]]:
+    """Return noise of these weights, and the weighted sum of values on a grid of 4."""
     noise, mean = Noise(EPSILONS, weights, 1), TrueMean(EPSILONS, grid=4)
 
     def sums(held: Sequence[int]) -> list[int]:
         found: list[int] = mean.weighted_sums(np.array(held)[:, None], noise).tolist()
         return found
 
+    return noise, sums
+
+
+@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
+def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(
+    weights: tuple[int, ...],
+) -> None:
+    noise, sums = mean_and_noise(weights)
     assert largest_losses(noise, 5, sums) == noise.losses
     assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
     assert any(loss == epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
-    for level, loss in enumerate(noise.losses):
-        ten = [10 * 4 * (i == level) for i in range(3)]
-        assert max(exponents(noise, sums([0, 0, 0]), sums(ten))) == 10 * loss
+
+
+def test_a_loss_is_that_of_one_report_and_ten_of_one_person_lose_ten_times_it() -> None:
+    """What `privacy` says is of a report: the collector does not know whose they are."""
+    for weights in ((1, 2, 3), (3, 2, 1)):
+        noise, sums = mean_and_noise(weights)
+        for level, loss in enumerate(noise.losses):
+            ten = [10 * 4 * (i == level) for i in range(3)]
+            assert max(exponents(noise, sums([0, 0, 0]), sums(ten))) == 10 * loss
 
 
 def test_every_output_of_a_frequency_is_as_likely_within_each_users_loss() -> None:

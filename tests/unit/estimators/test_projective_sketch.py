@@ -157,6 +157,19 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
             assert sharpest * (1 - 1e-6) <= most <= sharpest * (1 + 1e-3)
 
 
+def test_several_strings_exceed_the_bound_less_often_than_one() -> None:
+    """Exactly: the shares of two strings in three rows of four points, all weights."""
+    rows, points = 3, 4
+    one = binom.pmf(np.arange(rows + 1), rows, 1 / points)
+    for weight, tilt in itertools.product((0.0, 0.2, 0.5), (-6.0, -1.0, 0.5, 2.0, 6.0)):
+        moment = sum(
+            one[i] * one[j] * math.exp(tilt * (weight * i + (1 - weight) * j) / rows)
+            for i, j in itertools.product(range(rows + 1), repeat=2)
+        )
+        alone = sum(one[i] * math.exp(tilt * i / rows) for i in range(rows + 1))
+        assert moment <= alone * (1 + 1e-12)
+
+
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
     """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
     mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
