@@ -43,7 +43,7 @@ def test_the_certificate_is_that_of_the_integers() -> None:
 
 
 def test_a_comparison_has_the_coordinates_of_a_value() -> None:
-    ball = {"kind": "vector_mean", "dimension": 2, "radius": 2}
+    ball: dict[str, Any] = {"kind": "vector_mean", "dimension": 2, "radius": 2}
     metric = define(name="place", mechanism="lifted_caps", levels=[1, 4], **ball)
     level = np.repeat([0, 1], 1000).astype(np.uint8)
     arms = []

@@ -187,7 +187,7 @@ def test_the_second_flip_is_drawn_at_its_integers() -> None:
 
 
 def test_what_cannot_be_memoized_is_refused() -> None:
-    closed = {"kind": "frequency", "categories": 4}
+    closed: dict[str, Any] = {"kind": "frequency", "categories": 4}
     domains: list[tuple[dict[str, Any], str]] = [({"kind": "mean", "range": (0, 1)}, "laplace")]
     for name, mechanism in mechanisms_for("frequency").items():
         if mechanism.closed_vocabulary and not mechanism.memoizable:

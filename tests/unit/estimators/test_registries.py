@@ -199,13 +199,14 @@ def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.Mo
 def test_a_kind_from_outside_says_what_its_labels_are_and_what_it_means() -> None:
     colours = dataclasses.make_dataclass("Colours", [], bases=(Interval,), frozen=True)
     colours.names = "colours"  # type: ignore[attr-defined]
-    for name, domain, shape, told in (
+    cases: list[tuple[str, Any, Shape, str]] = [
         ("colours", colours, Shape.NAMED_NUMBERS, "names = 'categories' or 'coordinates', found"),
         ("one", Categories, Shape.NUMBER, "names = '', found 'categories'"),
         ("nothing", Domain, Shape.NUMBER, "a kind whose domain has ends, meaning, opposite"),
-    ):
+    ]
+    for name, domain, shape, told in cases:
         with pytest.raises(ValueError, match=told):
-            KINDS._accept(name, Kind(name, domain, shape))  # type: ignore[arg-type]
+            KINDS._accept(name, Kind(name, domain, shape))
     with pytest.raises(ValueError, match="a mechanism that has accumulate, estimate"):
         MECHANISMS._accept("bare", type("Bare", (Mechanism,), {"name": "bare", "kinds": {"mean"}}))
 

@@ -224,7 +224,8 @@ def test_differences_cover() -> None:
     rng, many, misses, small = np.random.default_rng(9), sample(3000), 0, 0
     with remembered_bets():
         for _ in range(60):
-            found = fixed_difference(*(drawn_arm(many, "uniform", rng) for _ in "ab"), 0.2)
+            a, b = drawn_arm(many, "uniform", rng), drawn_arm(many, "uniform", rng)
+            found = fixed_difference(a, b, 0.2)
             misses += not found.lower[0] <= 0 <= found.upper[0]
             small += int(found.p_value[0] <= 0.2)
     assert max(misses, small) / 60 <= 0.2 + 3 * math.sqrt(0.2 * 0.8 / 60)

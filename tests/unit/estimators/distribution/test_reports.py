@@ -300,7 +300,8 @@ def test_a_range_is_all_that_is_needed() -> None:
     other = distribution(range=(0, 1), quantiles=asked)
     assert other.labels == ("0.3", "0.30000000000000004", "0.9999999999999999")
     assert other.estimate(other.zero(), quantiles=asked).labels == other.labels
-    for quantiles in ([0.0], [1.0], [0.5, 0.5], ["x"], [float("nan")]):
+    wrong: list[list[Any]] = [[0.0], [1.0], [0.5, 0.5], ["x"], [float("nan")]]
+    for quantiles in wrong:
         with row(quantiles), pytest.raises(ValueError, match="between 0 and 1, each once"):
             metric.estimate(metric.zero(), quantiles=quantiles)
 
