@@ -13,7 +13,6 @@ from estimators import compare, define
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import LiftedCaps
-from estimators.mechanisms.lifted_caps import lift
 
 WORD = 2**64
 
@@ -43,16 +42,8 @@ def test_the_certificate_is_that_of_the_integers() -> None:
         assert mechanism.privacy_ratio(level) == ratio <= exp_bounds(epsilons[level])[0]
 
 
-def test_lifted_values_are_on_the_sphere() -> None:
-    values = np.random.default_rng(1).uniform(-0.7, 0.7, size=(100, 2))
-    lifted = lift(values)
-    assert np.allclose((lifted**2).sum(axis=1), 1)
-    assert (lifted[:, :2] == values).all()
-    assert (lifted[:, 2] >= 0).all()
-
-
 def test_a_comparison_has_the_coordinates_of_a_value() -> None:
-    ball = {"kind": "vector_mean", "dimension": 2, "radius": 2}
+    ball: dict[str, Any] = {"kind": "vector_mean", "dimension": 2, "radius": 2}
     metric = define(name="place", mechanism="lifted_caps", levels=[1, 4], **ball)
     level = np.repeat([0, 1], 1000).astype(np.uint8)
     arms = []

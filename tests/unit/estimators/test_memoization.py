@@ -122,7 +122,9 @@ def largest_ratio(one: dict[Any, Fraction], other: dict[Any, Fraction]) -> Fract
 
 
 @pytest.mark.parametrize("case", range(len(CASES)))
-def test_no_sequence_is_likelier_than_claimed(case: int) -> None:
+def test_no_sequence_is_likelier_than_claimed_between_histories_that_change_alike(
+    case: int,
+) -> None:
     """Between histories that change alike; a second flip bounds it between any two."""
     metric, level, permanent, reports = CASES[case]
     way, reached, ratios = Memoization(metric, level, permanent), Fraction(0), []
@@ -185,7 +187,7 @@ def test_the_second_flip_is_drawn_at_its_integers() -> None:
 
 
 def test_what_cannot_be_memoized_is_refused() -> None:
-    closed = {"kind": "frequency", "categories": 4}
+    closed: dict[str, Any] = {"kind": "frequency", "categories": 4}
     domains: list[tuple[dict[str, Any], str]] = [({"kind": "mean", "range": (0, 1)}, "laplace")]
     for name, mechanism in mechanisms_for("frequency").items():
         if mechanism.closed_vocabulary and not mechanism.memoizable:

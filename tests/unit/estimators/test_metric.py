@@ -42,7 +42,7 @@ NAMED = {"dimension": None, "coordinates": ["x", "y", "z"]}
 
 def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
     infinite = float("inf")
-    for good, changes, key, expected in (
+    cases: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         (GOOD, {"name": "Delay"}, "name", "lower-case"),
         (GOOD, {"kind": "meen"}, "kind", "'mean'?"),
         (GOOD, {"mechanism": "laplce"}, "mechanism", "'laplace'?"),
@@ -79,10 +79,11 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (VECTOR, {"options": {"grid": 0}}, "options", ""),
         (VECTOR, NAMED | {"dimension": 2}, "dimension", "as there are coordinates"),
         (VECTOR, NAMED | {"coordinates": ["x", "x"]}, "coordinates", "names, each once"),
-    ):
+    ]
+    for good, changes, key, expected in cases:
         with row(good["name"], changes):
             with pytest.raises(DefinitionError) as refused:
-                define(**{**good, **changes})  # type: ignore[dict-item]
+                define(**{**good, **changes})
             assert refused.value.key.endswith(f".{key}")
             assert expected in refused.value.expected
 
@@ -105,7 +106,7 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
     metric = define(**GOOD)
     same = {"lateness": "5m", "retention": "9d", "unit": "min", "minimum_reports": 9}
     assert metric.revision == define(**{**GOOD, **same}).revision != 0
-    for good, changes in (
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
         (GOOD, {"range": (-60, 181)}),
         (GOOD, {"levels": [0.5, 1]}),
         (GOOD, {"mechanism": "laplace"}),
@@ -113,8 +114,9 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
         (VECTOR, {"radius": 6}),
         (VECTOR, {"dimension": 3}),
         (VECTOR, {"options": {"grid": 9}}),
-    ):
-        assert define(**{**good, **changes}).revision != define(**good).revision, changes  # type: ignore[dict-item]
+    ]
+    for good, changes in cases:
+        assert define(**{**good, **changes}).revision != define(**good).revision, changes
     assert define(**VECTOR | {"dimension": 3}).revision != define(**VECTOR | NAMED).revision
 
 
@@ -165,8 +167,20 @@ def test_what_cannot_be_counted_is_refused_with_a_reason() -> None:
         (define(**GOOD), [0], [1], [2], "bad_value"),
         (define(**GOOD), [0], [0], [256], "bad_value"),
         (define(**GOOD), [0], [0], [1, 1], "bad_length"),
-        (metric_for("grr"), [0], np.uint8([9]), np.uint8([10]), "expected 0 to 9"),
-        (hadamard, [0], np.uint8([15]), np.uint8([16]), "report 16: expected 0 to 15 at its level"),
+        (
+            metric_for("grr"),
+            [0],
+            np.array([9], np.uint8),
+            np.array([10], np.uint8),
+            "expected 0 to 9",
+        ),
+        (
+            hadamard,
+            [0],
+            np.array([15], np.uint8),
+            np.array([16], np.uint8),
+            "report 16: expected 0 to 15 at its level",
+        ),
         (subset, [0], bits[:1], bits[1:], "a subset of 4: expected 3"),
         (metric_for("laplace", [1.0, 4.0]), [0], [most], [most + 1], "bad_value"),
         (metric_for("laplace", [1.0, 4.0]), [0], [-most], [-most - 1], "bad_value"),

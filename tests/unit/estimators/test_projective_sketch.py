@@ -1,4 +1,4 @@
-"""A projective sketch: its certificate, its hashes, its sums, and bounds on its collisions."""
+"""Projective geometry response, and projective sketches of strings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,68 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import DefinitionError, LocalMetric, define
+from estimators import DefinitionError, LocalMetric, ReportError, define
 from estimators.bounds.point_collisions import least_collisions, most_collisions
+from estimators.exact.finite_fields import prime_power
 from estimators.exact.geometries import LARGEST
 from estimators.exact.hashing import mix
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
-from estimators.mechanisms import ProjectiveSketch
+from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch, SubsetSelection
+from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
 from estimators.metrics.categories import string_key
 from estimators.question import Question
-from tests.support.reports.cases import ScriptedBits, exact
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, metric_for
 from tests.support.rows import row
+
+EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
+
+
+def test_every_category_has_a_hyperplane_and_the_statistic_stays_linear() -> None:
+    """It is randomized response where the largest ratio asks for single points."""
+    for categories in (2, 3, 4, 7, 10, 100, 1000, 65536, 10**6):
+        for epsilon in EPSILONS:
+            with row(categories, epsilon):
+                geometry = best_geometry(epsilon, categories)
+                assert categories <= geometry.points <= LARGEST_SHARE * categories
+                assert geometry.coordinates == 2 or prime_power(geometry.order)
+                if epsilon >= 45:
+                    assert (geometry.points, geometry.size, geometry.shared) == (categories, 1, 0)
+
+
+def test_it_is_as_good_as_subset_selection_but_for_the_rounding_of_the_order() -> None:
+    """By (1 + r)^2 / 4r, r = (d - 1) / e^epsilon; that is at most 3% at these levels."""
+    epsilons = [exact(epsilon) for epsilon in (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)]
+    one = ProjectiveGeometryResponse(epsilons, categories=65536)
+    other = SubsetSelection(epsilons, categories=65536)
+    orders = np.array([geometry.order for geometry in one.geometries])
+    ratio = (orders - 1) / np.exp(np.array(epsilons, dtype=float))
+    found = np.array(one.facts.variances) / other.facts.variances
+    assert found == pytest.approx((1 + ratio) ** 2 / (4 * ratio), rel=0.002)
+    assert np.all((found > 0.999) & (found < 1.03))
+
+
+@pytest.mark.parametrize("categories", [2, 10, 57])
+def test_the_support_is_counted_over_each_hyperplane(categories: int) -> None:
+    mechanism = ProjectiveGeometryResponse(EPSILONS, categories=categories)
+    rng = np.random.default_rng(categories)
+    table = np.zeros((len(EPSILONS), mechanism.columns), dtype=np.int64)
+    for level, geometry in enumerate(mechanism.geometries[:-1]):
+        counts = rng.integers(0, 1000, geometry.points)
+        table[level, 1 : 1 + geometry.points] = counts
+        table[level, 0] = counts.sum()
+    support = mechanism.support(table)
+    for level, geometry in enumerate(mechanism.geometries):
+        for category in range(categories):
+            plane = (geometry.members + category) % geometry.points
+            assert support[level, category] == table[level, 1 + plane].sum()
+
+
+def test_a_number_that_is_no_point_of_the_level_is_refused() -> None:
+    randomizer = metric_for("projective_geometry_response", [0.0001, 4.0]).randomizer
+    randomizer.check(b"\x00", b"\x0e")
+    with pytest.raises(ReportError, match="report 10: expected 0 to 9 at its level"):
+        randomizer.check(b"\x00\x01", b"\x0e\x0a")
 
 
 def sketch(epsilons: Any = (1,), **options: int) -> ProjectiveSketch:
@@ -71,16 +122,6 @@ def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) 
     assert rows.geometry.q == both * on + (size - both) * off
 
 
-def test_all_levels_have_tables_of_one_size_and_hashes_of_their_own() -> None:
-    mechanism = sketch([0.25, 1, 2, 4, 6, 8], seed=9)
-    tables = [(rows.rows, rows.geometry.points) for rows in mechanism.hashed_rows]
-    assert tables[1] == (1024, 364)
-    assert tables[4] == tables[5]
-    assert all(0.995 < rows * points / (1024 * 364) <= 1 for rows, points in tables)
-    constants = np.concatenate([rows.constants for rows in mechanism.hashed_rows])
-    assert np.unique(constants).size == constants.size == sum(rows for rows, _ in tables)
-
-
 def test_support_is_the_number_of_reports_that_support_a_string() -> None:
     metric = strings([0.5, 2, 5], options={"rows": 40, "points": 100})
     mechanism = metric.randomizer
@@ -114,6 +155,19 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
             cumulant = rows * np.log1p(np.expm1(tilts) / points)
             sharpest = min(1, ((cumulant - math.log(p)) / (rows * tilts)).min())
             assert sharpest * (1 - 1e-6) <= most <= sharpest * (1 + 1e-3)
+
+
+def test_several_strings_exceed_the_bound_less_often_than_one() -> None:
+    """Exactly: the shares of two strings in three rows of four points, all weights."""
+    rows, points = 3, 4
+    one = binom.pmf(np.arange(rows + 1), rows, 1 / points)
+    for weight, tilt in itertools.product((0.0, 0.2, 0.5), (-6.0, -1.0, 0.5, 2.0, 6.0)):
+        moment = sum(
+            one[i] * one[j] * math.exp(tilt * (weight * i + (1 - weight) * j) / rows)
+            for i, j in itertools.product(range(rows + 1), repeat=2)
+        )
+        alone = sum(one[i] * math.exp(tilt * i / rows) for i in range(rows + 1))
+        assert moment <= alone * (1 + 1e-12)
 
 
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
@@ -155,18 +209,6 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
 
 
 # -- Definitions ----------------------------------------------------------------------------------
-
-
-def test_it_is_the_default_of_open_vocabularies() -> None:
-    plain, automatic = strings(), strings(mechanism="auto")
-    named = strings(mechanism="projective_sketch")
-    assert plain.mechanism == automatic.mechanism == "projective_sketch"
-    assert plain.fingerprint == automatic.fingerprint == named.fingerprint
-    assert strings(mechanism="count_sketch").fingerprint != named.fingerprint
-    found = strings(mechanism="auto", discover=True, preset="text")
-    assert found.mechanism == "prefix_tree"
-    listed = define(name="m", kind="frequency", mechanism="auto", categories=3, levels=[1])
-    assert listed.mechanism == "auto"
 
 
 def test_options_that_do_not_fit_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Mechanisms and kinds of metric that other distributions bring, as entry points."""
+"""Mechanisms and kinds of metric that other distributions bring, and what importing brings."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import estimators
 from estimators import DefinitionError, define
 from estimators.mechanisms import (
     MECHANISMS,
@@ -111,20 +112,6 @@ def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(
         sys.path.remove(str(other))
 
 
-def test_a_mistaken_name_is_not_the_fault_of_a_broken_neighbour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def broken() -> Any:
-        raise DefinitionError("entry point 'broken'", "no:such", "what can be imported")
-
-    monkeypatch.setitem(vars(MECHANISMS), "_outside", {"broken": broken})
-    assert define(name="m", kind="mean", range=(0, 1), levels=[1]).mechanism == "auto"
-    with pytest.raises(DefinitionError, match=r"expected a mechanism for kind 'mean': randomized"):
-        define(name="m", kind="mean", mechanism="grr", range=(0, 1), levels=[1])
-    with pytest.raises(DefinitionError, match="what can be imported"):
-        define(name="m", kind="mean", mechanism="broken", range=(0, 1), levels=[1])
-
-
 PLUGGED = """
 import dataclasses
 from estimators.mechanisms import Laplace
@@ -212,12 +199,25 @@ def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.Mo
 def test_a_kind_from_outside_says_what_its_labels_are_and_what_it_means() -> None:
     colours = dataclasses.make_dataclass("Colours", [], bases=(Interval,), frozen=True)
     colours.names = "colours"  # type: ignore[attr-defined]
-    for name, domain, shape, told in (
+    cases: list[tuple[str, Any, Shape, str]] = [
         ("colours", colours, Shape.NAMED_NUMBERS, "names = 'categories' or 'coordinates', found"),
         ("one", Categories, Shape.NUMBER, "names = '', found 'categories'"),
         ("nothing", Domain, Shape.NUMBER, "a kind whose domain has ends, meaning, opposite"),
-    ):
+    ]
+    for name, domain, shape, told in cases:
         with pytest.raises(ValueError, match=told):
-            KINDS._accept(name, Kind(name, domain, shape))  # type: ignore[arg-type]
+            KINDS._accept(name, Kind(name, domain, shape))
     with pytest.raises(ValueError, match="a mechanism that has accumulate, estimate"):
         MECHANISMS._accept("bare", type("Bare", (Mechanism,), {"name": "bare", "kinds": {"mean"}}))
+
+
+FOLDER = Path(estimators.__file__).parent
+
+
+def test_importing_the_estimators_imports_nothing_slow() -> None:
+    script = (
+        "import sys, estimators\n"
+        "slow = {'scipy', 'redis', 'confluent_kafka', 'starlette'} & set(sys.modules)\n"
+        "sys.exit(f'imported {slow}' if slow else 0)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=FOLDER.parent, timeout=60)

@@ -1,4 +1,4 @@
-"""Releases of trusted collections: what leaves, what it costs, and that nothing else leaves."""
+"""Releases of trusted collections: what leaves, what it costs, its weights, and its bounds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from estimators import (
     DefinitionError,
@@ -19,9 +21,16 @@ from estimators import (
     define,
     load_metrics,
 )
+from estimators.bounds import Law
 from estimators.central import TrueFrequency, TrueMean
+from estimators.central.bounds import ValueLaw, _bins, _log_tail
 from estimators.central.release import LARGEST, Noise
-from estimators.central.weights import WEIGHTINGS
+from estimators.central.weights import (
+    WEIGHTINGS,
+    noise_scale,
+    report_weights,
+)
+from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from tests.support.rows import row
 
@@ -72,21 +81,34 @@ def largest_losses(noise: Noise, values: int, sums: Callable[[Sequence[int]], li
     return tuple(largest)
 
 
-@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
-def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(weights: Any) -> None:
-    """Of data on a grid of 4. Ten reports of one person lose ten times what one loses."""
+def mean_and_noise(weights: tuple[int, ...]) -> tuple[Noise, Callable[[Sequence[int]], list[int]]]:
+    """Return noise of these weights, and the weighted sum of values on a grid of 4."""
     noise, mean = Noise(EPSILONS, weights, 1), TrueMean(EPSILONS, grid=4)
 
     def sums(held: Sequence[int]) -> list[int]:
         found: list[int] = mean.weighted_sums(np.array(held)[:, None], noise).tolist()
         return found
 
+    return noise, sums
+
+
+@pytest.mark.parametrize("weights", [(1, 2, 3), (1, 1, 1), (3, 2, 1), (1, 5, 20)])
+def test_every_output_of_a_mean_is_as_likely_within_each_users_loss(
+    weights: tuple[int, ...],
+) -> None:
+    noise, sums = mean_and_noise(weights)
     assert largest_losses(noise, 5, sums) == noise.losses
     assert all(loss <= epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
     assert any(loss == epsilon for loss, epsilon in zip(noise.losses, EPSILONS, strict=True))
-    for level, loss in enumerate(noise.losses):
-        ten = [10 * 4 * (i == level) for i in range(3)]
-        assert max(exponents(noise, sums([0, 0, 0]), sums(ten))) == 10 * loss
+
+
+def test_a_loss_is_that_of_one_report_and_ten_of_one_person_lose_ten_times_it() -> None:
+    """What `privacy` says is of a report: the collector does not know whose they are."""
+    for weights in ((1, 2, 3), (3, 2, 1)):
+        noise, sums = mean_and_noise(weights)
+        for level, loss in enumerate(noise.losses):
+            ten = [10 * 4 * (i == level) for i in range(3)]
+            assert max(exponents(noise, sums([0, 0, 0]), sums(ten))) == 10 * loss
 
 
 def test_every_output_of_a_frequency_is_as_likely_within_each_users_loss() -> None:
@@ -123,17 +145,6 @@ def test_the_quantile_of_the_noise_is_the_least_one() -> None:
         log_tails = -float(rate) * np.array([t, t - 1]) - math.log1p(math.exp(-rate))
         assert log_tails[0] <= log_p * (1 - 1e-9), (rate, log_p)
         assert t in (0, 1) or log_tails[1] > log_p, (rate, log_p)
-
-
-@every_kind
-def test_extreme_levels_stay_within_their_epsilon(kind: str) -> None:
-    for levels in ([0.0001, 64], [0.0001, 0.0002, 63.9999], [64]):
-        metric = trusted(kind, levels=levels)
-        statistic, _, _ = collected(metric, 500)
-        for policy in WEIGHTINGS[kind]:
-            released = metric.release(statistic, SeededBits(1), weights=policy)
-            assert released.privacy is not None
-            assert np.all(released.privacy <= np.array(levels))
 
 
 # -- What comes out --------------------------------------------------------------------------------
@@ -197,14 +208,6 @@ def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     assert released.privacy is not None
     assert released.privacy.tolist() == [0, 0, pytest.approx(2)]
     assert released.weights.tolist() == [0, 0, 1]
-
-
-def test_a_value_is_rounded_by_half_a_step_at_most() -> None:
-    collection = TrueMean([Fraction(1)])
-    values = np.r_[np.random.default_rng(1).uniform(-1, 1, 10_000), -1.0, 1.0]
-    reports = collection.randomize(values, np.zeros(values.size, dtype=int), SeededBits(1))
-    assert np.abs(2 * reports / 2**30 - 1 - values).max() <= 2 * collection.slack
-    assert reports[-2:].tolist() == [0, 2**30]
 
 
 # -- That nothing else leaves ----------------------------------------------------------------------
@@ -293,3 +296,157 @@ def test_reports_survive_the_wire_and_add_up(kind: str, beyond: int) -> None:
     assert np.array_equal(metric.counts(statistic), np.bincount(level, minlength=3))
     with pytest.raises(ReportError, match="bad_value"):
         metric.accumulate(found, [0], [beyond])
+
+
+GRID = 8
+#: Chances of the values -1, -3/4, ..., 1: signs, almost constant, skewed, even, three-point.
+DISTRIBUTIONS = {
+    "signs": {0: 0.3, 16: 0.7},
+    "rare": {0: 0.98, 16: 0.02},
+    "narrow": {9: 0.5, 10: 0.5},
+    "skewed": {7: 0.95, 16: 0.05},
+    "even": dict.fromkeys(range(17), 1 / 17),
+    "three": {0: 0.1, 8: 0.8, 16: 0.1},
+}
+
+
+def sums(distribution: dict[int, float], users: tuple[int, ...], weights: tuple[int, ...]) -> Any:
+    """Return the exact law of sum d_l sum x, as chances of 0, 1, ... eighths above the least."""
+    law = np.ones(1)
+    for n, weight in zip(users, weights, strict=True):
+        one = np.zeros(16 * weight + 1)
+        for value, chance in distribution.items():
+            one[value * weight] = chance
+        for _ in range(n):
+            law = np.convolve(law, one)
+    return law
+
+
+def test_no_law_of_values_has_a_larger_tail() -> None:
+    for name, (users, weights) in itertools.product(
+        DISTRIBUTIONS, [((60,), (1,)), ((40, 15), (1, 3))]
+    ):
+        with row(name, users, weights):
+            distribution = DISTRIBUTIONS[name]
+            law = sums(distribution, users, weights)
+            total = sum(n * d for n, d in zip(users, weights, strict=True))
+            tails = np.cumsum(law[::-1])[::-1]
+            places = np.arange(law.size) / (GRID * total) - 1
+            mean = sum(p * v for v, p in distribution.items()) / GRID - 1
+            known = (np.array(users, float), np.array(weights) / total, np.ones(len(users)))
+            kinds: list[Law] = [ValueLaw(*known)]
+            are_signs = set(distribution) == {0, 16}
+            if are_signs:
+                kinds.append(Law(*known))
+            for kind in kinds:
+                bound = np.exp(_log_tail(kind, np.full(places.size, mean), places - 1e-12))
+                assert np.all(bound >= tails * (1 - 1e-9))
+                if are_signs:  # others have less variance than the bound has to allow for
+                    assert (bound[tails < 1e-3] < 0.1).all()
+
+
+def test_the_bins_of_the_noise_hold_all_of_it() -> None:
+    for rate in [Fraction(1, 1000), Fraction(1, 3), Fraction(4)]:
+        with row(rate):
+            noise = Noise((rate,), (1,), 1)
+            ends, chances = _bins(noise, math.log(0.01))
+            assert chances.sum() == pytest.approx(1)
+            assert np.all(chances > 0)
+            drawn = noise.draw(SeededBits(1), 100_000)
+            tally = np.histogram(drawn, np.append(-np.inf, ends + 0.5))[0] / 100_000
+            assert np.abs(tally - chances).max() < 0.008
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "epsilon", "excess"),
+    [
+        ("mean", 10_000, 0.02, 1.15),
+        ("mean", 100_000, 1.0, 1.03),
+        ("frequency", 1000, 0.05, 1.05),
+        ("frequency", 100_000, 1.0, 1.02),
+    ],
+)
+def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
+    kind: str, n: int, epsilon: float, excess: float
+) -> None:
+    domain: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": 2}
+    metric = define(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
+    statistic, level = metric.zero(), np.zeros(n, dtype=np.uint8)
+    metric.accumulate(statistic, level, metric.randomize(np.arange(n) % 2, level))
+    released = metric.release(statistic, SeededBits(5))
+    numbers = 1 if kind == "mean" else 2
+    rng = np.random.default_rng(1)
+    both = rng.laplace(scale=numbers / (n * epsilon), size=300_000)
+    both += rng.normal(scale=0.5 / math.sqrt(n), size=both.size)
+    exact = np.quantile(both, 1 - 0.025 / numbers)
+    half = (np.atleast_1d(released.upper)[0] - np.atleast_1d(released.lower)[0]) / 2
+    assert 0.99 < half / exact < excess
+
+
+#: (epsilon, reports) of up to 8 levels, many times apart.
+level_mixes = st.dictionaries(
+    st.integers(1, 640_000).map(lambda e: e / 10_000), st.integers(1, 10**6), min_size=1, max_size=8
+).map(lambda mix: (np.array(sorted(mix)), np.array([float(mix[e]) for e in sorted(mix)])))
+
+
+def deviation(counts: Floats, weights: Floats) -> float:
+    return float(counts @ np.abs(weights - 1 / counts.sum())) ** 2
+
+
+@settings(deadline=None, max_examples=100)
+@given(mix=level_mixes, seed=st.integers(0, 99))
+def test_no_other_weights_have_a_smaller_objective(mix: tuple[Floats, Floats], seed: int) -> None:
+    """HDP-WC's deviation or squares, alone or beside the variance, and ADPM's error.
+
+    Others: random ones, those of all policies, and mixtures of them with ours.
+    """
+    epsilons, counts = mix
+    total, log_term, rng = counts.sum(), math.log(20), np.random.default_rng(seed)
+
+    def noise(weights: Floats) -> float:
+        return noise_scale(epsilons, weights) ** 2
+
+    def squares(weights: Floats) -> float:
+        return float(counts @ weights**2)
+
+    objectives: dict[str, Callable[[Floats], float]] = {
+        "hpm-c": lambda w: deviation(counts, w) + log_term**2 * noise(w),
+        "hpm-ct": lambda w: total * squares(w - 1 / total) + log_term**2 * noise(w),
+        "hpm-u": lambda w: (
+            min(deviation(counts, w), log_term * squares(w)) + log_term**2 * noise(w)
+        ),
+        "hpm-ut": lambda w: (
+            min(total * squares(w - 1 / total), log_term * squares(w)) + log_term**2 * noise(w)
+        ),
+        "adpm": lambda w: squares(w) / 4 + 2 * noise(w),
+    }
+    of_policies = [report_weights(x, epsilons, counts, 0.05).per_report for x in WEIGHTINGS["mean"]]
+    drawn = [epsilons ** rng.uniform(0, 1.5) for _ in range(4)]
+    others = of_policies + [w / (counts @ w) for w in drawn]
+    for policy, objective in objectives.items():
+        own = report_weights(policy, epsilons, counts, 0.05).per_report
+        assert counts @ own == pytest.approx(1)
+        for other, share in itertools.product(others, (1.0, 0.1, 0.001)):
+            mixed = (1 - share) * own + share * other
+            assert objective(own) <= objective(mixed) * (1 + 1e-9), policy
+
+
+def test_no_weights_leak_more_than_the_least_epsilon_allows() -> None:
+    for kind in ["mean", "frequency"]:
+        with row(kind):
+            epsilons, counts = np.array([0.05, 0.5, 1.0, 8.0]), np.array([100.0, 5, 800, 1])
+            for name, policy in WEIGHTINGS[kind].items():
+                found = policy(epsilons, counts, math.log(20))
+                losses = found.per_report / noise_scale(epsilons, found.per_report)
+                assert np.all(losses <= epsilons * (1 + 1e-12)), name
+                assert losses.max() > 0
+                if found.saturation is not None:
+                    assert losses == pytest.approx(np.minimum(epsilons, found.saturation)), name
+
+
+def test_an_unknown_policy_names_those_of_the_kind() -> None:
+    levels, counts = np.array([1.0]), np.array([9.0])
+    with pytest.raises(ValueError, match=r"'hpm-ct'\? .*adpm"):
+        report_weights("hpm-cta", levels, counts, 0.05)
+    with pytest.raises(ValueError, match="weights = 'adpm'"):
+        report_weights("adpm", levels, counts, 0.05, categories=3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from scipy.stats import binom
 
 from estimators.bounds import RepeatedLaw, interval
 from estimators.bounds.intervals import limits
-from estimators.mechanisms import Rappor
-from estimators.mechanisms.shared.signs import RepeatedSigns
 from estimators.question import Question
 
 PAIRS = [(0.62, 0.38), (0.5, 0.27), (0.02, 0.001), (0.9, 0.6)]
@@ -133,15 +130,6 @@ def test_levels_may_have_frequencies_of_their_own(shares: Any, offsets: bool, be
         lower, upper = interval(law, support, np.log(beta), total)
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
-
-
-def test_all_signs_are_independent_where_the_users_values_are_fixed() -> None:
-    signs = RepeatedSigns(Rappor([Fraction(1)], categories=4).signs, [3])
-    counts, shares = np.array([50]), np.ones(1)
-    law = signs.law(counts, shares, Question(target="sample"))
-    assert not isinstance(law, RepeatedLaw)
-    assert law.counts.tolist() == [150.0]
-    assert law.coefficient @ (law.counts * law.contrast) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("theta", "values"), [(0.0, True), (0.9, False)])

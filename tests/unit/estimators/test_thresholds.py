@@ -1,3 +1,5 @@
+"""Exact bounds of the exponential, and the thresholds that rest on them."""
+
 from __future__ import annotations
 
 from decimal import Decimal, localcontext

@@ -10,10 +10,7 @@ import pytest
 from estimators.exact.randomness import SeededBits
 from reproduction.baselines import sampling_frequencies
 from reproduction.experiments.bounds import CASES
-from reproduction.experiments.hdpwc import central_demands
-from reproduction.experiments.hist_bounds import CATEGORIES, USERS, exact_bound, flip_chance
 from reproduction.experiments.published_bounds import LEVELS, nprr_interval, nprr_sequence
-from reproduction.experiments.records import Records, cases, wages
 
 
 def test_nprr_is_the_package_of_its_authors() -> None:
@@ -51,30 +48,3 @@ def test_sampled_frequencies_are_unbiased_and_as_noisy_as_laplace_noise() -> Non
     scale = math.sqrt(2) * 2 / (0.5 * 100)
     assert np.abs(found.mean(axis=0) - [0.1, 0.3, 0.6]).max() < 4 * scale / math.sqrt(2000)
     assert found.std() == pytest.approx(np.hypot(scale, np.std([0.1, 0.3, 0.6])), rel=0.05)
-
-
-def test_the_laws_bound_of_a_maximum_is_that_of_simulated_flips() -> None:
-    """The mean of 200 maxima stays below, and above half of it."""
-    rng = np.random.default_rng(3)
-    for epsilon in (1.0, 8.0, 16.0):
-        flip = flip_chance(epsilon)
-        off = rng.binomial(USERS, flip, (20, CATEGORIES)) / USERS - flip
-        largest = np.abs(off).max(axis=1).mean() / (1 - 2 * flip)
-        assert exact_bound(epsilon) / 2 < largest < exact_bound(epsilon)
-
-
-def test_demands_are_the_papers_law_of_twelve_bins() -> None:
-    bins = np.repeat(np.arange(12), 1000)
-    logs = np.log(central_demands(bins, 12, np.random.default_rng(4))).reshape(12, 1000)
-    away = np.abs(np.arange(1, 13) - 6.5)
-    assert (np.abs(logs + away[:, None]) <= 3).all()
-    assert np.abs(logs.mean(axis=1) + away).max() < 4 * math.sqrt(3 / 1000)
-
-
-def test_records_stand_where_stand_ins_would() -> None:
-    rng = np.random.default_rng(6)
-    paid = Records(("a",), wages=np.arange(1.0, 9.0))
-    both = paid.joined(Records(("b",), cases=np.array([3, 2])))
-    assert both.told == ("a", "b")
-    assert sorted(wages(both, rng)[0]) == list(range(1, 9))
-    assert cases(both, rng)[0].tolist() == [0, 0, 0, 1, 1]

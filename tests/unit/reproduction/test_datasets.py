@@ -88,18 +88,6 @@ def test_ratings_become_averages_and_numbers(
     assert read.told == ("records.csv: 3 ratings of 2 users",)
 
 
-def test_orders_become_ages_by_what_was_spent_and_by_category(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("reproduction.datasets.FEWEST", 2)
-    tasks = read_records(written(tmp_path, ORDERS)).tasks
-    assert {task.name: task.values.tolist() for task in tasks} == {
-        "least age, JPY 10,000 to 20,000": [30.0],
-        "least age, JPY 20,000 to 30,000": [41.0],
-        "least age, food": [30.0, 41.0],
-    }
-
-
 @pytest.mark.more
 def test_flights_are_at_hand() -> None:
     read = read_records("flights")

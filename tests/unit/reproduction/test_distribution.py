@@ -30,23 +30,6 @@ def test_trees_and_haar_hrr_are_unbiased() -> None:
         assert error[1:-1].min() > 0
 
 
-def test_depths_of_a_tree_have_the_least_variance_of_those_nearby() -> None:
-    """For a flat histogram there is one depth; for a tree, no shift of 1% does better."""
-    assert trees.depth_probabilities(64, 64, 1.0)[0].tolist() == [1.0]
-    fans, (best, precision) = trees.fan_outs(64, 2), trees.depth_probabilities(64, 2, 1.0)
-    costs = []
-    for i in range(len(fans)):
-        size = 64 >> i
-        offset = np.arange(1, 64) % size
-        costs.append(((np.minimum(offset, size - offset) / size) ** 2).mean())
-    least = float((np.array(costs) / (precision @ best)).sum())
-    for j in range(6):
-        for k in range(6):
-            other = best.copy()
-            other[j], other[k] = other[j] + 0.01, other[k] - 0.01
-            assert (np.array(costs) / (precision @ other)).sum() >= least - 1e-9
-
-
 def test_square_waves_law_is_private_and_a_law() -> None:
     for epsilon in (0.5, 1.0, 4.0):
         law = square_wave.transition(64, epsilon)
@@ -61,12 +44,6 @@ def test_smoothed_em_finds_a_smooth_law_from_the_reports_expected_of_it() -> Non
     law = square_wave.transition(256, 2.0)
     found = square_wave.smoothed_em(law, np.rint(1e7 * law @ masses).astype(np.int64))
     assert np.abs(np.cumsum(found) - np.cumsum(masses)).max() < 0.01
-
-
-def test_errors_in_an_atom_are_the_distance_to_its_ends() -> None:
-    truth = np.array([0, 0.2, 0.8, 1.0])
-    assert comparison.errors(truth, truth).tolist() == [0, 0, 0, 0]
-    assert comparison.errors(np.array([0, 0.6, 0.9, 1]), truth)[2] == pytest.approx(30)
 
 
 @pytest.mark.more

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 
 from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
-from reproduction.experiments.outcome import mean_and_error, slope
 
 pytestmark = pytest.mark.more
 
@@ -78,14 +74,3 @@ def test_a_number_agrees_within_its_margin_and_three_standard_errors() -> None:
     assert Number("", 1.0, 0.1, paper=1.6, within=0.2).agrees is False
     assert Number("", 1.0, 0.1, paper=1.6).agrees is None
     assert not Outcome([Number("", 1.0, 0.0, 2.0, 0.5)]).agrees
-
-
-def test_the_error_of_a_slope_is_that_of_repeated_fits() -> None:
-    """Within 4 standard errors of a standard deviation from 2,000 fits."""
-    rng = np.random.default_rng(3)
-    x, y = [1.0, 2.0, 4.0, 8.0], [1.0, 3.0, 9.0, 27.0]
-    errors = [0.01 * value for value in y]
-    fitted = [slope(x, rng.normal(y, errors).tolist())[0] for _ in range(2000)]
-    _, claimed = slope(x, y, errors)
-    assert np.std(fitted) == pytest.approx(claimed, rel=4 / math.sqrt(2 * 2000))
-    assert mean_and_error(fitted)[0] == pytest.approx(math.log(3) / math.log(2), abs=0.001)
