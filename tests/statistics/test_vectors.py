@@ -193,7 +193,7 @@ def test_bounds_are_narrow_where_all_hold_one_vector_and_so_are_differences() ->
     assert one.radius is not None
     assert max(float(np.max(one.value - one.lower)), one.radius) < 0.01
     for bound, most in (("fixed", 0.012), ("anytime", 0.025)):
-        found = compare(metric, *arms, beta=0.2, bound=bound)
+        found = compare(metric, arms[0], arms[1], beta=0.2, bound=bound)
         lower, upper = np.asarray(found.lower), np.asarray(found.upper)
         assert found.radius is not None
         assert max(float(np.max(upper - lower)) / 2, found.radius) < most
