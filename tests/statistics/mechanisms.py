@@ -126,13 +126,13 @@ def _print_sketches(head: list[str]) -> None:
         log_p = collisions_log_p(TEN, 1)
         above = [most_collisions(*one, log_p) - 1 / one[1] for one in tables]
         below = [1 / one[1] - least_collisions(*one, log_p) for one in tables]
-        told = (
+        told_points = (
             *(8 * mechanism.width, f"{mechanism.columns:,}"),
             *(f"{min(x):.4f} to {max(x):.4f}" for x in (above, below)),
             f"{(size * points) ** -0.5:.4f}",
         )
         each = (f"{x:.3g}" for x in mechanism.facts.variances)
-        rows.append((f"{size:,} x {points}", *told, *each))
+        rows.append((f"{size:,} x {points}", *told_points, *each))
     table("rows x points", "bits", "cells", "added", "missing", "usual", *head, rows=rows)
 
 

@@ -63,13 +63,14 @@ class Case(NamedTuple):
 
     def found(self, arms: tuple[Counts, Counts], **question: Any) -> Any:
         """Compare them."""
-        chosen = {"below": [LIMIT]} if self.mechanism == "dyadic_hadamard" else {}
-        return compare(self.metric, *arms, **chosen, **question)
+        if self.mechanism == "dyadic_hadamard":
+            question["below"] = [LIMIT]
+        return compare(self.metric, arms[0], arms[1], **question)
 
     @property
     def truth(self) -> Floats:
         """The difference of the means, or of the frequencies."""
-        return np.subtract(self.theta_a, self.theta_b)
+        return np.asarray(np.subtract(self.theta_a, self.theta_b))
 
 
 CASES = [

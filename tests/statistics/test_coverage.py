@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BETA = 0.05
 COUNTS, PAIR = (60, 40), (1.0, 4.0)
-QUESTIONS: tuple[dict[str, str], ...] = (
+QUESTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"weights": "paper"},
     {"weights": "uniform"},
@@ -51,7 +51,7 @@ def outcomes(counts: tuple[int, ...]) -> Counts:
     return np.indices([n + 1 for n in counts]).reshape(len(counts), -1)
 
 
-def answers(mechanism: Mechanism, question: dict[str, str]) -> Estimate:
+def answers(mechanism: Mechanism, question: dict[str, Any]) -> Estimate:
     """Return the answers for all outcomes, as if each were a category by itself."""
     asked = Question(beta=BETA, simultaneous=False, **question)
     return mechanism.estimate(np.column_stack([COUNTS, outcomes(COUNTS)]), asked)
@@ -103,7 +103,8 @@ def test_all_outcomes_of_a_mean_of_signs_miss_on_each_side_at_most_half_of_beta(
     metric = Population("randomized_response", 0.0, (), levels=PAIR).metric
     ones, counts, widths = outcomes((12, 8)), np.array([12, 8]), []
     contrast = np.tanh(np.array(PAIR) / 2)
-    for question in ({}, {"weights": "uniform"}, {"bound": "anytime"}):
+    questions: list[dict[str, Any]] = [{}, {"weights": "uniform"}, {"bound": "anytime"}]
+    for question in questions:
         found = [
             metric.estimate(np.column_stack([counts, each]).ravel(), BETA, **question)
             for each in ones.T
@@ -113,7 +114,8 @@ def test_all_outcomes_of_a_mean_of_signs_miss_on_each_side_at_most_half_of_beta(
         if question.get("weights") == "uniform":
             means += [(1.0, -1.0), (-0.5, 1.0)]
         for each in means:
-            chance = binom.pmf(ones.T, counts, (1 + contrast * each) / 2).prod(axis=1)
+            one = np.asarray(binom.pmf(ones.T, counts, (1 + contrast * each) / 2))
+            chance = one.prod(axis=1)
             truth = counts @ each / counts.sum()
             with row(*question.items(), each):
                 assert chance @ (lower > truth) <= BETA / 2
@@ -136,7 +138,7 @@ def first(holds: Callable[[int], bool], low: int, high: int) -> int:
     [(0.0, {}, 0.0233), (0.9, {}, 0.024), (0.0, {"target": "sample"}, 0.0243)],
 )
 def test_the_noise_of_laplace_misses_on_each_side_half_of_beta_and_hardly_less(
-    theta: float, question: dict[str, str], least: float
+    theta: float, question: dict[str, Any], least: float
 ) -> None:
     """Thirty reports, their exact law: bounds that are 0.4% narrower than they may be are found."""
     metric, n, grid, size = Population("laplace", 0.0, (), levels=(1.0,)).metric, 30, 1024, 2**20

@@ -24,7 +24,9 @@ def metric_of(*levels: float) -> LocalMetric:
     return define(name="wait", kind="distribution", range=(0, 8), bins=8, levels=levels)
 
 
-def arms(metric: LocalMetric, shares: tuple[float, float], n: int, seed: int) -> list[Counts]:
+def arms(
+    metric: LocalMetric, shares: tuple[float, float], n: int, seed: int
+) -> tuple[Counts, Counts]:
     """Return the statistics of users of whom a share is just below the limit, the others above."""
     rng, found = np.random.default_rng(seed), []
     for share in shares:
@@ -34,7 +36,7 @@ def arms(metric: LocalMetric, shares: tuple[float, float], n: int, seed: int) ->
         bits = SeededBits(int(rng.integers(2**31)))
         metric.accumulate(statistic, level, metric.randomize(values, level, bits))
         found.append(statistic)
-    return found
+    return found[0], found[1]
 
 
 def test_the_joint_law_is_narrower_than_both_arms_by_themselves() -> None:

@@ -53,12 +53,12 @@ def test_all_outcomes_of_two_levels_have_valid_p_values(mechanism: str, power: f
     """
     theta: Any = (0.5, 0.5) if mechanism == "oue" else 0.0
     metric, counts = Population(mechanism, theta, (), levels=(1.0, 4.0)).metric, np.array([30, 40])
-    ones = np.indices(counts + 1).reshape(2, -1)
+    ones, signs = np.indices((31, 41)).reshape(2, -1), vars(metric.randomizer)["signs"]
     p = np.empty(ones.shape[1])
     for index, each in enumerate(ones.T):
         cells = [counts, each]
         if mechanism == "oue":  # another category that nobody's report supports
-            cells.append(np.rint(counts * metric.randomizer.signs.q).astype(np.int64))
+            cells.append(np.rint(counts * signs.q).astype(np.int64))
         found = metric.estimate(np.column_stack(cells).ravel(), bound="normal").heterogeneity
         assert found is not None
         p[index] = found
@@ -67,7 +67,8 @@ def test_all_outcomes_of_two_levels_have_valid_p_values(mechanism: str, power: f
 
     def chances(*shares: float) -> Floats:
         chance = low + (high - low) * shares
-        return np.asarray(binom.pmf(ones.T, counts, chance).prod(axis=1))
+        found: Floats = np.prod(binom.pmf(ones.T, counts, chance), axis=1)
+        return found
 
     order = np.argsort(p)
     for share in (0.0, 0.02, 0.5, 1.0):

@@ -8,7 +8,7 @@ certificates.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -63,10 +63,11 @@ def test_hashes_and_random_signs_do_not_change_how_a_report_is_drawn(name: str) 
     seeded = (("rows", 12), ("seed", 5)) if name == "projection" else ()
     population = Population(name, (0.1,) * 10, (), seeded)
     for level in range(len(LEVELS)):
+        value: Any = population.names[6]
         if name == "projection":
             chances, value = symbol_chances(population.metric.randomizer, level)[6], 6
         else:
-            chances, value = sketched(population, level)[6], population.names[6]
+            chances = sketched(population, level)[6]
         each = np.full(N, level, dtype=np.uint8)
         reports = population.metric.randomize(np.full(N, value), each, SeededBits(level))
         with row(LEVELS[level]):

@@ -68,7 +68,11 @@ def test_bounds_cover_a_string_beside_a_heavy_one(beta: float) -> None:
             held = rng.binomial(counts[:, None], frequency, (8, RUNS))
             support = supports(mechanism, held, counts[:, None] - held, shares, rng)
             for target, weights in (("population", "uniform"), ("sample", "optimal")):
-                asked = {"target": target, "weights": weights, "simultaneous": False}
+                asked: dict[str, Any] = {
+                    "target": target,
+                    "weights": weights,
+                    "simultaneous": False,
+                }
                 found = mechanism.estimate_support(counts, support, Question(beta=beta, **asked))
                 truth: Any = np.full(RUNS, frequency)
                 if target == "sample":
@@ -144,7 +148,11 @@ def test_random_signs_that_agree_by_chance_are_covered(runs: int, scales: tuple[
         ((0.0, 1.0, 0.0, 0.0), (0.0, 0.97, 0.0, 0.03)), (40, 500), scales
     ):
         rng = np.random.default_rng(7)
-        questions = [{}, {"target": "sample", "weights": "uniform"}, {"bound": "anytime"}]
+        questions: list[dict[str, Any]] = [
+            {},
+            {"target": "sample", "weights": "uniform"},
+            {"bound": "anytime"},
+        ]
         misses = [0] * len(questions)
         for seed in range(runs):
             options = (("rows", rows), ("seed", seed))

@@ -141,7 +141,7 @@ def metric_of(case: str, path: int) -> LocalMetric:
     return metric
 
 
-def drawn(metric: LocalMetric, n: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def drawn(metric: LocalMetric, n: int, rng: np.random.Generator) -> tuple[Any, Floats]:
     """Return the values of `n` users, and the truth of their distribution."""
     if metric.kind == "mean":
         return np.where(rng.random(n) < 0.9, 1.0, -1.0), np.array([0.8])

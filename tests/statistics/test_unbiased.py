@@ -112,7 +112,9 @@ def test_drawn_estimates_are_unbiased_with_the_variance_claimed(population: Popu
         *mechanisms_for("mean"),
         *mechanisms_for("frequency"),
     }
-    rng, runs, means, found = np.random.default_rng(3), 400, [], []
+    rng, runs = np.random.default_rng(3), 400
+    means: list[Floats] = []
+    found: list[Floats] = []
     for run in range(runs):
         drawn = population.reseeded(run)
         fixed = population

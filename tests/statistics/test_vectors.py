@@ -43,10 +43,14 @@ def check(mechanism: str, dimension: int, epsilon: float, n: int, **options: int
         x *= length / np.linalg.norm(x)
         reports = metric.randomize(np.tile(x, (n, 1)), np.zeros(n, dtype=np.uint8), SeededBits(3))
         found, scale = reports * (one.scale[0] / one.grid), one.scale[0]
+        statistic = metric.zero()
+        metric.accumulate(statistic, np.zeros(n, dtype=np.uint8), reports)
+        value = metric.estimate(statistic, bound="normal").value
         along, error = found @ x, found - x
         square = (error**2).sum(axis=1)
         expected = scale**2 * (1 + dimension / (6 * one.grid**2)) - length**2
         with row(mechanism, dimension, epsilon, length):
+            assert value == pytest.approx(found.mean(axis=0))
             assert abs(along.mean() - length**2) <= 5 * along.std() / np.sqrt(n) + 1e-12
             largest = scale / np.sqrt(n) * (1 + 5 / np.sqrt(dimension))
             assert np.linalg.norm(error.mean(axis=0)) <= largest
@@ -193,7 +197,7 @@ def test_bounds_are_narrow_where_all_hold_one_vector_and_so_are_differences() ->
     assert one.radius is not None
     assert max(float(np.max(one.value - one.lower)), one.radius) < 0.01
     for bound, most in (("fixed", 0.012), ("anytime", 0.025)):
-        found = compare(metric, *arms, beta=0.2, bound=bound)
+        found = compare(metric, arms[0], arms[1], beta=0.2, bound=bound)
         lower, upper = np.asarray(found.lower), np.asarray(found.upper)
         assert found.radius is not None
         assert max(float(np.max(upper - lower)) / 2, found.radius) < most
