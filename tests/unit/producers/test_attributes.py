@@ -62,15 +62,13 @@ def test_only_declared_values_of_attributes_that_are_used_leave_a_device(
 
 
 def test_a_batch_has_one_slice_and_a_call_may_name_another(broker: Broker, topic: str) -> None:
-    country = {"country": "DE"}
-    with Reporter(SLICED, broker.config, topic=topic, attributes=country) as reporter:
+    with Reporter(SLICED, broker.config, topic=topic, attributes={"country": "DE"}) as reporter:
         for _ in range(10):
             reporter.report([1.0] * 3, epsilon=1, time=5.0)
             reporter.report([1.0] * 2, epsilon=1, time=5.0, attributes={"version": "1"})
             reporter.report([1.0], epsilon=1, time=5.0, attributes={})
     batches = broker.batches(topic)
-    assert sizes(batches) == {"DE": 30, "1": 20, "": 10}
-    assert len(batches) == 3
+    assert (sizes(batches), len(batches)) == ({"DE": 30, "1": 20, "": 10}, 3)
 
 
 def test_groups_of_devices_have_their_own_reports_and_attributes_in_one_call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,6 +105,6 @@ def test_all_flights_report_and_are_counted_to_the_last(
             estimate = metric.release(statistic, beta=1e-6).numbers
         else:
             unlisted = metric.categories == OPEN and not metric.labels
-            asked = {"categories": truth.labels} if unlisted else {}
+            asked: dict[str, Any] = {"categories": truth.labels} if unlisted else {}
             estimate = LocalMetric.require(metric).estimate(statistic, beta=1e-6, **asked).numbers
         assert np.all((estimate.lower <= truth.value) & (truth.value <= estimate.upper))

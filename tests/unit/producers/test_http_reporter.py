@@ -440,7 +440,8 @@ def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
 def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
     tmp_path: Path,
 ) -> None:
-    ledger, full = Ledger(tmp_path / "ledger", budget=100), {"most_bytes": 200}
+    ledger = Ledger(tmp_path / "ledger", budget=100)
+    full: dict[str, Any] = {"most_bytes": 200}
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "one", **full) as reporter:
         reporter.report([1.0] * 100, epsilon=1)
         with pytest.raises(DeliveryError) as refused:

@@ -125,10 +125,10 @@ def app(tmp_path: Path) -> Iterator[App]:
 # -- What is exported twice -----------------------------------------------------------------------
 
 
-def export(increases: ExportedIncreases, *interval: int) -> str:
+def export(increases: ExportedIncreases, start: int, end: int) -> str:
     """Return why an export with an increase in an interval is refused, or nothing."""
-    points = [NumberDataPoint({}, *interval, 1)]
-    data = [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]
+    points = [NumberDataPoint({}, start, end, 1)]
+    data: list[Any] = [Sum(points, AggregationTemporality.DELTA, is_monotonic=True)]
     try:
         increases.check({"it": data})
     except UnusableError as error:

@@ -240,7 +240,8 @@ def test_posts_to_a_kafka_that_is_away_or_frozen_are_refused_at_once(
 def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
     silent: dict[str, Any],
 ) -> None:
-    options = {"rate_limit_bytes": "", "rate_limit_reports": "", "max_in_flight": 400_000}
+    options: dict[str, Any] = {"rate_limit_bytes": "", "rate_limit_reports": ""}
+    options["max_in_flight"] = 400_000
     key = new_batch_id()
     with posting(silent, "reports", acknowledge_timeout=1.5, **options) as post:
         answer = post.batch(one_report(key))
@@ -296,11 +297,12 @@ def test_posts_are_refused_until_the_topic_is_there(
 def test_a_client_that_posts_or_reports_too_much_is_told_when_to_go_on(
     broker: Broker, topic: str
 ) -> None:
-    for unit, limit, reports in (
+    cases: list[tuple[str, dict[str, Any], int]] = [
         ("posts", {"rate_limit": "2/minute"}, 1),
         ("bytes", {"rate_limit_bytes": "5000/minute"}, 1500),
         ("reports", {"rate_limit_reports": "600/minute"}, 400),
-    ):
+    ]
+    for unit, limit, reports in cases:
         with row(unit), posting(broker.config, topic, **limit) as post:
             answers = [post.batch(chunks(ones(reports)))]
             answers += [post.batch(ones(reports)) for _ in range(2)]
@@ -359,5 +361,5 @@ def test_limits_that_cannot_be_used_are_named() -> None:
         ({"acknowledge_timeout": 0}, "acknowledge_timeout = 0"),
     ):
         with row(said), pytest.raises(ValueError, match=said):
-            Gateway(ALL, NOWHERE, "reports", **options)  # type: ignore[arg-type]
+            Gateway(ALL, NOWHERE, "reports", **options)
     Gateway(ALL, NOWHERE, "reports", max_body=2000, max_in_flight=6096)
