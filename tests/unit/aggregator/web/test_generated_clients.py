@@ -17,8 +17,6 @@ from tests.support.reports.messages import EPOCH
 from tests.support.running import http_client
 from tests.support.running.servers import installed_in_ci, missing
 
-pytestmark = [pytest.mark.more, installed_in_ci]
-
 PYTHON_GENERATOR = "openapi-python-client==0.29.1"
 INSTALL_SECONDS = 600
 SECRET = new_token()
@@ -88,6 +86,8 @@ def server(
             yield running
 
 
+@pytest.mark.more
+@installed_in_ci
 def test_a_client_of_openapi_python_client(server: Server, tmp_path: Path) -> None:
     document, options = tmp_path / "openapi.json", tmp_path / "options.yml"
     document.write_text(http_client.get(f"{server.url}/openapi.json").text)
