@@ -1,4 +1,4 @@
-"""`dither audit` proves what holds, and says so where something does not."""
+"""`dither audit` proves what holds and says what does not; `dither ledger` tells what was spent."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from aggregator.cli.main import cli
 from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.randomized_response import RandomizedResponse
 from estimators.shuffling import shuffled_epsilon
+from producers import Ledger
 
 METRICS = """
 [metrics]
@@ -99,3 +100,22 @@ def test_what_is_collected_in_trust_or_is_not_there_has_no_certificate() -> None
     told = audit("lat")
     assert told.exit_code == 1
     assert "late" in str(told.exception)
+
+
+def test_a_ledger_is_told_in_words_and_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    Ledger(path, budget=2).spend("dep_delay", "1.5", reports=3)
+    before = path.read_bytes()
+    told = CliRunner().invoke(cli, ["ledger", str(path)])
+    assert told.exit_code == 0
+    assert "3 randomized answers about dep_delay (1.5)" in told.output
+    assert "e^1.5 = 4.5 times surer" in told.output
+    found = json.loads(CliRunner().invoke(cli, ["ledger", str(path), "--json"]).output)
+    whole, delay = found["accounts"]
+    assert found["period_seconds"] == 86_400
+    assert (whole["metric"], whole["budget"], whole["left"]) == ("", 2, 0.5)
+    assert (delay["metric"], delay["spent"], delay["reports"]) == ("dep_delay", 1.5, 3)
+    assert path.read_bytes() == before
+    path.write_text("dear diary")
+    refused = CliRunner().invoke(cli, ["ledger", str(path)])
+    assert "this is not a ledger" in str(refused.exception)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
@@ -57,11 +56,22 @@ def test_an_estimate_as_csv_is_the_table_of_the_reader(reader: Reader) -> None:
 
 
 def test_a_table_can_be_written_as_parquet(reader: Reader) -> None:
-    run("estimate", "carrier", "--from", START, "--to", END, "--parquet", "answer.parquet")
+    import polars as pl
+
+    window = ("--from", START, "--to", END)
+    run("estimate", "carrier", *window, "--parquet", "answer.parquet")
     expected = pl.DataFrame(reader.estimate("carrier", START, END).to_frame())
     assert pl.read_parquet("answer.parquet").equals(expected)
-    piped = run("estimate", "carrier", "--from", START, "--to", END, "--parquet", "-").stdout_bytes
+    piped = run("estimate", "carrier", *window, "--parquet", "-").stdout_bytes
     assert piped == Path("answer.parquet").read_bytes()
+    run("metrics", "--parquet", "metrics.parquet")
+    listed = {row["metric"]: row for row in json.loads(run("metrics", "--json").stdout)}
+    found = pl.read_parquet("metrics.parquet")
+    assert found["metric"].to_list() == [*listed]
+    assert found["reports"].to_list() == [row["reports"] for row in listed.values()]
+    delay = found.row(by_predicate=pl.col("metric") == "delay", named=True)
+    assert (delay["reports"], delay["unit"], delay["refused"]) == (200, "minutes", 0)
+    assert delay["event_time"].isoformat() == listed["delay"]["event_time"].replace("Z", "+00:00")
 
 
 def test_a_series_is_text_json_or_a_table(reader: Reader) -> None:
@@ -139,15 +149,7 @@ def test_every_command_that_answers_in_json_answers_in_tables_or_has_a_reason() 
     assert answering.keys() - tables == NO_TABLE.keys()
 
 
-def test_metrics_and_certificates_are_tables(reader: Reader) -> None:
-    run("metrics", "--parquet", "metrics.parquet")
-    listed = {row["metric"]: row for row in json.loads(run("metrics", "--json").stdout)}
-    found = pl.read_parquet("metrics.parquet")
-    assert found["metric"].to_list() == [*listed]
-    assert found["reports"].to_list() == [row["reports"] for row in listed.values()]
-    delay = found.row(by_predicate=pl.col("metric") == "delay", named=True)
-    assert (delay["reports"], delay["unit"], delay["refused"]) == (200, "minutes", 0)
-    assert delay["event_time"].isoformat() == listed["delay"]["event_time"].replace("Z", "+00:00")
+def test_certificates_are_a_table(reader: Reader) -> None:
     certified = json.loads(run("audit", "--json").stdout)["certificates"]
     rows = [*csv.DictReader(io.StringIO(run("audit", "--csv").stdout))]
     assert [(row["metric"], float(row["log_ratio"])) for row in rows] == [
@@ -156,16 +158,13 @@ def test_metrics_and_certificates_are_tables(reader: Reader) -> None:
     assert {(row["private"], row["at_least"]) for row in rows} == {("true", "")}
 
 
-def test_one_form_is_printed_at_a_time(reader: Reader) -> None:
+def test_one_form_is_printed_at_a_time_and_a_message_says_what_is_in_the_way(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = run("estimate", "delay", "--json", "--csv", code=2).stderr
     assert "--json, --csv, --parquet: expected one of them" in told
     told = run("estimate", "carrier", "--simplex", "--csv", code=2).stderr
     assert "--simplex, --below: not with --csv or --parquet" in told
-
-
-def test_a_message_says_what_brings_parquet_and_which_file_cannot_be_written(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
     found = CliRunner().invoke(cli, ["estimate", "delay", "--parquet", "missing/answer.parquet"])
     assert isinstance(found.exception, FileNotFoundError)
     assert found.exception.filename == "missing/answer.parquet"
@@ -173,4 +172,3 @@ def test_a_message_says_what_brings_parquet_and_which_file_cannot_be_written(
     found = CliRunner().invoke(cli, ["estimate", "delay", "--parquet", "answer.parquet"])
     assert isinstance(found.exception, DitherError)
     assert "pip install 'dither[tables]'" in str(found.exception)
-    assert not Path("answer.parquet").exists()

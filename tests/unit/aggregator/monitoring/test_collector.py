@@ -19,8 +19,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from aggregator.alarms.answers import AlarmRaised, Baseline, Since
-from aggregator.alarms.stored import StoredAlarm, StoredSeries, identity, state_key
+from aggregator.alarms.stored import StoredAlarm, identity, state_key
 from aggregator.cli.roles import roles
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.comparison_definitions import ComparisonDefinition
@@ -36,18 +35,10 @@ from aggregator.reading.comparisons.stored import state_key as comparison_key
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
+from aggregator.storage import redis_keys
 from aggregator.storage.connection import connect
 from aggregator.storage.lease import Lease
 from aggregator.storage.parsing import LAST_COMMIT_MS
-from aggregator.storage.redis_keys import (
-    coordinator_key,
-    failed_searches_key,
-    final_key,
-    publisher_key,
-    release_key,
-    rounds_key,
-    tag,
-)
 from aggregator.storage.store import Store
 from aggregator.web import application
 from estimators import Metric, define
@@ -73,26 +64,15 @@ DELAY = define(
     levels=[0.5, 1],
     unit='minutes "late"\n',
 )
-CARRIER = define(
-    name="carrier",
-    kind="frequency",
-    mechanism="rappor",
-    categories=["AA", "B6", 'quoted " name', "back\\slash", "new\nline"],
-    levels=[8],
-)
+NAMES = ["AA", "B6", 'quoted " name', "back\\slash", "new\nline"]
+CARRIER = define(name="carrier", kind="frequency", mechanism="rappor", categories=NAMES, levels=[8])
 SILENT = define(name="silent", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
 PLACE = define(
     name="place", kind="vector_mean", mechanism="hemisphere", dimension=5, radius=2, levels=[8]
 )
 TALL = define(name="tall", kind="distribution", range=(0, 10), bins=10, levels=[8])
-WORDS = define(
-    name="words",
-    kind="frequency",
-    mechanism="count_sketch",
-    categories="open",
-    watch=["sun", "snow"],
-    levels=[8],
-)
+OPEN: dict[str, Any] = {"mechanism": "count_sketch", "categories": "open", "levels": [8]}
+WORDS = define(name="words", kind="frequency", watch=["sun", "snow"], **OPEN)
 UNWATCHED = dataclasses.replace(WORDS, name="unwatched", domain=Vocabulary(categories="open"))
 YOUNGEST = define(name="youngest", kind="minimum", range=(0, 1), levels=[1], rounds=6)
 WAGE = define(name="wage", kind="mean", trust="central", range=(0, 10), levels=[0.1, 4], pane="10m")
@@ -105,13 +85,8 @@ LATE = define(
     by=["country", "version"],
     attributes={"country": ["DE", "FR"], "version": ["1"]},
 )
-COUNTRIES = ComparisonDefinition(
-    name="countries",
-    metric="late",
-    start_ms=EPOCH,
-    where={"country": "DE"},
-    against={"country": "FR"},
-)
+SIDES: dict[str, Any] = {"where": {"country": "DE"}, "against": {"country": "FR"}}
+COUNTRIES = ComparisonDefinition(name="countries", metric="late", start_ms=EPOCH, **SIDES)
 MOVED = AlarmDefinition(
     name="moved",
     metric="late",
@@ -194,7 +169,7 @@ def count_something(store: Store) -> None:
         carriers = batch(CARRIER, [0] * 300 + [1] * 200 + [2] * 100, 8, EPOCH, seed + 3)
         late = batch(DELAY, [1.0] * 7, 1, EPOCH, seed + 4)
         facts: dict[str, str | int] = {"high": HIGH + number, "halted": "why" * number, "gap": 5}
-        messages = (one, one, *later, carriers, late, b"\xff not a batch")
+        messages: list[ReportBatch | bytes] = [one, one, *later, carriers, late, b"\xff no batch"]
         count(store, number, *messages, **facts, **MEASURED.facts())
 
 
@@ -206,7 +181,7 @@ def search_something(store: Store) -> None:
     ]
     told = Round.of(YOUNGEST, Progress(tuple(decisions)), EPOCH)
     field = metric_key(YOUNGEST.name, YOUNGEST.revision)
-    store.client.hset(rounds_key(TOPIC), field, encode(told))
+    store.client.hset(redis_keys.rounds_key(TOPIC), field, encode(told))
 
 
 def wages(store: Store) -> None:
@@ -227,9 +202,9 @@ def release(store: Store, start: int) -> None:
     drawn = dataclasses.replace(WAGE.release(statistic, weights="adpm"), status="final")
     end = start + WAGE.pane_ms
     pane = Window(metric=WAGE, start_ms=start, end_ms=end, status="final", policy="adpm")
-    prefix, key = publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
-    store.client.zadd(final_key(prefix, key), {str(start): start})
-    store.client.set(release_key(prefix, key, start), events.drawn(pane, drawn))
+    prefix, key = redis_keys.publisher_key(TOPIC), metric_key(WAGE.name, WAGE.revision)
+    store.client.zadd(redis_keys.final_key(prefix, key), {str(start): start})
+    store.client.set(redis_keys.release_key(prefix, key, start), events.drawn(pane, drawn))
 
 
 def count_vectors(store: Store) -> None:
@@ -358,7 +333,7 @@ def test_of_an_open_vocabulary_what_is_on_watch_is_exported(store: Store, client
     assert samples(text, "dither_effective_reports")[("unwatched",)] > 100
 
 
-def note_comparison(store: Store, metrics: Definitions) -> set[str | None]:
+def note_comparison(store: Store, metrics: Definitions) -> set[Any]:
     """Store how a comparison stands after the first hour; return what that has decided."""
     run = ComparisonRun(Reader(store, metrics), COUNTRIES)
     panes = run.advance(store.overview(), {"late": EPOCH + 3_600_000})
@@ -386,42 +361,22 @@ def test_comparisons_export_the_categories_that_differ_most(store: Store) -> Non
     assert scrape(client).count("dither_difference{") == 2
 
 
+ALARM_RAISED_ONCE = b"""{
+"next_ms": 1356998400000, "skipped": 0, "is_learning": false, "reason": "",
+"series": [{"baseline": null, "detector": "", "evidence": 0.5, "smallest_shift": 0.1, "panes": 3,
+  "alarms": 1, "reason": "", "known": {"from": null, "to": null, "value": 0.5, "reports": null}}],
+"raised": [{"alarm": "moved", "metric": "late", "unit": "", "slice": {}, "direction": "up",
+  "at": "2013-01-01T01:00:00Z", "since": "2013-01-01T00:00:00Z", "panes": 1, "promise": "",
+  "baseline": {"from": null, "to": null, "value": 0.5, "reports": null},
+  "now": {"value": 0.7, "lower": 0.6, "upper": 0.8, "reports": 100},
+  "evidence": 9.0, "needed": 7.0}]
+}"""
+
+
 def note_alarm(store: Store) -> None:
-    """Store how an alarm stands that was raised once."""
-    known = Baseline(start=None, end=None, value=0.5, reports=None)
-    raised = AlarmRaised(
-        alarm="moved",
-        metric="late",
-        unit="",
-        slice={},
-        direction="up",
-        at="2013-01-01T01:00:00Z",
-        since="2013-01-01T00:00:00Z",
-        baseline=known,
-        now=Since(value=0.7, lower=0.6, upper=0.8, reports=100),
-        evidence=9.0,
-        needed=7.0,
-        promise="",
-        panes=1,
-    )
-    series = StoredSeries(
-        baseline=None,
-        detector=b"",
-        known=known,
-        evidence=0.5,
-        smallest_shift=0.1,
-        panes=3,
-        alarms=1,
-        reason="",
-    )
-    state = StoredAlarm(
-        next_ms=MOVED.start_ms + MOVED.every_ms,
-        skipped=0,
-        is_learning=False,
-        series=[series],
-        raised=[raised],
-        reason="",
-    )
+    """Store how an alarm stands."""
+    state = msgspec.json.decode(ALARM_RAISED_ONCE, type=StoredAlarm)
+    state = msgspec.structs.replace(state, next_ms=MOVED.start_ms + MOVED.every_ms)
     key = state_key(store.topic, identity(MOVED, LATE))
     store.client.set(key, msgspec.msgpack.encode(state))
 
@@ -437,7 +392,9 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     otlp = "http://127.0.0.1:9"
     client = Client(store, metrics=metrics, otlp=otlp, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
-    store.client.hset(failed_searches_key(publisher_key(store.topic)), "word", 1)
+    store.client.hset(
+        redis_keys.failed_searches_key(redis_keys.publisher_key(store.topic)), "word", 1
+    )
     declared = {
         e.name + "_info" * (e.type == "info"): ("gauge" if e.type == "info" else e.type, e)
         for e in metric_definitions.ALL
@@ -578,12 +535,10 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
     ):
         shown = {s.labels.get("le", s.name): s.value for s in families(text)[name].samples}
         assert {edge: shown[edge] for edge in known} == known
-        assert (shown[f"{name}_count"], shown[f"{name}_sum"]) == (
-            known["+Inf"],
-            pytest.approx(total),
-        )
+        assert shown[f"{name}_count"] == known["+Inf"]
+        assert shown[f"{name}_sum"] == pytest.approx(total)
 
-    assert Lease(store.client, coordinator_key(TOPIC), "one", 60).acquire()
+    assert Lease(store.client, redis_keys.coordinator_key(TOPIC), "one", 60).acquire()
     store.registry.count_death()
     store.registry.note_stuck("host:7", "committing", 61.0, time.time_ns() // 10**6)
     text = scrape(client)
@@ -614,7 +569,7 @@ def test_the_last_commit_and_who_counts_are_told_by_one_clock(store: Store, clie
     for at in samples(text, "dither_last_commit_timestamp_seconds").values():
         assert abs(time.time() - at) < 30
     any_client: Any = store.client
-    keys = [f"{tag(TOPIC, number)}:committed" for number in (0, 1)]
+    keys = [f"{redis_keys.tag(TOPIC, number)}:committed" for number in (0, 1)]
     for key in keys:
         any_client.pexpire(key, LAST_COMMIT_MS - 90_000)
     text = scrape(client)

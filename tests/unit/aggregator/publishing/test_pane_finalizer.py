@@ -24,6 +24,7 @@ from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.counted import MINUTE, Counting
 from tests.support.reports.messages import EPOCH
 from tests.support.rows import row
@@ -49,7 +50,7 @@ def minutes(events: list[Event]) -> list[str]:
     return [event.key.partition("T")[2] for event in events]
 
 
-def beats(metric: Metric, minute: int) -> list[bytes]:
+def beats(metric: Metric, minute: int) -> list[ReportBatch | bytes]:
     """Return heartbeats that close what ends by a minute."""
     time_ms = EPOCH + minute * MINUTE + metric.lateness_ms
     return [heartbeat(metric, time_ms) for _ in range(CONFIRMING_BATCHES)]
@@ -101,7 +102,7 @@ def test_what_redis_lost_while_it_was_looked_through_is_due_when_it_is_counted_a
     counting: Counting, finalizer: PaneFinalizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches = [counting.batch("delay", [1.0] * 20, at) for at in (0, 1)]
-    everything = [*batches, *beats(counting.metrics["delay"], 2)]
+    everything: list[ReportBatch | bytes] = [*batches, *beats(counting.metrics["delay"], 2)]
     counting.count(0, *everything)
     first = PaneIndex.first
 

@@ -44,35 +44,18 @@ class Hands(Clock):
 
 
 class Topic:
-    """A topic of three partitions, a worker that counts it, and who sends heartbeats to it.
-
-    Attributes
-    ----------
-    broker : int
-        What time it is for the brokers, ms since the epoch.
-    unanswered : set of int
-        The partitions whose end Kafka does not tell.
-    uncounted : set of int
-        The partitions that nobody counts.
-    counted : dict of int to int
-        Messages that are counted, by partition.
-    extra : list of int
-        By how much each log is longer than its messages.
-    lost : bool
-        Whether heartbeats are not delivered.
-    sent : list of Beat
-    """
+    """A topic of three partitions, a worker that counts it, and who sends heartbeats to it."""
 
     def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
         self.store, self.metrics, self.clock = store, metrics, Hands()
         self.closing = Closing(store, metrics, 1000 * IDLE_SECONDS, self.clock)
         self.logs: list[list[LogMessage]] = [[], [], []]
-        self.broker = ARRIVAL
-        self.unanswered: set[int] = set()
+        self.broker = ARRIVAL  # what time it is for the brokers
+        self.unanswered: set[int] = set()  # partitions whose end Kafka does not tell
         self.uncounted: set[int] = set()
         self.counted: dict[int, int] = {}
-        self.extra = [0, 0, 0]
-        self.lost = False
+        self.extra = [0, 0, 0]  # by how much each log is longer than its messages
+        self.lost = False  # whether heartbeats are not delivered
         self.sent: list[Beat] = []
         self._seed = 0
 
@@ -253,17 +236,6 @@ def test_panes_before_one_that_is_not_over_are_closed(topic: Topic) -> None:
     assert len(beats) <= 1 + 3, "it asks one broker what time it is, and closes what is over"
     topic.wait((over - topic.broker) / 1000 + 5)
     assert topic.closed() == ARRIVAL + DAY + MINUTE
-
-
-def test_a_new_publisher_learns_the_broker_s_clock_from_its_first_heartbeat(
-    topic: Topic,
-) -> None:
-    topic.report(1, topic.broker)
-    topic.wait(IDLE_SECONDS - 10)
-    topic.broker += DAY
-    topic.closing = Closing(topic.store, topic.metrics, 1000 * IDLE_SECONDS, topic.clock)
-    topic.wait(IDLE_SECONDS + 5)
-    assert topic.closed() == ARRIVAL + MINUTE
 
 
 def test_a_broker_whose_clock_is_behind_is_waited_for(topic: Topic) -> None:

@@ -64,12 +64,3 @@ def test_what_went_wrong_is_a_problem_and_no_table(client: Client, reader: Reade
     found = client.problem(400, "/v1/metrics/delay/series?bins=32")
     assert "expected them for a distribution alone" in found["detail"]
     client.problem(404, "/v1/metrics/nothing/series?format=csv")
-
-
-def test_the_document_says_where_tables_are(client: Client, reader: Reader) -> None:
-    paths = client.json("/openapi.json")["paths"]
-    for name in ("estimate", "series"):
-        described = paths[f"/v1/metrics/{{name}}/{name}"]["get"]
-        assert [*described["responses"]["200"]["content"]] == ["application/json", "text/csv"]
-        (known,) = (one for one in described["parameters"] if one["name"] == "format")
-        assert known["schema"]["enum"] == ["csv", "json"]

@@ -238,33 +238,6 @@ def test_a_metric_is_estimated_at_most_once_a_period_for_all_clients_together(
     assert sorted(estimated) == sorted(ALL)
 
 
-def test_nobody_follows_and_nothing_is_read(
-    counting: Counting, store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting.some(5)
-    read: list[float] = []
-    overview = Store.overview
-
-    def noted(self: Store) -> Any:
-        read.append(time.monotonic())
-        return overview(self)
-
-    monkeypatch.setattr(Store, "overview", noted)
-
-    async def scenario(hub: Hub) -> None:
-        assert read == []
-        with following(hub) as client:
-            await all_there_is(client)
-        await asyncio.wait_for(hub._task or asyncio.sleep(0), PATIENCE)
-        before = len(read)
-        await asyncio.sleep(5 * PERIOD)
-        assert len(read) == before
-        with following(hub) as client:
-            await all_there_is(client)
-
-    run(hub_of(store, metrics), scenario)
-
-
 def test_who_does_not_read_is_cut_off_and_what_waited_is_forgotten(
     counting: Counting, store: Store, metrics: dict[str, Metric]
 ) -> None:
@@ -306,31 +279,6 @@ def test_a_redis_that_is_gone_is_told_and_its_return_too(
             await client.until(lambda seen: redis_of(seen) == "ok")
 
     run(hub_of(store, metrics), scenario)
-
-
-def test_a_quiet_stream_has_a_heartbeat(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aggregator.web.events.HEARTBEAT_SECONDS", PERIOD)
-    sent: list[bytes] = []
-
-    async def ask() -> None:
-        enough = asyncio.Event()
-
-        async def receive() -> Any:
-            await enough.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            sent.append(message.get("body", b""))
-            if b"".join(sent).count(b": ping") >= 2:
-                enough.set()
-
-        path = {"path": "/v1/events", "raw_path": b"/v1/events", "query_string": b"metric=silent"}
-        headers = [(b"host", b"localhost")]
-        scope = {"type": "http", "method": "GET", "headers": headers, **path}
-        await asyncio.wait_for(client.app(scope, receive, send), PATIENCE)
-
-    asyncio.run(ask())
-    assert sent[-1].startswith(b": ping")
 
 
 # -- Over the wire -------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import redis
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Scope
 
 from aggregator.config.settings import Access, Serve, Settings
 from aggregator.reading.reader import Reader
@@ -194,28 +193,3 @@ def test_a_body_that_does_not_come_is_given_up(
             assert answer.status_code == 408
             assert answer.headers["connection"] == "close"
             assert "not complete after 0.1 seconds" in answer.json()["detail"]
-
-
-def test_a_stream_whose_request_has_an_endless_body_ends_without_an_error(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
-
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        await asyncio.sleep(0.02)
-        return {"type": "http.request", "body": b" ", "more_body": True}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    async def ask() -> None:
-        headers = [(b"host", b"localhost")]
-        scope: Scope = {"type": "http", "method": "GET", "path": "/v1/events", "scheme": "http"}
-        scope.update(query_string=b"", headers=headers, client=("192.0.2.1", 1))
-        async with asyncio.timeout(20):
-            await client.app(scope, receive, send)
-
-    asyncio.run(ask())
-    assert sent[0]["status"] == 200
