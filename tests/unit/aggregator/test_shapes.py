@@ -27,8 +27,6 @@ def test_every_shape_is_shown() -> None:
     }
     for name, shapes in shown.items():
         assert set(shapes) == set(Shape), name
-        name: {*Shape} for name in shown
-    }
 
 
 def test_the_dashboard_shows_every_shape() -> None:
