@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+import pytest
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.reading.reader import Reader
 from aggregator.state.definition_history import Definitions, in_force
+from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.verifying.comparison import Comparison, Verification, stored_panes
 from aggregator.verifying.replay import LogReplay
 from estimators import Metric
-from tests.support.reports.counted import TOPIC
 from tests.support.reports.log_consumers import consumer_of
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch, log
 from tests.support.reports.partitions import DELAY, MINUTE, PAY
 
+TOPIC = "reports"
 PREFIX = f"{{dither:{TOPIC}:0}}"
 OLD = {
     "delay": dataclasses.replace(DELAY, retention="40000d", max_key_reports=99, minimum_reports=1),
     "pay": PAY,
 }
 NEW = {"delay": dataclasses.replace(OLD["delay"], pane="5m"), "pay": PAY}
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    with Store(connect(redis_url), TOPIC) as store:
+        yield store
 
 
 class Counting:
