@@ -76,7 +76,13 @@ def on_topic(
                 error = message.error()
                 if error is None:
                     headers = dict(message.headers() or [])
-                    found.append(Found((message.key() or b"").decode(), message.value(), headers))
+                    found.append(
+                        Found(
+                            (message.key() or b"").decode(errors="replace"),
+                            message.value(),
+                            headers,
+                        )
+                    )
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left.discard(message.partition())
             return not left

@@ -109,7 +109,7 @@ def until(client: Client, name: str) -> str | None:
     found: list[str | None] = [
         one["until"] for one in client.json("/v1/alarms")["alarms"] if one["alarm"] == name
     ]
-    return found[0] if found else client.json(f"/v1/comparisons/{name}")["until"]  # type: ignore[no-any-return]
+    return found[0] if found else client.json(f"/v1/comparisons/{name}")["until"]
 
 
 def publish_until(deployment: Deployment, moment: str, even: str, publishers: int = 1) -> None:
