@@ -77,8 +77,8 @@ def test_values_move_and_a_strangers_string_is_text(filled: Site, visitor: Visit
     expect(carrier.locator(".figure .label")).to_have_text(HOSTILE)
     expect(carrier.get_by_role("radio", checked=True)).to_contain_text(HOSTILE)
     assert page.locator("main img").count() == 0
-    value, lower, upper = value_and_band(carrier)
-    assert lower < value < upper
+    share, lower, upper = value_and_band(carrier)
+    assert lower < share < upper
     assert lower < 50 < upper
 
     # the second day comes, and nobody presses anything
