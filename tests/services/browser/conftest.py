@@ -30,7 +30,7 @@ from tests.support.running import fleet, http_client, servers, warm_commands
 from tests.support.running.deployment import Deployment, wait_until
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, LocatorAssertions, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
@@ -121,7 +121,7 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modules]:
         process.kill()
 
 
-def expect(what: Locator) -> LocatorAssertions:
+def expect(what: Locator) -> Any:
     """Wait until what is said next of a part of a page is so."""
     from playwright.sync_api import expect
 

@@ -110,10 +110,13 @@ def assert_same_bytes(device: Modules, metric: LocalMetric) -> None:
 
 
 def test_the_reports_and_fingerprints_are_those_of_the_vectors(device: Modules) -> None:
-    text = {"kind": "frequency", "categories": "open"}
+    text: dict[str, Any] = {"kind": "frequency", "categories": "open"}
     discovered = text | {"discover": True, "preset": None}
-    found = [(vectors("mechanisms"), {}), (vectors("projective_sketch"), text)]
-    found.append((vectors("prefix_tree")["reports"], discovered))
+    found: list[tuple[Any, dict[str, Any]]] = [
+        (vectors("mechanisms"), {}),
+        (vectors("projective_sketch"), text),
+        (vectors("prefix_tree")["reports"], discovered),
+    ]
     for each, keys in found:
         for vector in each:
             name = "asked" if not keys else "page"

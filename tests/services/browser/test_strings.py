@@ -80,7 +80,7 @@ def test_each_level_has_the_geometry_of_python(device: Modules) -> None:
 OF_A_CODE = "TypeError: code: expected "
 OF_A_TREE = "TypeError: options of page: expected first, last"
 OF_A_SKETCH = "TypeError: options of page: expected rows, points"
-LENGTHS = {"tokens": [], "lengths": {}}
+LENGTHS: dict[str, Any] = {"tokens": [], "lengths": {}}
 REFUSED: dict[str, list[tuple[dict[str, Any], Any, str]]] = {
     "prefix_tree": [
         ({}, 7, "TypeError: value 7 of page: expected a string"),
