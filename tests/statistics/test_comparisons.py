@@ -57,9 +57,8 @@ class Case(NamedTuple):
 
     def both(self, rng: np.random.Generator) -> tuple[Counts, Counts]:
         """Draw the sums of both arms."""
-        return self.arm(self.theta_a, self.counts_a, rng), self.arm(
-            self.theta_b, self.counts_b, rng
-        )
+        one = self.arm(self.theta_a, self.counts_a, rng)
+        return one, self.arm(self.theta_b, self.counts_b, rng)
 
     def found(self, arms: tuple[Counts, Counts], **question: Any) -> Any:
         """Compare them."""

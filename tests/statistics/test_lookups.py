@@ -57,7 +57,9 @@ def supports(mechanism: ProjectiveSketch, held: Any, others: Any, shares: Any, r
     return rng.binomial(held, p) + rng.binomial(others, q + (p - q) * shares)
 
 
-@pytest.mark.parametrize("beta", [pytest.param(0.05, marks=pytest.mark.slow), 0.2])
+@pytest.mark.parametrize(
+    "beta", [pytest.param(0.05, marks=pytest.mark.slow), pytest.param(0.2, marks=pytest.mark.more)]
+)
 def test_bounds_cover_a_string_beside_a_heavy_one(beta: float) -> None:
     """2,000 runs find that 24% miss at beta = 0.2 nearly always."""
     for (name, mix), frequency in itertools.product(MIXES.items(), (0.0, 0.3)):
@@ -137,7 +139,10 @@ def test_absent_strings_have_the_least_possible_variance(epsilon: float) -> None
 
 @pytest.mark.parametrize(
     ("runs", "scales"),
-    [(40, (1,)), pytest.param(300, (1, 1000), marks=pytest.mark.slow)],
+    [
+        pytest.param(40, (1,), marks=pytest.mark.more),
+        pytest.param(300, (1, 1000), marks=pytest.mark.slow),
+    ],
 )
 def test_random_signs_that_agree_by_chance_are_covered(runs: int, scales: tuple[int, ...]) -> None:
     """Of 40 seeds, that 50% miss at beta = 0.2 is found nearly always; of 300, 30%.
