@@ -314,8 +314,8 @@ def test_a_value_that_was_deleted_and_never_expires_is_named(store: Store) -> No
     key = lose(store, 0, "total", 0)
     with pytest.raises(StateUnreadable, match=re.escape(f"0 bytes at {key}")):
         reader.window("delay")
-    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:index:pane:delay@*")
-    store.client.delete(key)
+    (index,) = store.client.keys(f"{{dither:{TOPIC}:0}}:index:pane:delay@*")
+    store.client.delete(index)
     with pytest.raises(StateUnreadable, match=r"nothing at .*: expected an index of panes"):
         reader.window("delay", window)
 

@@ -79,7 +79,8 @@ def test_by_default_everything_is_shown_in_about_200_points(
 
 
 def test_where_there_is_no_report_there_are_no_points(counting: Counting, reader: Reader) -> None:
-    for question in ({}, {"window": "1h"}, {"start": at(0)}):
+    questions: list[dict[str, Any]] = [{}, {"window": "1h"}, {"start": at(0)}]
+    for question in questions:
         assert ask(reader, **question).points == []
     found = ask(reader, start=at(0), end=at(10), step="5m")
     assert [point.status for point in found.points] == ["not_ready", "not_ready"]

@@ -120,10 +120,11 @@ def test_ids_that_an_earlier_version_wrote_in_one_value_are_counted_on_from(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(id_chunks, "PIECE_BYTES", 48)
-    worker, client = Worker(store), store.client
+    client: Any = store.client
+    worker = Worker(store)
     worker.count(11)
     places = [f"{PREFIX}:seen:{worker.key}:{number}" for number in range(3)]
-    joined = b"".join(client.get(place) for place in places)[: 16 * 11]  # type: ignore[misc]
+    joined = b"".join(client.get(place) for place in places)[: 16 * 11]
     client.delete(*places, f"{PREFIX}:ids")
     client.hdel(f"{PREFIX}:sizes", "ids")
     client.set(f"{PREFIX}:seen:{worker.key}", joined)
