@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,7 +147,7 @@ def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
         table = np.zeros((2, mechanism.columns), dtype=np.int64)
         table[:, [0, 1 + symbol]] = n
         found = mechanism.estimate(table, Question(beta=beta, bound=bound, weights=weights))
-        limits = (-1, found.lower, np.clip(found.value, -1, 1), found.upper, 1)
+        limits: Any = (-1, found.lower, np.clip(found.value, -1, 1), found.upper, 1)
         assert np.all(np.diff(limits) >= 0), (symbol, n, beta, bound, weights)
 
 
