@@ -21,6 +21,7 @@ from tests.support.running.broker import Broker, count
 FLIGHTS, AIRCRAFT, WEEKS = 336_776, 4_043, 53
 
 
+@pytest.mark.more
 def test_the_table_is_the_one_that_the_documentation_describes(
     flight_population: Population, flight_definitions: dict[str, Metric]
 ) -> None:
@@ -45,6 +46,7 @@ def test_the_table_is_the_one_that_the_documentation_describes(
     assert first.tolist() == [2.0, 11.0, 227.0 - (20 + 1400 / 8)], "227 minutes for 1,400 miles"
 
 
+@pytest.mark.more
 def test_event_time_is_the_scheduled_hour_in_utc_and_aircraft_that_fly_are_active(
     flight_population: Population,
 ) -> None:

@@ -473,6 +473,7 @@ def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
     assert service.counted(LATE) == totals.left
 
 
+@pytest.mark.more
 def test_processes_share_a_file_and_each_batch_is_posted_once(
     service: Service, way: FlakyGateway, tmp_path: Path
 ) -> None:
