@@ -1,11 +1,7 @@
-"""How often Cochran's Q raises an alarm where values do not go with the privacy level.
-
-``python -m tests.statistics.false_alarms`` prints the share of p-values below 0.05, 0.01 and 0.001.
-"""
+"""How often Cochran's Q raises an alarm where values do not go with the privacy level."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -83,18 +79,3 @@ CASES = [
         for share in shares
     ],
 ]
-
-
-def main() -> None:
-    """Print the table."""
-    sys.stdout.write("| population | " + " | ".join(f"p <= {q}" for q in LIMITS) + " |\n")
-    sys.stdout.write("|---" * (1 + len(LIMITS)) + "|\n")
-    for case in CASES:
-        found = case.p_values(RUNS)
-        shares = " | ".join(f"{float((found <= q).mean()):.4f}" for q in LIMITS)
-        sys.stdout.write(f"| {case} | {shares} |\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,12 +1,8 @@
-"""Print how soon alarms see moves of various sizes, and how many false ones there are.
-
-``python -m tests.support.reports.alarm_tables`` prints the tables of docs/alarms.md.
-"""
+"""How soon alarms see moves of various sizes, and how many false ones there are."""
 
 from __future__ import annotations
 
 import functools
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +18,7 @@ if TYPE_CHECKING:
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
 RATES = (1 / 8_760, 1 / 876_000)
 """One false alarm a year by hours, in one series and in each of a hundred."""
-BASELINES = (0, 28, 168, 720)
-"""In panes; 0: the baseline is stated."""
-SHIFTS = (1, 2, 4)
-PANE, MOST, BEFORE = 10_000, 400, 50
+PANE, MOST = 10_000, 400
 
 
 @functools.cache
@@ -139,36 +132,3 @@ def false_alarms(
             counts = rng.multinomial(rng.poisson(PANE), now)
             raised += detector.update(pane(one, rng, counts, np.array(means))).raised
     return raised
-
-
-def told(found: list[int]) -> str:
-    """Return the mean delay, and how many moves were not seen at all."""
-    mean, unseen = float(np.mean(found)), found.count(MOST) / len(found)
-    return f"{mean:.{1 if mean < 20 else 0}f}" + (f" ({unseen:.0%} unseen)" if unseen else "")
-
-
-def main() -> None:
-    """Print the tables."""
-    out, runs = sys.stdout, 200
-    heads = ["stated" if not panes else f"{panes} panes" for panes in BASELINES]
-    out.write("| shift | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads) + "\n")
-    for shift in SHIFTS:
-        cells = []
-        for panes in BASELINES:
-            found = [delays(panes, shift, alpha, runs, before=BEFORE) for alpha in RATES]
-            cells.append(" / ".join(told(each) for each in found))
-        out.write(f"| {shift} | " + " | ".join(cells) + " |\n")
-        out.flush()
-    for title, baseline, means in (
-        ("stated", 0, (0.0,) * 5),
-        ("28 panes", 28, (0.0,) * 5),
-        ("28 panes, values by level", 28, (0.3, 0.25, 0.2, 0.15, 0.1)),
-    ):
-        alpha, series, panes = 1e-3, 400, 365
-        false = false_alarms(baseline, alpha, series, panes, means)
-        out.write(f"{title}: {false} false alarms, {alpha * series * panes:g} promised\n")
-        out.flush()
-
-
-if __name__ == "__main__":
-    main()
