@@ -51,11 +51,12 @@ test-all: test test-more ## run both
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
 
-lint: setup      ## ruff, mypy --strict, and which room may import which
+lint: setup      ## ruff, mypy --strict, which room may import which, and what docstrings say
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy $(MYPY)
+	@$(BIN)/python -m deploy.checks
 
 docs: setup      ## build the site of docs/ into ./site, and check every link; to look: python3 -m http.server -d site
 	@PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build
@@ -90,7 +91,7 @@ proto: setup     ## regenerate the code of the wire formats from producers/wire/
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. producers/wire/reports.proto producers/wire/report_batches.proto
 
 screenshots: setup ## take the pictures of the dashboard in docs/images (Chromium; nine minutes)
-	@$(BIN)/python -m tests.services.browser.screenshots
+	@$(BIN)/python -m deploy.screenshots
 
 reproduction: setup ## run the commands of docs/reproduction.md again, figures too (hours); ARGS="adpm-table2"
 	@$(BIN)/python deploy/reproduction.py $(ARGS)
