@@ -3,7 +3,8 @@
 ``python -m benchmarks.docs_tables.errors`` prints the table of docs/mechanisms.md: over a grid of
 levels, numbers of categories and data, the largest deviation of the root mean square error (each
 category's in units of its standard deviation, pooled) and of the mean largest error (l_inf) from
-what theory says. Users are drawn anew for each run; estimates are per level, weighted by `optimal` weights.
+what theory says. Users are drawn anew for each run; estimates are per level, weighted by `optimal`
+weights.
 
 The expected largest error is that of a normal law with the theoretical covariance. Given the data,
 categories are taken to be uncorrelated but where :func:`covariance` says otherwise. With 10^7
