@@ -80,12 +80,3 @@ def test_a_key_of_another_class_is_refused() -> None:
     for kind, domain in (("maximum", LATE.domain), ("mean", Ball(dimension=2, radius=1))):
         with row(kind), pytest.raises(DefinitionError, match=r"late\.kind = .* expected a kind th"):
             dataclasses.replace(LATE, kind=kind, domain=domain)
-
-
-def test_the_keys_of_a_kind_are_read_from_the_metric() -> None:
-    keys = {"kind": "vector_mean", "coordinates": ["x", "y"], "radius": 2}
-    place = define(name="place", levels=[1], **keys)
-    assert (place.coordinates, place.dimension, place.radius) == (["x", "y"], 2, 2)
-    page = define(name="page", kind="frequency", categories="open", watch=["/"], levels=[1])
-    assert (page.categories, page.watch, page.category_names) == ("open", ["/"], ("/",))
-    assert (page.range, page.coordinates, place.watch) == (None, None, None)
