@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import DefinitionError, LocalMetric, ReportError, define
+from estimators import LocalMetric, ReportError, define
 from estimators.bounds.point_collisions import least_collisions, most_collisions
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.geometries import LARGEST
@@ -184,17 +184,3 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
 
 
 # -- Definitions ----------------------------------------------------------------------------------
-
-
-def test_options_that_do_not_fit_are_refused() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
-        ({"options": {"points": 63}}, "points = 63: expected 64 to 2048"),
-        ({"options": {"rows": 2**19}}, "rows \\* points = 190840832: expected at most 16777216"),
-        ({"options": {"seed": -1}}, "seed = -1: expected 0 to 2\\^64 - 1"),
-        ({"options": {"buckets": 8}}, "no option 'buckets': expected one of points, rows, seed"),
-        ({"memoized": True}, "memoized = True: expected false"),
-    ]
-    for keys, expected in cases:
-        with row(keys), pytest.raises(DefinitionError, match=expected):
-            strings(**keys)
