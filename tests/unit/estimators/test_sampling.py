@@ -16,7 +16,7 @@ from scipy.stats import chisquare
 
 from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
 from estimators.exact.randomness import SeededBits, SystemBits
-from estimators.exact.sampling import bernoulli, round_up, uniform_below
+from estimators.exact.sampling import bernoulli, bytes_below, round_up, uniform_below
 from estimators.exact.thresholds import WORD
 from tests.support.reports.cases import ScriptedBits
 from tests.support.rows import row
@@ -65,8 +65,20 @@ def test_rounding_shows_the_comparison_of_a_whole_word_and_moves_no_whole_number
 
 def test_uniform_integers_reject_the_words_that_do_not_fill_a_whole_round() -> None:
     bound = 3 * 2**62  # one whole round; the last quarter of the words is rejected
-    script = ScriptedBits([bound, 5], [WORD - 1], [7])
+    script = ScriptedBits([bound, 5], [WORD - 1], [bound], [7])
     assert uniform_below(script, words(bound, bound)).tolist() == [7, 5]
+
+
+def test_bytes_that_do_not_fill_a_whole_round_are_rejected_and_the_others_count_alike() -> None:
+    every = np.arange(256, dtype=np.uint8).view(np.uint64).tolist()
+    for bound in range(1, 256):
+        whole = 256 // bound * bound
+        bounds = np.full(whole, bound, dtype=np.uint8)
+        found = bytes_below(ScriptedBits(every[: -(-whole // 8)]), bounds)
+        assert found.tolist() == [byte % bound for byte in range(whole)]
+        script = ScriptedBits(*[[whole], [255], [whole]] * (whole < 256), [0])
+        assert bytes_below(script, bounds[:1]) == [0]
+        assert script.words == [], bound
 
 
 @pytest.mark.parametrize("bound", [1, 6, 1000])
