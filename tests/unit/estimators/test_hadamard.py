@@ -120,8 +120,6 @@ def test_own_values_are_covered_however_the_levels_share_them(
         assert chance[upper < truth - 1e-12].sum() <= beta
 
 
-
-
 def _outcomes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return all numbers of +1 and of -1 that n reports can have."""
     ups, downs = np.indices((n + 1, n + 1)).reshape(2, -1)

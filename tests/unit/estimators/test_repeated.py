@@ -128,5 +128,3 @@ def test_levels_may_have_frequencies_of_their_own(shares: Any, offsets: bool, be
         lower, upper = interval(law, support, np.log(beta), total)
         assert chance[lower > theta + 1e-12].sum() <= beta * (1 + 1e-9)
         assert chance[upper < theta - 1e-12].sum() <= beta * (1 + 1e-9)
-
-

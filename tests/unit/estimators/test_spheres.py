@@ -65,8 +65,6 @@ def test_the_bessel_bound_is_below_and_near_the_exact_function(dimension: int) -
     assert np.all(exact - bound <= 0.05 * exact + 0.35)
 
 
-
-
 @pytest.mark.parametrize("dimension", [2, 10])
 def test_directions_are_uniform_on_the_sphere(dimension: int) -> None:
     """Fails for one seed in 10^6 for each comparison."""

@@ -49,8 +49,6 @@ def test_every_frequency_outside_the_limits_is_rejected_by_the_exact_binomial_te
     assert reached or tail <= np.exp(log_p) * (1 + 1e-5)
 
 
-
-
 @settings(deadline=None, max_examples=150)
 @given(
     users=st.sampled_from([(20, 30), (150, 100)]),
