@@ -81,29 +81,6 @@ def test_bounds_cover_a_string_beside_a_heavy_one(beta: float) -> None:
                     assert missed.sum() <= binom.isf(1e-3, RUNS, beta)
 
 
-@pytest.mark.more
-def test_bounds_for_all_times_cover_along_whole_paths() -> None:
-    """To 100,000 reports, levels coming into use one after the other; 500 paths, beta = 0.2."""
-    rng, beta, runs = np.random.default_rng(10), 0.2, 500
-    ends = np.unique(np.round(np.geomspace(1, 10**5, 15)).astype(np.int64))
-    mechanism, frequency = sketch(rows=20, points=64), 0.05
-    for weights in ("optimal", "uniform"):
-        shares = collisions(mechanism, rng, runs)
-        question = Question(beta=beta, bound="anytime", weights=weights, simultaneous=False)
-        counts, support = np.zeros(8, dtype=np.int64), np.zeros((8, runs), dtype=np.int64)
-        missed = np.full(runs, fill_value=False)
-        for look, size in enumerate(np.diff(ends, prepend=0).tolist()):
-            used = 1 + look * 8 // ends.size
-            more = rng.multinomial(size, [1 / used] * used + [0.0] * (8 - used))
-            held = rng.binomial(more[:, None], frequency, (8, runs))
-            counts = counts + more
-            support = support + supports(mechanism, held, more[:, None] - held, shares, rng)
-            found = mechanism.estimate_support(counts, support, question)
-            missed |= (found.lower > frequency) | (frequency > found.upper)
-        with row(weights):
-            assert missed.sum() <= binom.isf(1e-3, runs, beta)
-
-
 @pytest.mark.parametrize(
     ("runs", "scales"),
     [

@@ -204,6 +204,30 @@ def test_bounds_are_narrow_where_all_hold_one_vector_and_so_are_differences() ->
         assert np.all((lower <= [0.4, -0.8]) & (upper >= [0.4, -0.8]))
 
 
+DIFFERENCES = [
+    (CASES[1], "fixed", 0.8495, 0.4911),
+    (CASES[5], "fixed", 0.4727, 0.3815),
+    (CASES[5], "anytime", 0.7834, 0.9528),
+    (CASES[7], "fixed", 0.8675, 0.4265),
+    (CASES[7], "anytime", 1.42, 1.1197),
+    (CASES[9], "fixed", 0.2116, 0.0742),
+]
+
+
+def test_differences_of_vectors_have_bounds_as_wide_as_ever() -> None:
+    """One pair of arms: a bound or a radius that is 0.5% off what it was is found."""
+    for case, bound, side, radius in DIFFERENCES:
+        metric = vectors(case.mechanism, case.data.shape[-1], case.levels)
+        arms = [
+            next(iter(vector_statistics(metric, case.data, case.counts, 1, seed)))[0]
+            for seed in (1, 2)
+        ]
+        found = compare(metric, arms[0], arms[1], beta=0.2, bound=bound)
+        sizes = [np.mean(np.asarray(found.upper) - found.lower), found.radius]
+        with row(case, bound):
+            assert sizes == pytest.approx([side, radius], rel=0.005)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [(8.0,), (2.0, 8.0)], ids=str)
 def test_caps_hold_at_all_times_along_paths_of_nearly_equal_vectors(

@@ -1,4 +1,4 @@
-"""How soon alarms see moves of various sizes, and how many false ones there are."""
+"""Series of panes for alarms, and how many false alarms there are."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from estimators.estimate import Counts, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
-RATES = (1 / 8_760, 1 / 876_000)
-"""One false alarm a year by hours, in one series and in each of a hundred."""
-PANE, MOST = 10_000, 400
+PANE = 10_000
 
 
 @functools.cache
@@ -54,48 +52,6 @@ def pane(
     table[:, 0] = counts if np.ndim(counts) else np.floor_divide(counts, len(table))
     table[:, 1] = rng.binomial(table[:, 0], (1 + contrast(one) * mean) / 2)
     return statistic
-
-
-def delays(
-    panes: int,
-    shift: float,
-    alpha: float,
-    runs: int,
-    mean: float = 0.0,
-    before: int = 0,
-    seed: int = 5,
-) -> list[int]:
-    """Return after how many panes each run sees a move, at most :data:`MOST`.
-
-    Parameters
-    ----------
-    panes : int
-        Of the baseline; 0: it is stated.
-    shift : float
-        In standard errors of a pane.
-    alpha : float
-    runs : int
-    mean : float
-        The baseline.
-    before : int
-        Panes before the move.
-    seed : int
-    """
-    one, rng, found = metric(), np.random.default_rng(seed), []
-    counts = PANE // len(LEVELS)
-    square = contrast(one) ** 2
-    error = np.sqrt((square * (1 - square * mean**2)).sum() / counts) / square.sum()
-    for _ in range(runs):
-        known = pane(one, rng, PANE * panes, mean) if panes else None
-        stated = None if panes else mean
-        detector = Detector(one, alpha, baseline=known, baseline_value=stated)
-        for _ in range(before):
-            detector.update(pane(one, rng, PANE, mean))
-        moved, taken = mean + shift * error, 1
-        while not detector.update(pane(one, rng, PANE, moved)).raised and taken < MOST:
-            taken += 1
-        found.append(taken)
-    return found
 
 
 def false_alarms(

@@ -99,3 +99,17 @@ def test_randomness_that_was_used_twice_is_noticed() -> None:
         leak = largest_leak(metric, 0, Trials(first.reports, **copies), second)
         assert leak.lower > 2
         assert leak.event.startswith("repeats")
+
+
+def test_what_shows_the_second_value_counts_and_not_in_the_reports_that_it_was_chosen_by() -> None:
+    """The first value never sends symbol 2; then neither does, and others tell them apart."""
+    metric = define(name="m", kind="frequency", mechanism="grr", categories=3, levels=[1])
+
+    def made(symbols: list[int], later: list[int]) -> Trials:
+        reports = np.concatenate([np.resize(symbols, 500), np.resize(later, 1500)])
+        other = (reports + 1) % 3
+        return Trials(reports.astype(np.uint8), other.astype(np.uint8), other.astype(np.uint8))
+
+    one, two = [0, 1], [0, 1, 2, 2]
+    assert largest_leak(metric, 0, made(one, one), made(two, two)).lower > 2
+    assert largest_leak(metric, 0, made(one, [0]), made(two, [1])).lower == 0

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from estimators import LocalMetric, define
-from estimators.bounds.collisions import collision_bound
+from estimators.bounds.collisions import Collisions, collision_bound
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
 from estimators.exact.hashing import mix, row_constants
 from estimators.exact.randomness import SeededBits
+from estimators.question import Question
 from tests.support.rows import row
 
 
@@ -58,6 +59,24 @@ def test_too_few_rows_say_nothing_by_their_signs() -> None:
     law = DifferenceLaw(1e4 * one, 1e-4 * one, one, one, one, signed=True)
     lower, upper = own_sign_limits(law, 0.5 * one, 0 * one, 10, np.log(0.001))
     assert (lower[0], upper[0]) == (0, 1)
+
+
+def test_without_noise_signs_and_collisions_have_the_bounds_of_their_inequalities() -> None:
+    """Of 10^11 reports: Hoeffding's for the signs, and that of all users to come at all times."""
+    one, n, half = np.ones(1), 1e11, np.array([0.5])
+    law = DifferenceLaw(n * one, one / n, one, one, one, signed=True)
+    found = own_sign_limits(law, half, 1e-4 * one, 400, np.log(0.001))
+    others = np.sqrt(-2 * np.log(0.7 * 0.001))
+    margin = others * 0.01 / (1 - others / 20)
+    assert np.ravel(found) == pytest.approx([0.5 - margin, 0.5 + margin], rel=1e-3)
+    question = Question(bound="anytime", beta=0.1)
+    for own, users in ((False, 1.0), (True, n * (n + 1))):
+        limits = Collisions(2**14, 64).limits(
+            law, half, 0 * one, n * one[None], question, n, own=own
+        )
+        bias = collision_bound(2**14, 64, np.log(0.05 / 2 / users))
+        expected = [(0.5 - bias) / (1 - bias), (0.5 + bias) / (1 + bias)]
+        assert np.ravel(limits) == pytest.approx(expected, rel=1e-3), own
 
 
 def test_a_sketchs_bounds_fall_below_what_the_worst_collisions_allow() -> None:

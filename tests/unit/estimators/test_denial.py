@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, DenyRule, LocalMetric, SeededBits, define
+from estimators.metrics.denial import without_denied
 from estimators.metrics.loading import definition_of, read_definition
 from producers.device.randomizing import values_of
 from producers.populations.truth import RunningTruth
@@ -61,6 +62,9 @@ def test_a_denied_string_is_reported_as_other_bit_for_bit(more: dict[str, Any]) 
     found = metric.randomize(strings, level, SeededBits(1))
     assert (found == plain.randomize(instead, level, SeededBits(1))).all()
     assert (found == metric.randomize(instead, level, SeededBits(1))).all()
+    rules = [DenyRule(presets=["email"]), DenyRule(longer_than=20)]
+    said, denied = without_denied(np.array(strings), rules)
+    assert (said.tolist(), denied) == (instead, 60)
 
 
 @pytest.mark.parametrize("more", [{}, DISCOVERED])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +11,12 @@ import scipy.linalg
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
-from estimators import LocalMetric, define
 from estimators.bounds.differences import difference_interval, log_remainder
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.self_normalised import log_cosh
 from estimators.exact import hadamard
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import HadamardResponse, RecursiveHadamard
-from tests.support.reports.widths import supported
 from tests.support.rows import row
-
-NAMES = ("hadamard_response", "recursive_hadamard")
 
 
 def test_the_transform_is_the_product_with_hadamards_matrix() -> None:
@@ -126,12 +120,6 @@ def test_own_values_are_covered_however_the_levels_share_them(
         assert chance[upper < truth - 1e-12].sum() <= beta
 
 
-def test_at_1e5_reports_they_are_within_eight_percent_of_the_normal_width() -> None:
-    for name in NAMES:
-        for k, f in ((16, 0.3), (16, 0.9), (1024, 0.3), (1024, 0.0)):
-            assert supported(name, 100_000, k, f) < 1.08, (name, k, f)
-
-
 def _outcomes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return all numbers of +1 and of -1 that n reports can have."""
     ups, downs = np.indices((n + 1, n + 1)).reshape(2, -1)
@@ -153,24 +141,3 @@ def _sum_of_two(
 ) -> np.ndarray:
     law = fftconvolve(_trinomial(first, one), _trinomial(n - first, other))
     return np.asarray(np.maximum(law, 0))
-
-
-def filled(name: str, values: Any, level: Any, levels: list[float]) -> tuple[LocalMetric, Any]:
-    metric: LocalMetric = define(
-        name="m", kind="frequency", mechanism=name, categories=4, levels=levels
-    )
-    statistic, level = metric.zero(), level.astype(np.uint8)
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
-    return metric, statistic
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_reports_without_noise_have_bounds_too(name: str) -> None:
-    values, level = np.repeat([0, 1], [3000, 1000]), np.tile([0, 1], 2000)
-    metric, statistic = filled(name, values, level, [32, 64])
-    for weights, target in itertools.product(("optimal", "uniform"), ("population", "sample")):
-        estimate = metric.estimate(statistic, weights=weights, target=target)
-        lower, upper = np.atleast_1d(estimate.lower), np.atleast_1d(estimate.upper)
-        assert np.all(lower <= [0.75, 0.25, 0, 0])
-        assert np.all(upper >= [0.75, 0.25, 0, 0])
-        assert np.all(upper - lower < 0.1)

@@ -184,6 +184,12 @@ def test_the_second_flip_is_drawn_at_its_integers() -> None:
     ):
         assert limit <= WORD - 1
         assert way.report(answer, ScriptedBits(words)).tolist() == [int(not flipped)]
+    each = Memoization(frequency("rappor", 3), 1, Fraction(2))
+    below, _ = each._words
+    for again in range(8):
+        words = [below - (again >> bit & 1) for bit in range(3)]
+        report = each.report(np.array([[0b101]], dtype=np.uint8), ScriptedBits(words))
+        assert report.tolist() == [[0b101 ^ again]]
 
 
 def test_what_cannot_be_memoized_is_refused() -> None:

@@ -120,17 +120,6 @@ def test_only_what_changes_the_meaning_of_a_report_or_its_pane_changes_the_revis
     assert define(**VECTOR | {"dimension": 3}).revision != define(**VECTOR | NAMED).revision
 
 
-def test_panes_start_at_multiples_of_their_width() -> None:
-    metric = define(**{**GOOD, "pane": "1m", "lateness": "30s", "retention": "2d"})
-    assert (metric.pane_ms, metric.lateness_ms, metric.retention_ms) == (
-        60_000,
-        30_000,
-        172_800_000,
-    )
-    assert metric.pane_start(119_999) == 60_000
-    assert metric.pane_start(-1) == -60_000
-
-
 def test_values_are_clipped_and_categories_go_by_name_or_by_index() -> None:
     metric = define(**{**GOOD, "levels": [64]})
     assert metric.randomize([-1e9, -60, 180, float("inf")], [0] * 4).tolist() == [0, 0, 1, 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 import scipy.linalg
 
 from estimators import LocalMetric, ReportError
+from estimators.bounds import Law
+from estimators.bounds.projections import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
+from estimators.question import Question
 from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
 from tests.support.rows import row
 
@@ -118,3 +122,16 @@ def test_a_report_of_no_row_is_refused() -> None:
         metric.accumulate(metric.zero(), [0], [last])
         with row(options), pytest.raises(ReportError, match=f"expected 0 to {last}"):
             metric.accumulate(metric.zero(), [0], [last + 1])
+
+
+@pytest.mark.parametrize("rows", [1000, 50_000])
+def test_the_bias_has_hoeffdings_bound_and_a_moving_one_that_of_all_values(rows: int) -> None:
+    """Of 10^11 reports hardly any noise is left: what remains is the bias at half of beta."""
+    law = Law(np.array([1e11]), np.array([1e-11]), np.ones(1))
+    moving = Question(bound="anytime", weights="uniform")
+    for question, share, values in ((Question(), 1 / 2, 0), (moving, 1 / 8, math.log(1000))):
+        parts = law, np.array([0.5]), question, math.log(0.025), 1e11, rows, math.log(1000)
+        lower, upper = projection_limits(*parts)
+        bias = math.sqrt(2 / rows * (values - math.log(0.025 * share)))
+        assert upper[0] == pytest.approx((0.5 + bias) / (1 + bias), rel=1e-4)
+        assert lower[0] == pytest.approx((0.5 - bias) / (1 - bias), rel=1e-4)

@@ -67,25 +67,13 @@ def test_an_entry_that_cannot_be_used_names_its_distribution_and_a_remedy(folder
     assert numbers["one"] == 1, "what is built in does not suffer"
 
 
-def test_no_distribution_takes_a_name_that_is_built_in_or_another_ones(
+def test_no_distribution_takes_a_name_that_is_built_in(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     installed(folder, "greedy", "one = os:X_OK\ntwo = os:W_OK")
     numbers = registry()
     assert list(numbers.items()) == [("one", 1), ("two", os.W_OK)]
     assert re.search(r"another name: Dither itself has this one.* greedy", caplog.text)
-    other = folder / "other"
-    installed(other, "first", "two = os:F_OK\nthree = os:F_OK", "dither.twice")
-    installed(folder, "second", "two = os:F_OK", "dither.twice")
-    sys.path.insert(0, str(other))
-    twice = Registry[int]("dither.twice", {}, lambda _, found: int(found))
-    try:
-        with pytest.raises(DefinitionError, match=r"another name: (first|second) 1.5 has it too"):
-            _ = twice["two"]
-        assert twice["three"] == os.F_OK, "its neighbour does not suffer"
-        assert list(twice.usable()) == [("three", os.F_OK)]
-    finally:
-        sys.path.remove(str(other))
 
 
 PLUGGED = """

@@ -6,6 +6,7 @@ The chi-square tests have fixed seeds and would each fail once in 10^6 seeds.
 from __future__ import annotations
 
 import decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -16,8 +17,8 @@ from scipy.stats import chisquare
 
 from estimators.exact.noise import LEAST_RATE, DiscreteLaplace, Inversion
 from estimators.exact.randomness import SeededBits, SystemBits
-from estimators.exact.sampling import bernoulli, round_up, uniform_below
-from estimators.exact.thresholds import WORD
+from estimators.exact.sampling import bernoulli, bytes_below, round_up, uniform_below
+from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold
 from tests.support.reports.cases import ScriptedBits
 from tests.support.rows import row
 
@@ -65,8 +66,20 @@ def test_rounding_shows_the_comparison_of_a_whole_word_and_moves_no_whole_number
 
 def test_uniform_integers_reject_the_words_that_do_not_fill_a_whole_round() -> None:
     bound = 3 * 2**62  # one whole round; the last quarter of the words is rejected
-    script = ScriptedBits([bound, 5], [WORD - 1], [7])
+    script = ScriptedBits([bound, 5], [WORD - 1], [bound], [7])
     assert uniform_below(script, words(bound, bound)).tolist() == [7, 5]
+
+
+def test_bytes_that_do_not_fill_a_whole_round_are_rejected_and_the_others_count_alike() -> None:
+    every = np.arange(256, dtype=np.uint8).view(np.uint64).tolist()
+    for bound in range(1, 256):
+        whole = 256 // bound * bound
+        bounds = np.full(whole, bound, dtype=np.uint8)
+        found = bytes_below(ScriptedBits(every[: -(-whole // 8)]), bounds)
+        assert found.tolist() == [byte % bound for byte in range(whole)]
+        script = ScriptedBits(*[[whole], [255], [whole]] * (whole < 256), [0])
+        assert bytes_below(script, bounds[:1]) == [0]
+        assert script.words == [], bound
 
 
 @pytest.mark.parametrize("bound", [1, 6, 1000])
@@ -199,3 +212,33 @@ def test_what_is_beyond_the_last_cell_begins_again_there() -> None:
     expected[0] /= 2
     tally = np.bincount(np.minimum(z, 9), minlength=10)
     assert chisquare(tally, n * np.r_[expected, 1 - expected.sum()]).pvalue > FALSE_ALARM
+
+
+EPSILONS = st.integers(1, 640_000).map(lambda i: Fraction(i, 10_000))
+
+
+@given(EPSILONS)
+def test_the_bounds_enclose_the_exponential_as_decimal_arithmetic_has_it(x: Fraction) -> None:
+    with localcontext(prec=60):
+        reference = Fraction((Decimal(x.numerator) / Decimal(x.denominator)).exp())
+    lower, upper = exp_bounds(x)
+    assert lower < upper
+    assert abs(lower / reference - 1) < Fraction(1, 10**55)
+    assert abs(upper / reference - 1) < Fraction(1, 10**55)
+
+
+@given(EPSILONS)
+def test_the_threshold_is_private_and_one_less_would_not_be(epsilon: Fraction) -> None:
+    threshold = flip_threshold(epsilon)
+    lower, upper = exp_bounds(epsilon)
+    assert Fraction(WORD - threshold, threshold) <= lower
+    assert threshold == 1 or Fraction(WORD - threshold + 1, threshold - 1) > upper
+
+
+def test_exp_of_zero_is_exact_and_of_less_is_refused() -> None:
+    assert exp_bounds(Fraction(0)) == (Fraction(1), Fraction(1))
+    with pytest.raises(ValueError, match="at least 0"):
+        exp_bounds(Fraction(-1))
+    for epsilon in (Fraction(0), Fraction(-1)):
+        with pytest.raises(ValueError, match="above 0"):
+            flip_threshold(epsilon)

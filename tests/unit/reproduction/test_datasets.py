@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.errors import DitherError
 from reproduction.datasets import read_records
-from tests.support.rows import row
 
 SALARIES = """\
 Year,EmployerType,EmployerName,DepartmentOrSubdivision,Position,ElectedOfficial,Judicial,\
@@ -39,12 +37,6 @@ userId,movieId,rating,timestamp
 1,307,3.5,1256677221
 1,481,4.5,1256677456
 3,1,0.5,945078428
-"""
-ORDERS = """\
-user,age,amount,category
-a,30,4000,food
-b,41,20000,food
-a,30,7000,music
 """
 
 
@@ -88,30 +80,5 @@ def test_ratings_become_averages_and_numbers(
     assert read.told == ("records.csv: 3 ratings of 2 users",)
 
 
-@pytest.mark.more
-def test_flights_are_at_hand() -> None:
-    read = read_records("flights")
-    assert read.held == {"cases", "tasks"}
-    assert read.cases is not None
-    assert int(read.cases.sum()) == 336_776
-    assert float(read.tasks[1].values.max()) == 695.0
 
 
-def test_what_is_wrong_with_a_file_is_told(tmp_path: Path) -> None:
-    for text, message in (
-        ("a,b\n1,2\n", r"the header 'a,b\\n' is none of: salaries, as exported"),
-        (SALARIES.replace("70005.5", "much"), "column 'TotalWages': .*'much'"),
-        (SALARIES.split("\n")[0] + "\n", "nobody has TotalWages above 0"),
-        (SALARIES + "2022,State\n", "2 cells, expected 18"),
-        (CANCERS.replace("2020", "2021"), "no counts of Incidence .* BYAREA.TXT"),
-        (CANCERS.replace("3000", "many"), "column 'COUNT': .*'many'"),
-        (RATINGS + "x,1,2,3\n", "after line 1: .*'x'"),
-        (RATINGS + "-4,1,2,3\n", "after line 1: a user or rating below 0"),
-        (RATINGS.split("\n")[0] + "\n", "no ratings"),
-        (ORDERS.replace("41", "410"), "an age outside 0 to 150"),
-        (ORDERS.replace("category", "kind"), "'category': expected one of age, amount, kind"),
-    ):
-        with row(message), pytest.raises(DitherError, match=message):
-            read_records(written(tmp_path, text))
-    with pytest.raises(DitherError, match=r"nowhere.csv: no such file \(or `flights`"):
-        read_records(str(tmp_path / "nowhere.csv"))
