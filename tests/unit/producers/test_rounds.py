@@ -127,7 +127,7 @@ def test_a_server_cannot_ask_for_ever(tmp_path: Path) -> None:
                         one = msgspec.structs.replace(told, rounds=rounds)
                         answers += reporter.answer(one, 50.0, 1.0, ledger=book)
     assert answers == 7
-    assert float(book.accounts()["age"].spent) == pytest.approx(1, abs=7e-4)  # rounded up
+    assert 1 <= float(book.accounts()["age"].spent) < 1 + 7e-4  # each rounded up
 
 
 @pytest.mark.parametrize("split", ["users", "budget"])
