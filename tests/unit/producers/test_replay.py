@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import threading
 from fractions import Fraction
 from typing import Any, cast
 
@@ -86,22 +85,6 @@ def test_the_choice_of_epsilons_does_not_depend_on_chunks_or_speed() -> None:
         chosen.append([epsilon for _, _, some, _ in recorder.calls for epsilon in some])
     assert chosen[0] == chosen[1] == chosen[2]
     assert set(chosen[0]) == {1.0, 4.0}
-
-
-def test_a_replay_stops_when_asked_and_the_truth_is_of_what_was_reported() -> None:
-    stop, heard = threading.Event(), list[Progress]()
-
-    def progress(now: Progress) -> None:
-        heard.append(now)
-        if now.devices == 20:
-            stop.set()
-
-    recorder, replay = play(population(list(range(1, 101))), Time(0.0), chunk=10, stop=stop)
-    end = replay.run(progress)
-    assert (end.devices, end.time_ms) == (20, 20)
-    assert [now.devices for now in heard] == [10, 20]
-    assert replay.truths()["late"].reports == 20
-    assert sum(len(values) for _, values, _, _ in recorder.calls) == 20
 
 
 def test_what_cannot_be_played_is_refused_before_anything_is_sent() -> None:
@@ -202,6 +185,9 @@ def test_frequencies_are_counts_over_reports() -> None:
     assert np.asarray(now.value).tolist() == [0.5, 0.25, 0, 0, 0, 0, 0, 0, 0.25]
     assert (now.reports, now.levels.tolist()) == (4, [1, 3])
     assert before.levels.tolist() == [0, 0], "what was handed out does not change"
+    vectors = RunningTruth(PLACE)
+    vectors.add(np.array([[3.0, 4.0], [30.0, 40.0], [0.0, -1.0]]), np.array([0, 1, 1]))
+    assert np.allclose(vectors.now().value, [2, 7 / 3]), "the second is shortened to the radius"
 
 
 def test_strings_are_counted_for_those_on_watch_or_else_for_the_most_frequent() -> None:
@@ -217,14 +203,3 @@ def test_strings_are_counted_for_those_on_watch_or_else_for_the_most_frequent() 
     assert np.asarray(now.value).tolist() == [1 / 8, 2 / 8]
     assert open_ended.now().labels == ("rain", "snow", "sun", "hail")
     assert np.asarray(open_ended.now().value).tolist() == [4 / 8, 2 / 8, 1 / 8, 1 / 8]
-
-
-def test_the_mean_of_vectors_is_that_of_the_shortened_ones() -> None:
-    truth = RunningTruth(PLACE)
-    assert np.isnan(truth.now().value).all()
-    truth.add(np.array([[3.0, 4.0], [30.0, 40.0]]), np.array([0, 1]))
-    truth.add(np.array([[0.0, -1.0], [1e308, 1e308]]), np.array([0, 1]))
-    now = truth.now()
-    assert now.labels == ("0", "1")
-    diagonal = 5 / math.sqrt(2)
-    assert np.allclose(now.value, [(6 + diagonal) / 4, (7 + diagonal) / 4], rtol=1e-15)

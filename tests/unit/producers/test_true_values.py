@@ -141,13 +141,7 @@ def test_the_ledger_says_who_knows_the_true_values(
     broker: Broker, topic: str, ledger: Ledger
 ) -> None:
     sent(broker, topic, PAY, ledger, [60.0])
-    with Reporter(LATE, broker.config, topic=topic) as reporter:
-        reporter.report(1.0, 0.5, ledger=ledger)
-    assert (
-        "this device gave 1 randomized answer about late (0.5) and 1 true value of pay to a "
-        "trusted collector (1). Anyone who has seen all the collector's releases, and the "
-        "randomized answers, can be at most e^1.5 = 4.5 times surer of anything about you than "
-        "before. The collector itself knows the true values of pay."
-    ) in str(ledger)
+    ledger.spend("late", 0.5)
+    assert "The collector itself knows the true values of pay." in str(ledger)
     accounts = ledger.accounts()
     assert [accounts[name].trusted for name in ("", "late", "pay")] == [False, False, True]
