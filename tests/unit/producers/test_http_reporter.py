@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -41,20 +42,27 @@ from producers import (
     QueueError,
 )
 from producers.delivery.batches import PendingBatch
+from producers.device.panes import Columns
 from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.http.answers import Verdict
 from producers.http.definitions import read_served
-from producers.http.report_queue import LONGEST_FAILING_MS, MOST_ERRORS, ReportQueue, Totals
+from producers.http.report_queue import (
+    LONGEST_FAILING_MS,
+    MOST_ERRORS,
+    BatchRule,
+    ReportQueue,
+    Totals,
+)
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
 from tests.support.running.gateway_server import serving
-from tests.unit.producers.clocks import wait_until
+from tests.unit.producers.clocks import Clock, wait_until
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 LONGEST = define(
@@ -435,6 +443,15 @@ def test_a_batch_that_was_dropped_on_its_way_and_arrives_is_delivered() -> None:
     assert queue.totals("late") == Totals(taken=12, dropped=5, left=7)
     queue.acknowledged(under_way)
     assert queue.totals("late") == Totals(12, delivered=5, batches=1, bytes=40, left=7)
+
+
+def test_reports_do_not_wait_for_a_clock_that_was_set_back() -> None:
+    clock = Clock()
+    queue, one = ReportQueue(None, clock=clock), np.ones(1, dtype=np.int64)
+    queue.add(BatchRule(LATE, reports=9, age_ms=1000), Columns(one.astype(np.uint8), one, one))
+    assert (queue.seal_due(), queue.has_batches()) == (1.0, False)
+    clock.now -= 3600
+    assert (queue.seal_due(), queue.has_batches()) == (None, True)
 
 
 # -- Definitions ----------------------------------------------------------------------------------

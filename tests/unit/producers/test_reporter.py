@@ -223,15 +223,3 @@ def test_what_is_left_when_a_program_ends_is_still_sent(broker: Broker, topic: s
     )
     subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     assert LATE.counts(count(LATE, broker.batches(topic))).tolist() == [0, 1, 0, 0]
-
-
-def test_a_reporter_of_true_values_says_so_loudly(
-    broker: Broker, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    trusted = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
-    Reporter(DELAY, broker.config, topic=topic).close()
-    assert not [one for one in caplog.records if one.name != "producers.librdkafka"]
-    Reporter(trusted, broker.config, topic=topic, trusted=True).close()
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert "TRUE VALUES leave this device" in record.getMessage()

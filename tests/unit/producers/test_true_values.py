@@ -107,11 +107,15 @@ def test_a_key_would_link_panes_and_let_a_copy_count_twice(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_true_values_need_an_application_that_says_so(broker: Broker, ledger: Ledger) -> None:
+def test_true_values_need_an_application_that_says_so(
+    broker: Broker, topic: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
     """A server that turns `local` into `central` gets nothing."""
     lied = define(name="late", **definition_of(LATE) | {"trust": "central", "mechanism": ""})
     with pytest.raises(ValueError, match="Pass `trusted=True` if the application intends this"):
         Reporter(lied, broker.config)
+    sent(broker, topic, PAY, ledger, [60.0])
+    assert "TRUE VALUES leave this device" in caplog.text
 
 
 def test_a_metric_that_was_answered_as_memoized_gives_no_true_values(
