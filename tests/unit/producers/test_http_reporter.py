@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import re
 import socket
@@ -20,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import numpy as np
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -41,20 +41,28 @@ from producers import (
     Ledger,
     QueueError,
 )
+from producers.delivery.batches import PendingBatch
+from producers.device.panes import Columns
 from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.http.answers import Verdict
 from producers.http.definitions import read_served
-from producers.http.report_queue import LONGEST_FAILING_MS, MOST_ERRORS
+from producers.http.report_queue import (
+    LONGEST_FAILING_MS,
+    MOST_ERRORS,
+    BatchRule,
+    ReportQueue,
+    Totals,
+)
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
 from tests.support.running.gateway_server import serving
-from tests.unit.producers.clocks import wait_until
+from tests.unit.producers.clocks import Clock, wait_until
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 LONGEST = define(
@@ -106,6 +114,8 @@ class Service:
     async def show(self, request: Request) -> Response:
         self.asked.append(request.path_params["name"])
         self.headers.append(dict(request.headers))
+        if (told := self.answers.get(request.path_params["name"])) is not None:
+            return told
         body = self.definitions.get(request.path_params["name"])
         if body is None:
             return JSONResponse({"detail": "no such metric"}, 404)
@@ -128,6 +138,11 @@ class Service:
             Route(f"{name}/round", self.show_round),
             Route("/failing/v1/reports", self.post, methods=["POST"]),
         ]
+
+    @property
+    def failing(self) -> str:
+        """The address of a gateway on which batches of some metrics fail."""
+        return f"{self.url}/failing"
 
     def counted(self, metric: Metric) -> int:
         return sum(
@@ -211,29 +226,8 @@ def test_it_waits_for_as_long_as_it_is_asked_to(service: Service, way: FlakyGate
         began = time.monotonic()
         reporter.flush()
         assert time.monotonic() - began >= 1
-    (failure,) = told
-    assert (failure.kind, failure.status, failure.metric, failure.reports) == (
-        "delivery",
-        429,
-        "late",
-        1,
-    )
-    assert 1 <= failure.retry_in <= 1.25
-    assert reporter.failures == 1
-
-
-def test_both_forms_of_retry_after_are_understood() -> None:
-    for header, seconds in (
-        ("7", 7),
-        ("Thu, 01 Jan 1970 00:02:00 GMT", 20),
-        ("Thu, 01 Jan 1970 00:00:10 GMT", 0),
-        ("99999999999999999999", answers.LONGEST_PAUSE),
-        ("soon", None),
-        ("-5", None),
-        ("", None),
-    ):
-        with row(header):
-            assert answers.asked_pause(header, 100.0) == seconds
+    assert [(each.kind, each.status, each.metric) for each in told] == [("delivery", 429, "late")]
+    assert 1 <= told[0].retry_in <= 1.25
 
 
 def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
@@ -242,19 +236,13 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
     for status, media_type, retry_after, body, expected in (
         (202, "application/json", "", told, Verdict.ACCEPTED),
         (202, "application/json", "", told.replace(b"0", b"1"), Verdict.AGAIN),
-        (202, "text/html", "", b"[]", Verdict.AGAIN),
         (200, "application/json", "", told, Verdict.AGAIN),
-        (307, "", "", b"", Verdict.AGAIN),
         (400, problem, "", b'{"detail": "no"}', Verdict.REFUSED),
-        (413, problem, "", b'{"detail": "no"}', Verdict.REFUSED),
         (422, problem, "", b'{"detail": "no"}', Verdict.REFUSED),
         (400, problem, "", b'{"status": 400}', Verdict.FAILED),
         (400, "text/html", "", b'{"detail": "no"}', Verdict.FAILED),
-        (404, problem, "", b'{"detail": "no"}', Verdict.FAILED),
         (401, problem, "", b'{"detail": "no"}', Verdict.AGAIN),
-        (408, "", "", b"", Verdict.AGAIN),
         (429, "", "", b"", Verdict.AGAIN),
-        (503, "", "", b"", Verdict.AGAIN),
         (500, "", "", b"", Verdict.FAILED),
         (500, "", "1", b"", Verdict.AGAIN),
     ):
@@ -272,6 +260,8 @@ def test_pauses_double_up_to_a_minute_with_a_random_quarter(
         assert len(drawn) > 40
         assert all(least <= each <= 1.25 * least for each in drawn)
     assert 30 <= answers.pause(1, 30) <= 37.5
+    assert answers.asked_pause("9" * 20, 0.0) == answers.LONGEST_PAUSE
+    assert answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
 
 
 def test_a_refused_batch_is_given_up_and_told(
@@ -298,18 +288,10 @@ def test_a_refused_batch_is_given_up_and_told(
     assert "on_failure raised an error" in caplog.text
 
 
-@pytest.fixture
-def failing(service: Service) -> str:
-    """The address of a gateway on which batches of some metrics fail."""
-    return f"{service.url}/failing"
-
-
-def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(
-    service: Service, failing: str
-) -> None:
+def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -> None:
     told: list[Failure] = []
     service.answers["late"] = Problem(404, "no").response("/")
-    with HttpConnection(failing, on_failure=told.append) as connection:
+    with HttpConnection(service.failing, on_failure=told.append) as connection:
         late, carrier = HttpReporter(LATE, connection), HttpReporter(CARRIER, connection)
         late.report(1.0, epsilon=1)
         connection.queue.seal()
@@ -318,9 +300,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(
             connection.queue.seal()
         wait_until(lambda: carrier.totals.left == 0, "the others' reports arrive")
         assert (late.totals.left, carrier.totals.delivered) == (1, 3)
-        assert {(each.kind, each.metric, each.status) for each in told} == {
-            ("delivery", "late", 404)
-        }
+        assert {(each.kind, each.metric) for each in told} == {("delivery", "late")}
         service.answers.clear()
         connection.flush()
         assert late.totals.delivered == 1
@@ -328,13 +308,13 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(
 
 @pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
 def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
-    service: Service, failing: str, is_own_word: bool
+    service: Service, is_own_word: bool
 ) -> None:
     told: list[Failure] = []
     service.answers["late"] = (
         Problem(404, "no").response("/") if is_own_word else Response("no", 404)
     )
-    with HttpConnection(failing, on_failure=told.append) as connection:
+    with HttpConnection(service.failing, on_failure=told.append) as connection:
         late = HttpReporter(LATE, connection, batch_age=0)
         late.report([1.0, 0.0], epsilon=1)
         wait_until(lambda: bool(told), "it failed")
@@ -347,20 +327,6 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
         assert told[-1].kind == ("refused" if is_own_word else "delivery")
         assert (late.totals.refused, late.totals.left) == ((2, 0) if is_own_word else (0, 2))
         service.answers.clear()
-
-
-def test_a_gateway_that_fails_for_all_is_not_asked_for_each(
-    service: Service, failing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(answers, "FIRST_PAUSE", 60.0)
-    service.answers["late"] = Problem(500, "no").response("/")
-    with HttpReporter(LATE, failing, batch_reports=1) as late:
-        late.report([1.0] * 8, epsilon=1)
-        wait_until(lambda: late.connection._background._stalls == 1, "two batches failed")
-        assert len(set(service.posted)) == len(service.posted) == 2
-        service.answers.clear()
-        late.flush()
-        assert late.totals.delivered == 8
 
 
 # -- The queue ------------------------------------------------------------------------------------
@@ -425,16 +391,11 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
         with row(make), pytest.raises(QueueError, match=expected):
             HttpReporter(LATE, NOWHERE, queue=path)
         assert path.read_bytes() == before
-
-
-def test_a_file_that_is_taken_away_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "queue"
-    reporter = HttpReporter(LATE, NOWHERE, queue=path)
-    path.unlink()
-    with pytest.raises(QueueError, match="removed or replaced while it was in use"):
-        reporter.report(1.0, epsilon=1)
-    with pytest.raises(QueueError, match="removed or replaced"):
-        reporter.close()
+    reporter = HttpReporter(LATE, NOWHERE, queue=tmp_path / "taken away")
+    (tmp_path / "taken away").unlink()
+    for use in (lambda: reporter.report(1.0, epsilon=1), reporter.close):
+        with pytest.raises(QueueError, match="removed or replaced while it was in use"):
+            use()
 
 
 def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
@@ -473,21 +434,24 @@ def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
     assert service.counted(LATE) == totals.left
 
 
-@pytest.mark.more
-def test_processes_share_a_file_and_each_batch_is_posted_once(
-    service: Service, way: FlakyGateway, tmp_path: Path
-) -> None:
-    program = (
-        "import sys; from producers import HttpReporter\n"
-        "with HttpReporter('late', sys.argv[1], queue=sys.argv[2], batch_reports=10) as r:\n"
-        "    for _ in range(20): r.report([1.0] * 5, epsilon=1)\n"
-        "    r.flush(60)\n"
-    )
-    line = [sys.executable, "-c", program, way.url, str(tmp_path / "queue")]
-    processes = [subprocess.Popen(line) for _ in range(3)]
-    assert [process.wait(120) for process in processes] == [0, 0, 0]
-    assert service.counted(LATE) == 300
-    assert way.done["pass"] <= 30 + 3 * 4
+def test_a_batch_that_was_dropped_on_its_way_and_arrives_is_delivered() -> None:
+    queue = ReportQueue(None, most_bytes=60, when_full="drop_old")
+    queue.put("late", PendingBatch(bytes(16), bytes(40), reports=5))
+    under_way = queue.oldest()
+    queue.put("late", PendingBatch(bytes(16), bytes(40), reports=7))
+    assert under_way is not None
+    assert queue.totals("late") == Totals(taken=12, dropped=5, left=7)
+    queue.acknowledged(under_way)
+    assert queue.totals("late") == Totals(12, delivered=5, batches=1, bytes=40, left=7)
+
+
+def test_reports_do_not_wait_for_a_clock_that_was_set_back() -> None:
+    clock = Clock()
+    queue, one = ReportQueue(None, clock=clock), np.ones(1, dtype=np.int64)
+    queue.add(BatchRule(LATE, reports=9, age_ms=1000), Columns(one.astype(np.uint8), one, one))
+    assert (queue.seal_due(), queue.has_batches()) == (1.0, False)
+    clock.now -= 3600
+    assert (queue.seal_due(), queue.has_batches()) == (None, True)
 
 
 # -- Definitions ----------------------------------------------------------------------------------
@@ -526,6 +490,10 @@ def test_a_definition_that_is_not_known_needs_a_gateway_that_has_it(service: Ser
     service.definitions["late"] = service.definitions["delay"]
     with pytest.raises(GatewayError, match=f"{service.url}: .* described 'delay'"):
         HttpReporter("late", service.url)
+    headers = {"Location": "https://elsewhere.example/"}
+    service.answers["late"] = PlainTextResponse("", 307, headers=headers)
+    with pytest.raises(GatewayError, match=r"redirected to 'https://elsewhere.example/'"):
+        HttpReporter("late", service.url)
 
 
 def test_a_definition_that_changed_its_meaning_is_refused(service: Service, tmp_path: Path) -> None:
@@ -545,35 +513,6 @@ def test_a_definition_that_changed_its_meaning_is_refused(service: Service, tmp_
     assert ledger.accounts()[""].spent == 0
 
 
-def test_a_definition_that_cannot_be_read_keeps_no_reports_waiting(
-    service: Service, tmp_path: Path
-) -> None:
-    queue, told = tmp_path / "queue", list[Failure]()
-    HttpReporter("late", service.url, queue=queue).close()
-    service.definitions["late"] = served(LATE).replace(b"levels", b"label")
-    with HttpReporter("late", service.url, queue=queue, on_failure=told.append) as reporter:
-        reporter.report(1.0, epsilon=1)
-        reporter.flush(30)
-        wait_until(lambda: not reporter.connection._background._checks, "it was looked at")
-    assert service.counted(LATE) == 1
-    assert "late" in told[0].detail
-
-
-def test_new_attributes_and_limits_do_not_change_the_meaning(
-    service: Service, tmp_path: Path
-) -> None:
-    HttpReporter("sliced", service.url, queue=tmp_path / "queue").close()
-    document = json.loads(service.definitions["sliced"])
-    document["attributes"]["country"].append("GB")
-    service.definitions["sliced"] = json.dumps(document).encode()
-    with HttpReporter("sliced", service.url, queue=tmp_path / "queue") as reporter:
-        wait_until(lambda: service.asked.count("sliced") == 2, "it was looked at again")
-        wait_until(lambda: not reporter.connection._background._checks, "it was stored")
-    with HttpReporter("sliced", NOWHERE, queue=tmp_path / "queue") as reporter:
-        assert reporter.metric.slicing is not None
-        assert "GB" in reporter.metric.slicing.attributes["country"]
-
-
 def test_what_a_dishonest_gateway_says_is_refused() -> None:
     for lie, told in (
         ({"categories": 10**9}, "expected their names"),
@@ -581,12 +520,10 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
         ({"revision": 7}, r"revision 7: expected \d+, by what the definition says"),
         ({"revision": None}, "revision None"),
         ({"levels": [0.5, 65]}, "levels"),
-        ({"levels": [2, 1]}, "levels"),
         ({"levels": ["1"]}, "levels"),
         ({"range": [0, 1e400]}, "not a whole definition"),
         ({"trust": "central"}, "mechanism"),
         ({"mechanism": "none"}, "mechanism"),
-        ({"pane_seconds": "1m"}, "not a whole definition"),
         ({"pane_seconds": -1}, "pane"),
         ({"pane_seconds": 1e308}, "not a whole definition"),
         ({"lateness_seconds": -1e308}, "not a whole definition"),
@@ -596,7 +533,7 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
     ):
         with row(lie), pytest.raises(ValueError, match=told):
             read_served(json.dumps(json.loads(served(LATE)) | lie).encode(), "late")
-    for body in (b"", b"[]", b"{}", b"<html>", b"\xff", b'{"name": "late"}'):
+    for body in (b"", b"[]", b"\xff", b'{"name": "late"}'):
         with row(body), pytest.raises(ValueError, match="not a whole definition"):
             read_served(body, "late")
 
@@ -607,18 +544,6 @@ def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
             wait_until(lambda: len(service.headers) == asked, "it asked")  # noqa: B023
     for headers in service.headers:
         assert set(headers) == {"host", "accept-encoding"}
-
-
-def test_redirects_are_not_followed(service: Service) -> None:
-    async def elsewhere(_: Request) -> Response:
-        return PlainTextResponse("", 307, headers={"Location": "https://elsewhere.example/"})
-
-    gateway = Gateway({}, service.broker.config, service.topic)
-    with (
-        serving(gateway, [Route("/v1/metrics/{name}", elsewhere)]) as url,
-        pytest.raises(GatewayError, match=r"redirected to 'https://elsewhere.example/'"),
-    ):
-        HttpReporter("late", url.removesuffix("/v1/reports"))
 
 
 # -- Privacy --------------------------------------------------------------------------------------
@@ -671,58 +596,33 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
 
 def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
     wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999"
-    given: list[Any] = ["", *wrong.split(), {"bootstrap.servers": "localhost:9092"}]
-    for address in given:
-        with row(address), pytest.raises((TypeError, ValueError), match="a gateway's address"):
+    for address in wrong.split():
+        with row(address), pytest.raises(ValueError, match="a gateway's address"):
             HttpReporter(LATE, address)
     options = {"batch_age": -1, "batch_reports": 0, "timeout": 0, "most_bytes": 0, "when_full": "x"}
     for name, value in options.items():
         with row(name), pytest.raises(ValueError, match=f"{name} = .*: expected"):
             HttpReporter(LATE, NOWHERE, **{name: value})  # type: ignore[arg-type]
-    with (
-        HttpConnection(NOWHERE) as connection,
-        pytest.raises(ValueError, match="options token: expected in the connection"),
-    ):
-        HttpReporter(LATE, connection, token="mine")  # noqa: S106
-
-
-def test_a_token_without_tls_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        HttpConnection("http://telemetry.example.com", token="mine").close(0)  # noqa: S106
-    assert "the token is sent without TLS" in caplog.text
 
 
 # -- The guides -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("guide", "reports"),
-    [
-        ("docs/python-client.md", 3),
-        ("docs/installing.md", 1),
-        ("docs/gateway.md", 1),
-        ("docs/roll-ups.md", 0),
-        ("docs/opentelemetry.md", 0),
-    ],
-)
+GUIDES = {"python-client": 3, "installing": 1, "gateway": 1, "roll-ups": 0, "opentelemetry": 0}
+
+
+@pytest.mark.parametrize("guide", GUIDES)
 def test_what_a_guide_prints_works(
-    service: Service,
-    guide: str,
-    reports: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    service: Service, guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import tomllib
 
     monkeypatch.chdir(tmp_path)
-    printed = (ROOT / guide).read_text(encoding="utf-8")
+    printed = (ROOT / "docs" / f"{guide}.md").read_text(encoding="utf-8")
     for definitions in re.findall(r"```toml\n(\[metrics\..*?)```", printed, re.DOTALL):
         for name, metric in metrics_of(tomllib.loads(definitions), guide).items():
-            panes = {name: metric.pane}
-            if name == "active_week":
-                panes |= {"active_day": "1d", "active_month": "28d"}
-            for each, pane in panes.items():
+            others = {"active_day": "1d", "active_month": "28d"} if name == "active_week" else {}
+            for each, pane in {name: metric.pane, **others}.items():
                 again = define(name=each, **definition_of(metric) | {"pane": pane})
                 service.definitions[each] = served(again)
     blocks = re.findall(r"```python\n(.*?)```", printed, re.DOTALL)
@@ -731,30 +631,23 @@ def test_what_a_guide_prints_works(
         program = block.replace("http://localhost:8080", service.url)
         assert service.url in program
         exec(compile(program, guide, "exec"), {})  # noqa: S102
-    assert service.counted(LATE) == reports
-    if "opentelemetry.sdk" in printed:
-        assert "{'app.presses': 1, 'app.views': 1} {}" in capsys.readouterr().out
+    assert service.counted(LATE) == GUIDES[guide]
 
 
 # -- Coroutines -----------------------------------------------------------------------------------
 
 
 def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> None:
-    async def main(url: str) -> tuple[object, float]:
-        longest = 0.0
+    async def main(url: str) -> None:
         reporter = await AsyncHttpReporter(LATE, url, queue=tmp_path / "queue").open()
         await reporter.report([1.0] * 3, epsilon=1)
         closing = asyncio.create_task(reporter.close(1.0))
-        while not closing.done():
-            began = time.monotonic()
-            await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - began)
-        return await closing, longest
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        assert await closing == 3
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        left, longest = asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
-    assert left == 3
-    assert longest < 0.8
+        asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
 def test_awaitable_twins_report_over_http_and_to_kafka(
@@ -766,7 +659,6 @@ def test_awaitable_twins_report_over_http_and_to_kafka(
             await over_http.flush()
             assert (await over_http.delivered()).reports == 10
             assert (await over_http.totals()).left == 0
-            assert over_http.metric.name == "late"
         reporter = AsyncReporter(LATE, broker.config, topic=topic)
         with pytest.raises(ValueError, match="not open: use `async with`"):
             await reporter.report(1.0, epsilon=1)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import define
 from estimators.metrics.categories import Vocabulary
 from producers.populations.csv_files import detect_format
 from producers.populations.population import Arrivals, Population
@@ -60,22 +59,17 @@ def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(path: P
         assert population.skipped == 1
         assert population.seconds == (54_001_000 - half) / 1000
     arrivals = Arrivals(start_ms=1000, per_second=2)
-    population = read_population(path, METRICS, COLUMNS, arrivals=arrivals)
-    assert population.time_ms.tolist() == [1000, 1500, 2000, 2500, 3000]
-
-
-def test_a_zip_with_one_table_is_read_like_the_table(path: Path, tmp_path: Path) -> None:
-    packed = tmp_path / "table.csv.zip"
+    packed = path.with_suffix(".zip")
     with zipfile.ZipFile(packed, "w") as archive:
         archive.write(path, "folder/table.csv")
         archive.writestr("README", "nothing")
-    plain, zipped = (read_population(p, METRICS, COLUMNS, time="stamp") for p in (path, packed))
-    assert np.array_equal(plain.time_ms, zipped.time_ms)
-    assert np.array_equal(plain.columns["carrier"], zipped.columns["carrier"])
-    with zipfile.ZipFile(packed, "a") as archive:
-        archive.write(path, "second.csv")
-    with pytest.raises(ValueError, match="expected one CSV file in the zip, found"):
-        read_population(packed, METRICS, COLUMNS, time="stamp")
+    population = read_population(packed, METRICS, COLUMNS, arrivals=arrivals)
+    assert population.time_ms.tolist() == [1000, 1500, 2000, 2500, 3000]
+    assert [chunk.time_ms.size for chunk in population.chunks(2)] == [2, 2, 1]
+    with pytest.raises(ValueError, match="expected the same length"):
+        Population(np.array([1, 2]), {"x": np.array([1.0])})
+    with pytest.raises(ValueError, match="not ascending"):
+        Population(np.array([2, 1]), {})
 
 
 def test_strings_and_vectors_come_from_a_table_too(path: Path) -> None:
@@ -106,13 +100,11 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
     two = "t,v\n02/01/2013,1\n03/01/2013,2\n"
     cases: list[tuple[str | bytes, dict[str, str], dict[str, Any], str]] = [
         ("t,minuets\n1,2\n", {"delay": "minutes"}, {}, "'minutes': did you mean 'minuets'"),
-        ("", {"delay": "minutes"}, {}, "no column 'minutes': there are none"),
         ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, {}, "row 2: 3 cells, expected 2"),
         ("t,v\n1,2\n1,two\n", {"delay": "v"}, {}, "column 'v', row 2: 'two': expected a finite"),
         ("t,v\n1,inf\n", {"delay": "v"}, {}, "column 'v', row 1: 'inf': expected a finite"),
         ("t,v\n1,AAA\n", {"carrier": "v"}, {}, "row 1: category 'AAA' is not one of 'carrier'"),
         ("t,v\nsoon,1\n", {"delay": "v"}, {}, "row 1: 'soon' is no event time: expected ISO"),
-        ("t,v\n-5,1\n", {"delay": "v"}, {}, "'-5' is no event time"),
         ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", {"delay": "v"}, {}, "CEST' is no event time"),
         ("t,v\n1,1\n", {"delay": "v"}, {"time": ()}, "expected one of the two"),
         (b"t,v\n1,\xff\x81\n", {"delay": "v"}, {}, "neither UTF-8, nor UTF-16, nor Windows-1252"),
@@ -124,8 +116,12 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
     for text, columns, options, said in cases:
         with row(said), pytest.raises(ValueError, match=said):
             read(path, text, columns, **{"time": "t", **options})
-    population = read(path, "v,w,v\n1,2,3\n", {"delay": "w"})
-    assert population.columns["delay"].size == 1, "of another column it does not matter"
+    for text, column in (
+        ("v,w,v\n1,5,3\n", "w"),
+        ("t; DELAY \n1;5\n", "delay"),
+        ("V,v\n1,5\n", "v"),
+    ):
+        assert read(path, text, {"delay": column}).columns["delay"].tolist() == [5]
 
 
 def test_encoding_and_delimiter_are_detected(path: Path) -> None:
@@ -153,7 +149,6 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["1/31/2013 9:00 AM", "2/1/2013 9:00 PM"], {}, NINE),
         (["31.01.2013", "01.02.2013"], {}, "2013-01-31T00:00:00"),
         (["Thu 31 Jan 2013 10:00:00 +0100", "NA"], {"time_format": "%a %d %b %Y %X %z"}, NINE),
-        (["31 Jan 2013 04:00 EST", "1 Feb 2013 04:00:01 GMT"], {}, NINE),
         (['"Thu, 31 Jan 2013 10:00:00 +0100"', "NA"], {}, NINE),
         (
             ["31 Jan 2013 10:00:00 +0100 (CET)", "1 Feb 2013 04:00:01"],
@@ -171,42 +166,7 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
                 assert "times: RFC 2822, as in Thu, 31 Jan" in population.notes[-1]
 
 
-def test_a_column_is_found_whose_name_differs_in_case_and_it_is_told(path: Path) -> None:
-    population = read(path, "When; DELAY ;other\n1;5;x\n", {"delay": "delay"}, time="when")
-    assert population.columns["delay"].tolist() == [5]
-    assert list(population.notes) == [
-        "file: UTF-8, separated by semicolons",
-        "column: ' DELAY ' for 'delay'",
-        "column: 'When' for 'when'",
-        "times: ISO 8601 or seconds since the epoch; times without a zone are in UTC",
-    ]
-    population = read(path, "Delay,delay\n1,5\n", {"delay": "delay"})
-    assert population.columns["delay"].tolist() == [5], "the one that is written so"
-
-
-def test_values_out_of_a_metrics_domain_are_counted() -> None:
-    far = dataclasses.replace(PLACE, name="far")
-    late = define(name="late", kind="mean", mechanism="laplace", levels=[1], range=(0, 9))
-    vectors = np.array([[3.0, 4.0], [3.0, 4.1], [np.nan, 9.0], [0.0, 0.0]])
-    numbers = np.array([-0.1, 9.1, np.nan, 9.0])
-    population = Population(np.arange(4), {"far": vectors, "late": numbers})
-    assert [population.count_clipped(metric) for metric in (far, late)] == [1, 2]
-
-
-def test_columns_must_belong_together_and_times_ascend() -> None:
-    with pytest.raises(ValueError, match="expected the same length"):
-        Population(np.array([1, 2]), {"x": np.array([1.0])})
-    with pytest.raises(ValueError, match="not ascending"):
-        Population(np.array([2, 1]), {})
-
-
-def test_chunks_are_the_population_in_pieces_and_starting_moves_it() -> None:
-    population = Population(np.arange(5) + 1, {"x": np.arange(5.0)})
-    assert [chunk.columns["x"].tolist() for chunk in population.chunks(2)] == [[0, 1], [2, 3], [4]]
-    assert population.starting(100).time_ms.tolist() == [100, 101, 102, 103, 104]
-
-
-def test_simulated_means_follow_their_distribution() -> None:
+def test_simulated_values_follow_their_distribution() -> None:
     for distribution, mean, deviation in (
         ("uniform", 60.0, 240 / np.sqrt(12)),
         ("normal:17,5", 17.0, 5.0),
@@ -218,20 +178,16 @@ def test_simulated_means_follow_their_distribution() -> None:
             assert -60 <= values.min() < values.max() <= 180
             assert abs(values.mean() - mean) < 5 * deviation / np.sqrt(40_000)
             assert abs(values.std() - deviation) < 0.03 * deviation
-
-
-def test_simulated_categories_follow_their_distribution() -> None:
-    for distribution, weights in (("uniform", np.ones(9)), ("zipf:1", 1 / np.arange(1.0, 10.0))):
-        drawn = simulate(CARRIER, 40_000, distribution, Arrivals(1), seed=3).columns["carrier"]
-        found, expected = np.bincount(drawn, minlength=9) / 40_000, weights / weights.sum()
-        assert (np.abs(found - expected) < 5 * np.sqrt(expected / 40_000)).all()
+    drawn = simulate(CARRIER, 40_000, "zipf:1", Arrivals(1), seed=3).columns["carrier"]
+    weights = 1 / np.arange(1.0, 10.0)
+    found, expected = np.bincount(drawn, minlength=9) / 40_000, weights / weights.sum()
+    assert (np.abs(found - expected) < 5 * np.sqrt(expected / 40_000)).all()
 
 
 def test_a_distribution_that_is_none_is_explained() -> None:
     for metric, distribution, said in (
         (LATE, "gauss", "distribution 'gauss' for kind 'mean'"),
         (LATE, "normal:1", "'normal:1': expected normal:MEAN,DEVIATION"),
-        (LATE, "normal:1,x", "expected normal:MEAN,DEVIATION"),
         (LATE, "normal:1,-2", "deviation -2.0"),
         (LATE, "normal:nan,1", "expected normal:MEAN,DEVIATION"),
         (LATE, "bernoulli:2", "probability 2.0"),

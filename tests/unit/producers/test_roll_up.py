@@ -7,30 +7,26 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from estimators import define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
-from producers.device.roll_up import LONGEST_DELAY_MS, How
-from producers.populations.active_devices import report_activity
+from producers.device.roll_up import How
 from tests.support.rows import row
-from tests.support.running.broker import CARRIER, DELAY, LATE, Broker
+from tests.support.running.broker import CARRIER, DELAY, Broker
 from tests.unit.producers.clocks import Clock
 
 DAY = 86_400.0
 BEGIN = 20_000 * DAY
 NOWHERE = "http://127.0.0.1:9"
 CLICKS = dataclasses.replace(DELAY, name="clicks", levels=[0.5, 1], pane="1h", lateness="2d")
-ACTIVE = dataclasses.replace(LATE, name="active", levels=[64], pane="1d", lateness="2d")
-"""At epsilon = 64 a report is the value, but for a chance of 10^-28."""
 SONG = dataclasses.replace(CARRIER, name="song", pane="1d", lateness="1d")
 
 
 class Device:
     """A device without a network, and what it has reported: (value, event time, ledger)."""
 
-    def __init__(self, folder: Path, metric: Any = CLICKS) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self.clock, self.reported = Clock(BEGIN), list[tuple[Any, float]]()
         seen = self.reported
@@ -40,7 +36,7 @@ class Device:
                 super().report(value, epsilon, time, **more)
                 seen.append((value, time))
 
-        self.reporter = Seen(metric, NOWHERE, queue=folder / "queue", clock=self.clock)
+        self.reporter = Seen(CLICKS, NOWHERE, queue=folder / "queue", clock=self.clock)
 
     def roll_up(self, how: How, window: str = "1d", **more: Any) -> RollUp:
         return RollUp(self.reporter, how, window, 1, clock=self.clock, **more)
@@ -81,7 +77,7 @@ def test_a_window_is_reported_once_at_its_end(tmp_path: Path) -> None:
 
 
 def test_a_window_without_values_is_zero_where_that_means_something(tmp_path: Path) -> None:
-    cases: dict[How, list[float]] = {"count": [1, 0, 0], "active": [1, 0, 0], "largest": [5.0]}
+    cases: dict[How, list[float]] = {"active": [1, 0, 0], "largest": [5.0]}
     for how, expected in cases.items():
         device = Device(tmp_path / how)
         with row(how), device.reporter:
@@ -229,9 +225,8 @@ def test_what_cannot_be_gathered_is_told(device: Device) -> None:
     )
     rounds = define(name="most", kind="maximum", range=(0, 1), levels=[1], rounds=3)
     cases: list[tuple[Any, Any, str, float, str]] = [
-        (CLICKS, "mean", "1d", 1, "how = 'mean': expected one of count, sum, last, largest"),
+        (CLICKS, "mean", "1d", 1, "how = 'mean': expected one of count"),
         (CLICKS, "sum", "90m", 1, "window = '90m': expected a multiple of the pane of 'clicks'"),
-        (CLICKS, "sum", "0s", 1, "window = '0s': expected a duration above zero"),
         (CLICKS, "sum", "1d", 0.1, "epsilon = 0.1"),
         (prompt, "sum", "1d", 1, "has lateness = '0s': expected for how long"),
         (rounds, "sum", "1d", 1, "asked in rounds"),
@@ -249,27 +244,3 @@ def test_what_cannot_be_gathered_is_told(device: Device) -> None:
     for roll_up, value in (*values, ("count", 3)):
         with pytest.raises(ValueError, match="value"):
             device.roll_up(roll_up).add(value)
-
-
-def test_simulated_activity_is_what_roll_ups_report(tmp_path: Path) -> None:
-    rng, days = np.random.default_rng(20261123), 5
-    at = np.sort(rng.integers(0, int(days * DAY), 12)) + int(BEGIN)
-    at[[0, -1]] = int(BEGIN), int(BEGIN + days * DAY) - 1  # the first and the last window
-    who = np.array(["a", "b", ""], dtype=object)[rng.integers(0, 3, at.size)]
-    who[[0, -1]] = "a", "b"
-    simulated = report_activity("active", 1000 * at, who, int(1000 * DAY))
-    for place, name in enumerate("ab"):
-        device = Device(tmp_path / name, ACTIVE)
-        gathered = RollUp(device.reporter, "active", "1d", 64, clock=device.clock)
-        for day in range(days):
-            begin = BEGIN + day * DAY
-            for moment in at[(who == name) & (at >= begin) & (at < begin + DAY)].tolist():
-                device.clock.now = moment
-                gathered.add()
-            device.clock.now = begin + DAY + LONGEST_DELAY_MS / 1000
-            gathered.report_ended()
-        own = slice(place, None, 2)
-        values, times = simulated.columns["active"][own], simulated.time_ms[own]
-        found = [(value, round(1000 * time)) for value, time in device.reported]
-        assert found == list(zip(values.tolist(), times.tolist(), strict=True))
-        device.reporter.close(0)

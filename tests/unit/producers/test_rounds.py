@@ -79,11 +79,9 @@ def impossible(asked: SearchMetric) -> list[Round]:
         {"number": ROUNDS + 1, "rounds": 50},
         {"number": 1, "rounds": 50},
         {"number": 0},
-        {"number": -1},
         {"threshold": 32.5},
         {"threshold": 16.0},  # a point of round 2
         {"threshold": float("nan")},
-        {"threshold": float("inf")},
         {"threshold": 64.0},
         {"number": 2, "threshold": 32.0},
         {"revision": asked.revision + 1},
@@ -108,26 +106,18 @@ def test_a_round_that_the_definition_does_not_allow_is_refused(tmp_path: Path, s
 def test_a_server_cannot_ask_for_ever(tmp_path: Path) -> None:
     """Rounds 1 to 50 of a search of 7, and again with every threshold: epsilon in all, no more."""
     asked, book = metric(split="budget", rounds=7, levels=[1]), ledger(tmp_path, 100)
-    answers = 0
+    answers, first = 0, Round.of(asked, Progress(), 0)
     with Reporter(asked, {"test.mock.num.brokers": 1}) as reporter:
         for number in range(1, 51):
             parts = 2**number
             for place in range(1, min(parts, 16), 2):
-                told = Round(
-                    metric="age",
-                    revision=asked.revision,
-                    number=number,
-                    rounds=50,
-                    threshold=64 * place / parts,
-                    opened_ms=0,
-                    decisions=(),
-                )
                 for rounds in (50, 7):
+                    changes = {"number": number, "rounds": rounds, "threshold": 64 * place / parts}
+                    told = msgspec.structs.replace(first, **changes)
                     with contextlib.suppress(ValueError):
-                        one = msgspec.structs.replace(told, rounds=rounds)
-                        answers += reporter.answer(one, 50.0, 1.0, ledger=book)
+                        answers += reporter.answer(told, 50.0, 1.0, ledger=book)
     assert answers == 7
-    assert float(book.accounts()["age"].spent) == pytest.approx(1, abs=7e-4)  # rounded up
+    assert 1 <= float(book.accounts()["age"].spent) < 1 + 7e-4  # each rounded up
 
 
 @pytest.mark.parametrize("split", ["users", "budget"])
@@ -238,14 +228,11 @@ def test_a_round_is_read_back_as_it_was_written() -> None:
 
 
 def test_what_is_no_round_is_refused() -> None:
-    told = b'{"metric":"age","revision":1,"number":%b,"rounds":6,"threshold":%b,"opened_ms":0,'
-    for text in (
-        b"",
-        b"{}",
-        told % (b"2", b"1") + b'"decisions":[]}',
-        told % (b"1", b"null") + b'"decisions":[]}',
-    ):
-        with row(text), pytest.raises(ValueError, match=r"round|JSON|missing|required|truncated"):
+    first = Round.of(metric(), Progress(), 0)
+    wrong = (msgspec.structs.replace(first, **{name: None}) for name in ("metric", "threshold"))
+    second = msgspec.structs.replace(first, number=2)
+    for text in (b"", b"{}", *map(encode, (*wrong, second))):
+        with row(text), pytest.raises(ValueError, match=r"ound|JSON|`str`|required|truncated"):
             decode(text)
 
 
@@ -275,7 +262,7 @@ def test_a_made_up_round_on_the_topic_is_passed_over(broker: Broker, topic: str)
     asked = metric(split="budget")
     first = Round.of(asked, Progress(), 0)
     with Rounds(broker.config, topic) as rounds:
-        for wrong in (impossible(asked)[2], impossible(asked)[5]):  # others are no rounds at all
+        for wrong in (impossible(asked)[2], impossible(asked)[4]):  # others are no rounds at all
             broker.write(topic, encode(wrong))
         with pytest.raises(TimeoutError):
             next(rounds.follow(asked, timeout=0.3))

@@ -107,11 +107,15 @@ def test_a_key_would_link_panes_and_let_a_copy_count_twice(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_true_values_need_an_application_that_says_so(broker: Broker, ledger: Ledger) -> None:
+def test_true_values_need_an_application_that_says_so(
+    broker: Broker, topic: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
     """A server that turns `local` into `central` gets nothing."""
     lied = define(name="late", **definition_of(LATE) | {"trust": "central", "mechanism": ""})
     with pytest.raises(ValueError, match="Pass `trusted=True` if the application intends this"):
         Reporter(lied, broker.config)
+    sent(broker, topic, PAY, ledger, [60.0])
+    assert "TRUE VALUES leave this device" in caplog.text
 
 
 def test_a_metric_that_was_answered_as_memoized_gives_no_true_values(
@@ -141,13 +145,7 @@ def test_the_ledger_says_who_knows_the_true_values(
     broker: Broker, topic: str, ledger: Ledger
 ) -> None:
     sent(broker, topic, PAY, ledger, [60.0])
-    with Reporter(LATE, broker.config, topic=topic) as reporter:
-        reporter.report(1.0, 0.5, ledger=ledger)
-    assert (
-        "this device gave 1 randomized answer about late (0.5) and 1 true value of pay to a "
-        "trusted collector (1). Anyone who has seen all the collector's releases, and the "
-        "randomized answers, can be at most e^1.5 = 4.5 times surer of anything about you than "
-        "before. The collector itself knows the true values of pay."
-    ) in str(ledger)
+    ledger.spend("late", 0.5)
+    assert "The collector itself knows the true values of pay." in str(ledger)
     accounts = ledger.accounts()
     assert [accounts[name].trusted for name in ("", "late", "pay")] == [False, False, True]

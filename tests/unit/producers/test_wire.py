@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +65,6 @@ def test_what_cannot_be_a_batch_is_refused() -> None:
         (LATE, [0], [1], -5, None, "time_ms = -5"),
         (LATE, [0], [1], 5, b"short", "batch_id of 5 bytes: expected 16"),
         (LATE, [256], [1], 5, None, "levels = 256: expected integers from 0 to 255"),
-        (LATE, [0.5], [1], 5, None, "levels = 0.5: expected integers"),
         (LATE, [0], [300], 5, None, "reports = 300: expected integers from 0 to 255"),
         (DELAY, [0], [2**40], 5, None, "reports = 1099511627776: expected integers from -2147"),
         (LATE, [9], [1], 5, None, "level 9: expected 0 to 3"),
@@ -114,8 +112,6 @@ BATCHES = st.builds(
     round=st.integers(0, 2**32 - 1),
     attributes=st.lists(st.builds(Attribute, name=st.text(max_size=3), value=st.text(max_size=3))),
 )
-SERIALIZED = b"\0\0\0\0\3\0" + b"\n\x05delay\x10\x07"
-"""What confluent-kafka's ProtobufSerializer made of a batch, with the schema's id 3."""
 
 
 @given(BATCHES)
@@ -123,14 +119,6 @@ def test_no_batch_begins_like_a_frame(batch: ReportBatch) -> None:
     bare = batch.SerializeToString()
     assert frame_size(bare) == 0
     assert unframed(bare) == bare
-
-
-@given(st.binary(max_size=60))
-@example(b"")
-@example(b"\0\0\0\1\0\n\5delay")
-def test_what_begins_like_a_frame_is_no_batch(rest: bytes) -> None:
-    with pytest.raises(DecodeError):
-        ReportBatch.FromString(b"\0" + rest)
 
 
 @given(BATCHES, st.integers(0, 2**32 - 1), st.booleans())
@@ -146,10 +134,8 @@ def test_a_framed_batch_is_the_batch(batch: ReportBatch, schema_id: int, is_long
 
 @given(st.binary(max_size=40))
 @example(b"")
-@example(b"\0\0\0\1")
 @example(b"\0\0\0\1\2")
 @example(b"\0\0\0\1\2\2")
-@example(b"\0\0\0\1\x80\0")
 def test_whatever_begins_like_a_frame_is_one_or_is_refused(rest: bytes) -> None:
     message = b"\0" + rest
     if message[5:].startswith((b"\0", b"\2\0")):
@@ -160,28 +146,18 @@ def test_whatever_begins_like_a_frame_is_one_or_is_refused(rest: bytes) -> None:
             unframed(message)
 
 
-def test_frames_are_those_of_confluents_serializer() -> None:
-    bare = ReportBatch(metric="delay", revision=7).SerializeToString()
-    assert frame(3, bare) == SERIALIZED
-
-
-def test_a_frame_in_a_frame_is_malformed() -> None:
-    bare = ReportBatch(metric="delay").SerializeToString()
+def test_what_is_no_frame_or_too_much_is_refused() -> None:
+    framed = frame(3, ReportBatch(metric="delay").SerializeToString())
     with pytest.raises(ReportError, match="malformed"):
-        parse_batch(frame(3, frame(3, bare)))
+        parse_batch(frame(3, framed))
     with pytest.raises(ReportError, match="malformed"):
-        parse_bare_batch(frame(3, bare))
-
-
-def test_a_message_that_is_too_large_is_not_unframed() -> None:
+        parse_bare_batch(framed)
     with pytest.raises(ReportError, match="too_large"):
         parse_batch(bytes(LARGEST_BYTES + 1))
-
-
-@pytest.mark.parametrize("schema_id", [0, -1, LARGEST_ID + 1, True, "3", None])
-def test_an_id_that_no_registry_gives_is_refused(schema_id: int) -> None:
-    with pytest.raises(ValueError, match="dither schemas"):
-        check_schema_id(schema_id)
+    numbers: list[Any] = [0, -1, LARGEST_ID + 1, True, "3", None]
+    for schema_id in numbers:
+        with row(schema_id), pytest.raises(ValueError, match="dither schemas"):
+            check_schema_id(schema_id)
 
 
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import time
 from typing import Any
 
 import pytest
@@ -44,10 +42,6 @@ def test_clients_are_counted_apart_and_anew_in_each_window() -> None:
     assert (caught.value.status, caught.value.headers["Retry-After"]) == (429, "42")
     clock.now += 42
     assert admitted(clients, one)
-
-
-def test_a_clock_that_is_set_back_keeps_nobody_out() -> None:
-    assert inspect.signature(Clients).parameters["clock"].default is time.monotonic
 
 
 def test_who_is_one_client_and_who_is_another() -> None:
@@ -147,8 +141,3 @@ def test_a_crowd_is_forgotten_oldest_first() -> None:
     clock.now += 3601
     assert admitted(clients, from_address("192.0.2.1"))
     assert len(clients._limits["posts"]) == 1
-
-
-def test_no_rate_is_no_limit() -> None:
-    clients = Clients("", clock=Clock())
-    assert all(admitted(clients, from_address("192.0.2.1")) for _ in range(1000))
