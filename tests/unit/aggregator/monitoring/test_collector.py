@@ -547,6 +547,32 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
     assert samples(text, "dither_worker_stuck_seconds") == {("host:7", "committing"): 61}
 
 
+def test_what_is_not_known_has_no_number(store: Store) -> None:
+    """Too few reports, reports whose sum is spoilt, and a partition that cannot be read."""
+    few = {m.name: dataclasses.replace(m, minimum_reports=50) for m in (DELAY, TALL)}
+    client = Client(store, metrics={**few, "carrier": CARRIER})
+    sent = [
+        batch(m, [4.0] * 20, m.levels[-1], EPOCH, 1 + place) for place, m in enumerate(few.values())
+    ]
+    count(store, 0, *sent, batch(CARRIER, [0] * 300, 8, EPOCH, 3))
+    for key in store.client.keys(f"{{dither:{TOPIC}:0}}:*carrier@*"):
+        store.client.delete(key)
+        store.client.set(key, b"spoilt")
+    text = scrape(client)
+    for name in (
+        "dither_estimate",
+        "dither_estimate_upper",
+        "dither_quantile",
+        "dither_share_below",
+    ):
+        assert samples(text, name) == {}
+    unreadable = samples(text, "dither_metric_unreadable")
+    assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
+    store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", -2)
+    text = scrape(client)
+    assert samples(text, "dither_partition_halted") == {("0",): 1}
+
+
 def test_a_lag_that_kafka_does_not_tell_is_not_a_number(store: Store, client: Client) -> None:
     count_something(store)
     client.ends = LogEnds({1: (0, HIGH + 1), 2: (5, 12)}, "")

@@ -143,11 +143,12 @@ def test_what_devices_report_needs_the_scope_report(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
     client = with_access(store, metrics, "read")
-    with_route(client, "/v1/reports", "taken", "POST")
-    assert client.ask("POST", "/v1/reports").status_code == 401
-    assert client.ask("POST", "/v1/reports", headers=bearing("reader")).status_code == 403
-    assert client.ask("POST", "/v1/reports", headers=bearing("device")).text == "taken"
-    assert "/v1/reports" in client.json("/openapi.json")["paths"]
+    for path in ("/v1/reports", "/v1/reports/batches"):
+        with_route(client, path, "taken", "POST")
+        assert client.ask("POST", path).status_code == 401
+        assert client.ask("POST", path, headers=bearing("reader")).status_code == 403
+        assert client.ask("POST", path, headers=bearing("device")).text == "taken"
+        assert path in client.json("/openapi.json")["paths"]
 
 
 def test_a_route_that_declares_no_scopes_is_closed(
