@@ -102,11 +102,3 @@ def test_a_fault_is_caught(metric: str) -> None:
                 assert "on the wire" in lowest["fault"]
             elif fault in ("restarted", "shared"):
                 assert lowest["event"].startswith("repeats")
-
-
-def test_people_read_it_as_a_table() -> None:
-    told = CliRunner().invoke(cli, ["audit", "shortest", "--attack", "--reports", "4000"])
-    certificates, attacks = told.stdout.split("\n\n")
-    assert certificates.count("holds") == attacks.count("holds") == 2
-    assert "at least (99.9%)" in attacks
-    assert attacks.count("randomized_response, 1 of 4") == 2

@@ -28,7 +28,6 @@ from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions, slice_samples
-from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import state_key as comparison_key
@@ -605,45 +604,6 @@ def test_the_last_commit_and_who_counts_are_told_by_one_clock(store: Store, clie
     any_client.delete(*keys)
     later = samples(scrape(client), "dither_last_commit_timestamp_seconds")
     assert later["1",] == ARRIVAL / 1000, "where Redis has forgotten, the worker's word is taken"
-
-
-def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_weights_changed(
-    store: Store,
-) -> None:
-    asked: list[str] = []
-
-    class Asked(Reader):
-        def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
-            fresh = [*windows]
-            asked.extend(window.metric.name for window in fresh)
-            return super().read_totals(fresh)
-
-    exporter = Exporter(Asked(store, METRICS), TOP)
-
-    def scraped() -> dict[str, Family]:
-        asked.clear()
-        return {family.name: family for family in exporter.collect()}
-
-    count_something(store)
-    first = scraped()
-    assert sorted(asked) == sorted(METRICS)
-    again = scraped()
-    assert asked == []
-    assert again["dither_estimate"] == first["dither_estimate"]
-    store.registry.set_policy("delay", "uniform")
-    assert scraped()["dither_level_weight"] != first["dither_level_weight"]
-    assert asked == ["delay"]
-    count_vectors(store)
-    scraped()
-    assert asked == list(METRICS), "a partition more"
-    snapshot = store.partition.acquire(7, "test")
-    scraped()
-    assert asked == list(METRICS), "another owner: Redis may have lost something meanwhile"
-    partition = snapshot.partition(METRICS, 10 * MINUTE)
-    partition.count(log(batch(DELAY, [4.0] * 9, seed=77), first=snapshot.next_offset))
-    store.partition.commit(7, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
-    scraped()
-    assert asked == ["delay"]
 
 
 def test_answers_are_counted_by_route_and_never_by_path(client: Client) -> None:

@@ -238,6 +238,8 @@ def test_of_two_decisions_of_a_round_the_first_stays(redis_url: str) -> None:
         settings.topics.reports = store.topic
         coordinator = Coordinator(settings, Reader(store, METRICS), Hands())
         with pytest.raises(LeaseLost):
+            coordinator._check()
+        with pytest.raises(LeaseLost):
             coordinator._store(AGE, b"", decided(0))
         assert coordinator.lease.acquire()
         coordinator._store(AGE, b"", decided(0))

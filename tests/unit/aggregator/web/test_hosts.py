@@ -166,26 +166,6 @@ def test_the_server_itself_limits_a_client_whatever_it_forwards(
 # -- Bodies --------------------------------------------------------------------------------------
 
 
-def test_a_body_that_is_too_large_is_refused_announced_or_not(
-    store: Store, metrics: dict[str, Metric]
-) -> None:
-    settings = Settings(serve=Serve(max_request_bytes=100), access=Access(anonymous=["admin"]))
-    client, path = Client(store, metrics, settings), "/v1/metrics/delay/weights"
-    body = b'{"policy": "uniform"}'
-
-    async def pieces(most: int) -> AsyncIterator[bytes]:
-        for _ in range(most):
-            yield body
-
-    json_body = {"Content-Type": "application/json"}
-    for content in (body * 5, pieces(5)):
-        problem = client.problem(413, path, "PUT", content=content, headers=json_body)
-        assert "more than 100 bytes" in problem["detail"]
-    for content in (body, pieces(1)):
-        answer = client.ask("PUT", path, content=content, headers=json_body)
-        assert answer.status_code == 200
-
-
 def test_a_body_that_does_not_come_is_given_up(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
