@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from aggregator.alarms.answers import AlarmRaised
 from aggregator.alarms.run import AlarmRun, Taken
 from aggregator.alarms.standing import alarm_answer
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
@@ -34,7 +31,6 @@ from estimators import LocalMetric, Metric, define
 from estimators.alarms.detector import Detector
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
-from tests.support.paths import ROOT
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
 
@@ -349,15 +345,3 @@ def test_a_baseline_that_has_expired_is_said_and_other_panes_that_have_are_skipp
     run = AlarmRun(reader, MOVES)
     assert [one.steps == () for one in take(reader, run)[:3]] == [False, True, False]
     assert run.stored().skipped == 1
-
-
-def test_the_event_of_the_docs_is_one_that_can_be() -> None:
-    text = (ROOT / "docs" / "alarms.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    event = msgspec.json.decode(shown, type=AlarmRaised)
-    assert "over 5 series together" in event.promise
-    needed = Detector(LATE, 1 / 365 / 5, baseline_value=0.1).needed
-    assert event.needed == pytest.approx(needed, abs=0.005)
-    assert event.evidence >= event.needed
-    days = datetime.fromisoformat(event.at) - datetime(2026, 11, 1, tzinfo=UTC)
-    assert event.panes == days.days

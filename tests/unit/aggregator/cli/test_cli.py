@@ -20,8 +20,6 @@ from aggregator.cli.main import BLAS_THREADS, COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
 from tests.support.paths import ROOT
 from tests.support.rows import row
-from tests.support.running import http_client
-from tests.support.running.deployment import wait_until
 
 NOWHERE = ["--kafka", "127.0.0.1:1", "--redis", "redis://127.0.0.1:1/0"]
 METRICS = """
@@ -188,27 +186,6 @@ def test_a_missing_broker_is_one_message_that_says_what_to_do(
                 assert remedy in told
 
 
-def test_serve_tells_the_port_that_it_chose_and_nothing_of_a_missing_kafka_but_that(
-    redis_url: str, tmp_path: Path
-) -> None:
-    places = ["--kafka", "127.0.0.1:1", "--redis", redis_url]
-    command = [sys.executable, "-m", "aggregator", "serve", "--port=0", "--log-json", *places]
-    path = {**os.environ, "PYTHONPATH": str(ROOT)}
-    log = tmp_path / "serve.log"
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stdout=stderr, stderr=stderr, env=path)
-    try:
-        wait_until(lambda: '"serving"' in log.read_text(), "the server tells where it listens")
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        (url,) = [line["url"] for line in lines if line["event"] == "serving"]
-        assert http_client.get(f"{url}healthz").status_code == 200
-    finally:
-        process.terminate()
-        process.wait(60)
-    assert "rdkafka" not in log.read_text()
-    assert all(json.loads(line) for line in log.read_text().splitlines())
-
-
 def test_a_missing_redis_is_one_message_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -307,52 +284,6 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-METRIC_KEYS = [
-    *("metric", "revision", "kind", "mechanism", "chosen", "range", "categories", "levels"),
-    *("pane", "lateness", "by", "slices", "bits", "deny", "unit", "description"),
-    *("reports", "refused", "earlier", "event_time"),
-]
-ESTIMATE_KEYS = [
-    *("metric", "unit", "kind", "status", "from", "to", "updated", "value", "lower", "upper"),
-    *("unbiased", "reports", "effective_reports", "beta", "bound", "covers"),
-    *("target", "policy"),
-    *("heterogeneity", "levels", "influence"),
-]
-
-
-def test_metrics_as_json_have_the_same_keys_with_and_without_redis(redis_url: str) -> None:
-    for url, reports in ((redis_url, 0), ("redis://127.0.0.1:1/0", None)):
-        result = run("metrics", "--json", "--redis", url)
-        assert result.exit_code == 0
-        found = strict(result.stdout)
-        assert [list(row) for row in found] == [METRIC_KEYS, METRIC_KEYS]
-        assert [row["metric"] for row in found] == ["delay", "carrier"]
-        assert {(row["reports"], row["event_time"]) for row in found} == {(reports, None)}
-    assert "no Redis answers" in result.stderr
-    table = run("metrics", *NOWHERE).stdout.splitlines()[1:]
-    assert all(line.split()[-2:] == ["-", "-"] for line in table), "unknown, and not zero"
-
-
-def test_estimates_as_json_are_plain_before_the_first_report(redis_url: str) -> None:
-    delay = strict(run("estimate", "delay", "--json", "--redis", redis_url).stdout)
-    assert list(delay) == ESTIMATE_KEYS
-    assert (delay["status"], delay["value"], delay["reports"]) == ("not_ready", None, 0)
-    assert (delay["lower"], delay["upper"]) == (0, 10)
-    nothing = {"share": 0.01, "reports": 0, "shift": None, "without_privacy": None}
-    assert delay["influence"] == nothing
-    assert [list(level) for level in delay["levels"]] == [["epsilon", "reports", "weight"]] * 2
-    carrier = strict(run("estimate", "carrier", "--json", "--redis", redis_url).stdout)
-    assert list(carrier) == [*ESTIMATE_KEYS, "categories"]
-    assert carrier["categories"] == ["AA", "B6", "DL"]
-    assert carrier["value"] == [None] * 3
-    assert carrier["upper"] == [1] * 3
-    told = run("estimate", "delay", "--redis", redis_url)
-    assert told.exit_code == 0
-    assert "not_ready" in told.output
-    assert "nan" not in told.output
-    assert run("estimate", "carrier", "--redis", redis_url, "--top", "2").exit_code == 0
-
-
 def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
     at = ("--redis", redis_url)
     assert strict(run("weights", "--json", *at).stdout) == {
@@ -369,12 +300,3 @@ def test_weights_are_listed_and_set_from_now_on(redis_url: str) -> None:
     asked = run("estimate", "delay", "--json", "--weights", "paper", "--bound", "normal", *at)
     found = strict(asked.stdout)
     assert (found["policy"], found["bound"]) == ("paper", "normal")
-
-
-def test_a_command_that_fails_leaves_no_connection_open(redis_url: str) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        before = client.info("clients")["connected_clients"]
-        failed = run("estimate", "carier", "--redis", redis_url)  # and its traceback
-        assert "did you mean 'carrier'" in failed.output
-        asked = (client.info("clients")["connected_clients"] for _ in range(1000))
-        assert before in asked

@@ -272,20 +272,6 @@ def test_quantiles_are_exported_with_bounds(store: Store) -> None:
     assert [*shares[1].values()] == sorted(shares[1].values())
 
 
-def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
-    store: Store, client: Client
-) -> None:
-    count_vectors(store)
-    text = scrape(client)
-    expected = Reader(store, METRICS).estimate("place")
-    shown = {c: v for (m, c), v in samples(text, "dither_estimate").items() if m == "place"}
-    assert len(shown) == TOP
-    assert {"1", "3"} <= shown.keys()
-    assert shown["1"] == pytest.approx(-1.5, abs=0.3)
-    assert samples(text, "dither_estimate_radius") == {("place",): expected.radius}
-    assert samples(text, "dither_categories_left_out") == {("place",): 2}
-
-
 def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_there_is_room_for(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -339,25 +325,6 @@ def note_comparison(store: Store, metrics: Definitions) -> set[Any]:
     decided = {one.category for found in panes for one in found}
     store.client.set(comparison_key(store.topic, run.name), msgspec.msgpack.encode(run.stored()))
     return decided
-
-
-def test_comparisons_export_the_categories_that_differ_most(store: Store) -> None:
-    count_slices(store)
-    metrics = Definitions({"late": LATE}, {"countries": COUNTRIES})
-    assert note_comparison(store, metrics) == {"no", "yes"}
-    client = Client(store, 2, metrics)
-    text = scrape(client)
-    found = Reader(store, metrics).comparison("countries")
-    value, upper = np.asarray(found.value), np.asarray(found.upper)
-    assert samples(text, "dither_difference") == {
-        ("countries", "no"): pytest.approx(value[0]),
-        ("countries", "yes"): pytest.approx(value[1]),
-    }
-    assert samples(text, "dither_difference_upper")["countries", "yes"] == pytest.approx(upper[1])
-    assert set(samples(text, "dither_comparison_decided").values()) == {1}
-    key = ("countries", "no")
-    assert samples(text, "dither_comparison_decided_timestamp_seconds")[key] == EPOCH / 1000 + 3600
-    assert scrape(client).count("dither_difference{") == 2
 
 
 ALARM_RAISED_ONCE = b"""{

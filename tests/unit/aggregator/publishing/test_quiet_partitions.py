@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from aggregator.clock import Clock
-from aggregator.publishing.partition_activity import ASK_AGAIN_SECONDS
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
     REPEAT_SECONDS,
@@ -197,14 +196,6 @@ def test_nothing_is_sent_beyond_a_partition_that_is_not_counted(topic: Topic, st
     assert topic.closed() == EPOCH + MINUTE
 
 
-def test_a_log_that_does_not_grow_is_quiet_though_its_end_is_no_message(topic: Topic) -> None:
-    """The marker of a transaction is at its end."""
-    topic.report(1, EPOCH)
-    topic.extra = [0, 0, 1]
-    beats = topic.wait(IDLE_SECONDS + 2)
-    assert partitions(beats) == [0, 1, 2]
-
-
 def test_other_metrics_reports_do_not_make_a_partition_busy(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
@@ -242,17 +233,6 @@ def test_panes_before_one_that_is_not_over_are_closed(topic: Topic) -> None:
     assert len(beats) <= 1 + 3, "it asks one broker what time it is, and closes what is over"
     topic.wait((over - topic.broker) / 1000 + 5)
     assert topic.closed() == ARRIVAL + DAY + MINUTE
-
-
-def test_it_asks_for_the_time_again_after_a_while(topic: Topic) -> None:
-    """A broker's clock may have been set forward."""
-    topic.report(1, topic.broker)
-    topic.broker -= MINUTE
-    topic.wait(IDLE_SECONDS + 2)
-    topic.broker += DAY
-    topic.clock.now += ASK_AGAIN_SECONDS
-    topic.wait(3)
-    assert topic.closed() == ARRIVAL + MINUTE
 
 
 def test_what_is_not_delivered_is_sent_again_ever_more_seldom(topic: Topic) -> None:

@@ -117,20 +117,6 @@ def test_an_answer_says_whether_it_can_still_change(client: Client, counting: Co
     assert final["updated"] == "2014-01-01T00:00:00Z"
 
 
-def test_times_are_iso_8601_or_seconds(client: Client, counting: Counting) -> None:
-    counting.some(10)
-    found = [
-        client.json("/v1/metrics/delay/estimate", **{"from": start, "to": end})
-        for start, end in (
-            (FIRST + 60, FIRST + 180),
-            ("2013-01-01T00:01:00Z", "2013-01-01T00:03"),
-            ("2013-01-01T01:01:00+01:00", f"{FIRST + 180}.0"),
-        )
-    ]
-    assert found[0]["reports"] == 160
-    assert found[0] == found[1] == found[2]
-
-
 def test_some_categories_are_asked_for_or_the_largest_and_the_others_counted(
     client: Client, counting: Counting
 ) -> None:
