@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import re
+import itertools
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from aggregator.alarms.answers import AlarmRaised
 from aggregator.alarms.run import AlarmRun, Taken
 from aggregator.alarms.standing import alarm_answer
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
@@ -23,7 +21,7 @@ from aggregator.publishing.alarm_watch import AlarmWatch
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
 from aggregator.storage.redis_keys import publisher_key
@@ -33,7 +31,6 @@ from estimators import LocalMetric, Metric, define
 from estimators.alarms.detector import Detector
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
-from tests.support.paths import ROOT
 from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
 
@@ -145,6 +142,8 @@ def test_the_series_that_moves_raises_an_alarm_and_those_without_a_baseline_are_
     assert first.evidence >= first.needed
     assert first.panes == MOVED - BASELINE + 1
     assert "over 4 series together" in first.promise
+    alone = Detector(LATE, MOVES.false_alarms / 4, baseline_value=0.3)
+    assert first.needed == pytest.approx(alone.needed), "each series has its part of false alarms"
     state = {tuple(one.slice.values()): one.reason for one in run.series}
     assert state == {
         ("DE",): "",
@@ -168,6 +167,49 @@ def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:
     assert [[step for _, step in one.steps] for one in found] == [
         [step for _, step in one.steps] for one in whole
     ]
+
+
+def test_what_changes_while_it_is_read_is_looked_at_again(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = take(reader, AlarmRun(reader, MOVES))
+    read, reads = reader.read, itertools.count()
+
+    def torn(window: Window) -> Window:
+        status = "final" if next(reads) % 3 else "provisional"
+        return dataclasses.replace(read(window), status=status)
+
+    monkeypatch.setattr(reader, "read", torn)
+    run, found = AlarmRun(reader, MOVES), list[Taken]()
+    while run.next_ms < EPOCH + PANES * HOUR:
+        found += take(reader, run)
+    assert [(one.start_ms, one.raised) for one in found] == [
+        (one.start_ms, one.raised) for one in whole
+    ]
+    assert [[step for _, step in one.steps] for one in found] == [
+        [step for _, step in one.steps] for one in whole
+    ]
+
+
+def test_panes_without_reports_are_looked_at_unless_they_have_expired(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count(Counting(reader.store, METRICS), [], PANES + 2)
+    run = AlarmRun(reader, MOVES)
+    assert all(one.steps for one in take(reader, run))
+    assert (run.next_ms, run.skipped) == (EPOCH + (PANES + 2) * HOUR, 0)
+    read = reader.read
+
+    def gone(window: Window) -> Window:
+        found = read(window)
+        is_whole = not isinstance(found.content, SliceSums)
+        is_last = window.start_ms == EPOCH + (PANES + 1) * HOUR
+        return found.expired() if is_whole and is_last else found
+
+    monkeypatch.setattr(reader, "read", gone)
+    run = AlarmRun(reader, MOVES)
+    assert [not one.steps for one in take(reader, run)[-2:]] == [False, True]
+    assert AlarmRun(reader, MOVES, run.stored()).skipped == 1
 
 
 def test_nothing_is_looked_at_before_it_is_final(store: Store, sent: list[ReportBatch]) -> None:
@@ -303,15 +345,3 @@ def test_a_baseline_that_has_expired_is_said_and_other_panes_that_have_are_skipp
     run = AlarmRun(reader, MOVES)
     assert [one.steps == () for one in take(reader, run)[:3]] == [False, True, False]
     assert run.stored().skipped == 1
-
-
-def test_the_event_of_the_docs_is_one_that_can_be() -> None:
-    text = (ROOT / "docs" / "alarms.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
-    event = msgspec.json.decode(shown, type=AlarmRaised)
-    assert "over 5 series together" in event.promise
-    needed = Detector(LATE, 1 / 365 / 5, baseline_value=0.1).needed
-    assert event.needed == pytest.approx(needed, abs=0.005)
-    assert event.evidence >= event.needed
-    days = datetime.fromisoformat(event.at) - datetime(2026, 11, 1, tzinfo=UTC)
-    assert event.panes == days.days

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import html
 import json
 import tomllib
 from pathlib import Path
@@ -13,12 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.cli.commands.discover import as_text, discovery_lines
+from aggregator.cli.commands.discover import as_text
 from aggregator.cli.main import cli
 from aggregator.reading.discovery.answers import Discovered, discovery_answer
 from aggregator.reading.windows import Window
 from estimators import Discovery, LocalMetric, define
-from tests.support.rows import row
 
 
 def run(*arguments: str) -> Result:
@@ -48,22 +45,6 @@ def test_a_definition_with_the_code_of_examples_loads(examples: Path) -> None:
     assert again.revision == metric.revision
 
 
-def test_what_cannot_be_a_definition_is_said(examples: Path) -> None:
-    empty = examples.with_name("empty.txt")
-    empty.write_text("\n", encoding="utf-8")
-    given = ("--examples", str(examples))
-    for arguments in (
-        (*given, "--column", "x"),
-        (*given, "--name", "Bad Name"),
-        ("--examples", str(empty)),
-        (),
-    ):
-        with row(*arguments):
-            told = run("define", *arguments)
-            assert told.exit_code != 0
-            assert not isinstance(told.exception, (TypeError, KeyError))
-
-
 def answer(strings: list[str], lower: float, status: str = "final") -> Discovered:
     metric = define(
         name="tail", kind="frequency", categories="open", discover=True, preset="upper", levels=[1]
@@ -84,50 +65,3 @@ def test_an_answer_is_plain_text_for_a_terminal_and_plain_json() -> None:
     found = {"string": "JFK", "value": 0.25, "lower": 0.1, "upper": 0.5}
     assert (fields["strings"], fields["status"], fields["reports"]) == ([found], "final", 9000)
     assert fields["longest_code"] == 64
-
-
-def test_an_empty_answer_says_why() -> None:
-    for status, floor, expected in (
-        ("not_ready", np.inf, "no pane is closed yet: one of 1m closes 0s of event time after"),
-        ("provisional", np.inf, "the window is not closed yet"),
-        ("expired", np.inf, "expired (`retention`)"),
-        ("too_few_reports", np.inf, "9,000 reports are too few: the metric asks for 100"),
-        ("final", np.inf, "there are no reports"),
-        ("final", 0.2, "strings of 10% of people need about 3,600,000"),
-        ("final", 0.01, "no string is frequent enough: those of 10.00% of people"),
-    ):
-        with row(status, floor):
-            some = answer([], 0.0, status)
-            found = dataclasses.replace(some.found, noise_floor=floor)
-            empty = dataclasses.replace(some, found=found)
-            assert expected in empty.reason
-            assert str(empty) == f"tail: {empty.reason}"
-            assert empty.reason in as_text(empty)
-            assert empty.reason in html.unescape(empty._repr_html_())
-    full = answer(["JFK"], 0.1)
-    assert full.reason == ""
-    assert str(full) == "tail: 1 frequent strings in 9,000 reports"
-
-
-def test_a_string_that_cannot_be_found_has_its_reason() -> None:
-    metric = define(
-        name="error",
-        kind="frequency",
-        categories="open",
-        discover=True,
-        preset="text",
-        levels=[1],
-        deny={"presets": ["email"]},
-    )
-    assert discovery_lines(metric, ["Disk full"]) == []
-    (long,) = discovery_lines(metric, ["Connection reset by peer\x1b"])
-    some = answer(["JFK"], 0.1)
-    known = dataclasses.replace(some, found=dataclasses.replace(some.found, noise_floor=0.01))
-    assert "code words have more than 64 bits" in as_text(known)
-    assert long.startswith('too long   "Connection reset by peer\\u001b"')
-    (denied,) = discovery_lines(metric, ["ann@example.org"])
-    assert denied.startswith("denied")
-    listed = define(
-        name="listed", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1]
-    )
-    assert discovery_lines(listed, ["a"]) == []

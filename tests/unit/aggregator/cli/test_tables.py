@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -74,24 +70,6 @@ def test_a_table_can_be_written_as_parquet(reader: Reader) -> None:
     assert delay["event_time"].isoformat() == listed["delay"]["event_time"].replace("Z", "+00:00")
 
 
-def test_a_series_is_text_json_or_a_table(reader: Reader) -> None:
-    window = ("--from", START, "--to", END, "--step", "30m")
-    found = reader.series("carrier", START, END, step="30m")
-    assert run("series", "carrier", *window, "--csv").stdout == found.to_frame().to_csv()
-    assert len(json.loads(run("series", "carrier", *window, "--json").stdout)["points"]) == 2
-    shown = run("series", "carrier", *window, "--top", "1").stdout
-    assert "steps      2 of 30m" in shown
-    assert shown.count("\n2013-01-01T00:00:00Z  AA ") == 1
-    assert "and 3 more (--top)" in shown
-    delays = run("series", "delay", *window).stdout
-    assert "unit       minutes" in delays
-    assert "from                  value  lower" in delays
-    together = run("series", "delay", *window, "--together").stdout
-    assert "bounds     95%, population, 2 windows" in together
-    years = ("--from", "2000-01-01", "--to", END, "--step", "1m")
-    assert "points, expected at most" in run("series", "delay", *years, code=2).stderr
-
-
 def test_slices_and_comparisons_are_tables(
     redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,53 +87,6 @@ def test_slices_and_comparisons_are_tables(
     none = run("compare", "late", "--by", "country", "--csv").stdout
     assert none == f"{head}\n"
     assert run("comparisons", "--csv").stdout == f"{head}\n"
-
-
-NO_TABLE = {
-    "demo": "the outcome of a run",
-    "produce": "the outcome of a run",
-    "bench": "the outcome of a run",
-    "verify": "the outcome of a run",
-    "reproduce": "writes the tables of the papers to files",
-    "watch": "goes on for ever; `series` is its table",
-    "weights": "a setting",
-    "deadletters drop": "the outcome of a run",
-    "deadletters replay": "the outcome of a run",
-    "deadletters explain": "one message, with its content",
-    "schemas": "the outcome of a run",
-    "topics": "the outcome of a run",
-    "roles": "rights, in the forms of Kafka and Redis",
-    "tokens new": "one secret",
-    "ledger": "of a device, which has no reader",
-}
-"""Commands with --json that print no table, and why."""
-
-
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, set[str]]]:
-    """Yield each command and its options."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        found = group.get_command(context, name)
-        assert found is not None
-        yield " ".join((*path, name)), {word for one in found.params for word in one.opts}
-        if isinstance(found, click.Group):
-            yield from commands(found, (*path, name))
-
-
-def test_every_command_that_answers_in_json_answers_in_tables_or_has_a_reason() -> None:
-    answering = {name: options for name, options in commands(cli) if "--json" in options}
-    tables = {name for name, options in answering.items() if {"--csv", "--parquet"} <= options}
-    assert len(tables) >= 11
-    assert answering.keys() - tables == NO_TABLE.keys()
-
-
-def test_certificates_are_a_table(reader: Reader) -> None:
-    certified = json.loads(run("audit", "--json").stdout)["certificates"]
-    rows = [*csv.DictReader(io.StringIO(run("audit", "--csv").stdout))]
-    assert [(row["metric"], float(row["log_ratio"])) for row in rows] == [
-        (row["metric"], row["log_ratio"]) for row in certified
-    ]
-    assert {(row["private"], row["at_least"]) for row in rows} == {("true", "")}
 
 
 def test_one_form_is_printed_at_a_time_and_a_message_says_what_is_in_the_way(

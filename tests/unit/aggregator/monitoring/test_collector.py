@@ -28,7 +28,6 @@ from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import metric_definitions, slice_samples
-from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import events
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import state_key as comparison_key
@@ -273,20 +272,6 @@ def test_quantiles_are_exported_with_bounds(store: Store) -> None:
     assert [*shares[1].values()] == sorted(shares[1].values())
 
 
-def test_a_vector_is_exported_by_its_longest_coordinates_and_its_radius(
-    store: Store, client: Client
-) -> None:
-    count_vectors(store)
-    text = scrape(client)
-    expected = Reader(store, METRICS).estimate("place")
-    shown = {c: v for (m, c), v in samples(text, "dither_estimate").items() if m == "place"}
-    assert len(shown) == TOP
-    assert {"1", "3"} <= shown.keys()
-    assert shown["1"] == pytest.approx(-1.5, abs=0.3)
-    assert samples(text, "dither_estimate_radius") == {("place",): expected.radius}
-    assert samples(text, "dither_categories_left_out") == {("place",): 2}
-
-
 def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_there_is_room_for(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,25 +325,6 @@ def note_comparison(store: Store, metrics: Definitions) -> set[Any]:
     decided = {one.category for found in panes for one in found}
     store.client.set(comparison_key(store.topic, run.name), msgspec.msgpack.encode(run.stored()))
     return decided
-
-
-def test_comparisons_export_the_categories_that_differ_most(store: Store) -> None:
-    count_slices(store)
-    metrics = Definitions({"late": LATE}, {"countries": COUNTRIES})
-    assert note_comparison(store, metrics) == {"no", "yes"}
-    client = Client(store, 2, metrics)
-    text = scrape(client)
-    found = Reader(store, metrics).comparison("countries")
-    value, upper = np.asarray(found.value), np.asarray(found.upper)
-    assert samples(text, "dither_difference") == {
-        ("countries", "no"): pytest.approx(value[0]),
-        ("countries", "yes"): pytest.approx(value[1]),
-    }
-    assert samples(text, "dither_difference_upper")["countries", "yes"] == pytest.approx(upper[1])
-    assert set(samples(text, "dither_comparison_decided").values()) == {1}
-    key = ("countries", "no")
-    assert samples(text, "dither_comparison_decided_timestamp_seconds")[key] == EPOCH / 1000 + 3600
-    assert scrape(client).count("dither_difference{") == 2
 
 
 ALARM_RAISED_ONCE = b"""{
@@ -547,6 +513,32 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
     assert samples(text, "dither_worker_stuck_seconds") == {("host:7", "committing"): 61}
 
 
+def test_what_is_not_known_has_no_number(store: Store) -> None:
+    """Too few reports, reports whose sum is spoilt, and a partition that cannot be read."""
+    few = {m.name: dataclasses.replace(m, minimum_reports=50) for m in (DELAY, TALL)}
+    client = Client(store, metrics={**few, "carrier": CARRIER})
+    sent = [
+        batch(m, [4.0] * 20, m.levels[-1], EPOCH, 1 + place) for place, m in enumerate(few.values())
+    ]
+    count(store, 0, *sent, batch(CARRIER, [0] * 300, 8, EPOCH, 3))
+    for key in store.client.keys(f"{{dither:{TOPIC}:0}}:*carrier@*"):
+        store.client.delete(key)
+        store.client.set(key, b"spoilt")
+    text = scrape(client)
+    for name in (
+        "dither_estimate",
+        "dither_estimate_upper",
+        "dither_quantile",
+        "dither_share_below",
+    ):
+        assert samples(text, name) == {}
+    unreadable = samples(text, "dither_metric_unreadable")
+    assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
+    store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", -2)
+    text = scrape(client)
+    assert samples(text, "dither_partition_halted") == {("0",): 1}
+
+
 def test_a_lag_that_kafka_does_not_tell_is_not_a_number(store: Store, client: Client) -> None:
     count_something(store)
     client.ends = LogEnds({1: (0, HIGH + 1), 2: (5, 12)}, "")
@@ -579,45 +571,6 @@ def test_the_last_commit_and_who_counts_are_told_by_one_clock(store: Store, clie
     any_client.delete(*keys)
     later = samples(scrape(client), "dither_last_commit_timestamp_seconds")
     assert later["1",] == ARRIVAL / 1000, "where Redis has forgotten, the worker's word is taken"
-
-
-def test_an_estimate_is_computed_again_only_when_something_was_counted_or_its_weights_changed(
-    store: Store,
-) -> None:
-    asked: list[str] = []
-
-    class Asked(Reader):
-        def read_totals(self, windows: Iterable[Window]) -> Iterator[Window | None]:
-            fresh = [*windows]
-            asked.extend(window.metric.name for window in fresh)
-            return super().read_totals(fresh)
-
-    exporter = Exporter(Asked(store, METRICS), TOP)
-
-    def scraped() -> dict[str, Family]:
-        asked.clear()
-        return {family.name: family for family in exporter.collect()}
-
-    count_something(store)
-    first = scraped()
-    assert sorted(asked) == sorted(METRICS)
-    again = scraped()
-    assert asked == []
-    assert again["dither_estimate"] == first["dither_estimate"]
-    store.registry.set_policy("delay", "uniform")
-    assert scraped()["dither_level_weight"] != first["dither_level_weight"]
-    assert asked == ["delay"]
-    count_vectors(store)
-    scraped()
-    assert asked == list(METRICS), "a partition more"
-    snapshot = store.partition.acquire(7, "test")
-    scraped()
-    assert asked == list(METRICS), "another owner: Redis may have lost something meanwhile"
-    partition = snapshot.partition(METRICS, 10 * MINUTE)
-    partition.count(log(batch(DELAY, [4.0] * 9, seed=77), first=snapshot.next_offset))
-    store.partition.commit(7, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {})
-    scraped()
-    assert asked == ["delay"]
 
 
 def test_answers_are_counted_by_route_and_never_by_path(client: Client) -> None:

@@ -166,20 +166,6 @@ def test_nothing_is_sent_while_redis_is_away(receiver: Receiver) -> None:
     assert [line["event"] for line in logged] == ["metrics are not sent: they cannot be read"]
 
 
-def test_headers_and_the_services_name_come_from_opentelemetrys_variables(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "telemetry")
-    assert sender_of([], receiver.url).send() == "delivered"
-    headers = {key.lower(): value for key, value in receiver.headers[0].items()}
-    assert headers["authorization"] == "Bearer secret"
-    assert headers["content-encoding"] == "gzip"
-    (resource,) = receiver.received["/v1/metrics"][0]["resourceMetrics"]
-    assert attributes_of(resource["resource"])["service.name"] == "telemetry"
-
-
 def test_an_endpoint_that_is_none_is_refused_and_not_shown() -> None:
     for wrong in (
         "localhost:4318",

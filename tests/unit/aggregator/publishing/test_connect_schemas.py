@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,16 +15,14 @@ import pytest
 from aggregator.config.settings import Settings
 from aggregator.publishing import events
 from aggregator.publishing.connect_schemas import connect_schema, without_envelope
-from aggregator.publishing.events import ALARM, DATA, DECIDED, FINAL, PROVISIONAL, Event
+from aggregator.publishing.events import ALARM, DATA, DECIDED, Event
 from aggregator.reading.windows import SearchState, Sums, Window
 from aggregator.schemas.subjects import subjects
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from producers.device.rounds import Round
-from producers.wire.reports_pb2 import ReportBatch
 from tests.support.paths import ROOT
 from tests.support.rows import row
-from tests.support.running.connect import converted
 
 MEAN = define(name="m", kind="mean", mechanism="randomized_response", range=(0, 1), levels=[1])
 SHARES = define(name="s", kind="frequency", mechanism="grr", categories=["a", "b"], levels=[1])
@@ -98,23 +95,6 @@ def test_an_event_in_the_envelope_fits_its_schema_and_is_the_same_event() -> Non
         assert without_envelope(value) == value, "what is no envelope is left as it is"
 
 
-@pytest.mark.slow
-def test_kafka_connects_converter_reads_each_event(tmp_path: Path) -> None:
-    raised = json.loads(next(event for event in EVENTS if event.type == ALARM).data)
-    raised["slice"] = {"country": {"other": True}, "version": None, "origin": "JFK"}
-    undeclared = dataclasses.replace(EVENTS[0], type=ALARM, data=msgspec.json.encode(raised))
-    every = [*EVENTS, undeclared]
-    found = converted([event.enveloped for event in every], tmp_path)
-    assert len(found) == len(every)
-    for event, line in zip(every, found, strict=True):
-        data = json.loads(event.data)
-        name, _, struct = line.partition(" Struct{")
-        several = isinstance(data.get("value"), list)
-        assert name == event.type + ".several" * several
-        assert f"metric={data['metric']}," in struct
-    assert "slice={country=null, origin=JFK, version=null}" in found[-1]
-
-
 def test_a_metric_has_one_schema_and_each_field_a_type_that_connect_has() -> None:
     (none, _), (some, _) = answers(MEAN), answers(MEAN, [10, 7])
     assert none.data != some.data
@@ -145,19 +125,3 @@ def test_the_registered_json_schemas_are_valid_and_fit_the_events() -> None:
     wrong = {**json.loads(EVENTS[0].data), "reports": "many"}
     assert not jsonschema.Draft7Validator(json.loads(any_event.schema)).is_valid(wrong)
     assert json.loads(rounds.schema)["title"] == "dither.round"
-
-
-def test_subjects_are_named_as_the_settings_say() -> None:
-    topics = ("dither.reports", "dither.estimates", "dither.rounds")
-    events_named = {FINAL, PROVISIONAL, ALARM, DECIDED}
-    for naming, expected in (
-        ("topic", {f"{topic}-value" for topic in topics}),
-        ("record", {"dither.ReportBatch", "dither.round"} | events_named),
-    ):
-        found = subjects(settings_with(naming))
-        assert {one.name for one in found} == expected
-        assert (found[0].kind, found[0].topic) == ("PROTOBUF", "dither.reports")
-        assert ReportBatch.DESCRIPTOR.name in found[0].schema
-    both = subjects(settings_with("topic_record"))
-    assert both[0].name == "dither.reports-dither.ReportBatch"
-    assert len({one.name for one in both}) == len(both) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -170,5 +171,10 @@ def test_slices_of_a_torn_state_or_that_a_metric_has_no_longer_are_not_told(
     found = finals(counted.store, published, metrics=metrics)
     assert [*found] == [FIRST, LAST, "00:30:00Z"]
     assert all("slices" not in json.loads(event.data) for event in found.values())
+    with monkeypatch.context() as torn:
+        torn.setattr(
+            Reader, "read", lambda _, window: dataclasses.replace(window, status="provisional")
+        )
+        assert [*finals(counted.store, published)] == [FIRST]
     monkeypatch.setattr(Store, "is_same_history", lambda *_: False)
     assert [*finals(counted.store, published)] == []

@@ -14,6 +14,7 @@ import pytest
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.events import Event
+from aggregator.publishing.leader import CopyLost
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import in_batches
@@ -60,7 +61,7 @@ def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     counting: Counting, published: PublishedLog, finalizer: PaneFinalizer
 ) -> None:
     delay = counting.metrics["delay"]
-    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2)))
+    counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in (0, 2, 3)))
     counting.count(0, *beats(delay, 9))
     counting.count(1, counting.batch("delay", [1.0] * 20, 1))
     assert due(finalizer, 2) == []
@@ -70,6 +71,39 @@ def test_panes_are_due_that_all_partitions_have_closed_and_no_others(
     assert minutes(found) == ["00:00:00Z", "00:01:00Z", "00:02:00Z"]
     published.note_committed(found, {})
     assert due(finalizer, 2) == []
+    counting.count(2, counting.batch("delay", [1.0] * 20, -1), *beats(delay, 3))
+    assert minutes(due(finalizer, 3)) == ["23:59:00Z"], "in a new partition"
+
+
+def test_nothing_is_made_from_a_copy_of_the_topic_that_redis_has_lost(
+    counting: Counting, published: PublishedLog, finalizer: PaneFinalizer
+) -> None:
+    delay, client = counting.metrics["delay"], counting.store.client
+    counting.count(0, counting.batch("delay", [1.0] * 20, 0), *beats(delay, 1))
+    published.note_committed(due(finalizer), {0: 1})
+    counting.count(0, counting.batch("delay", [1.0] * 20, 1), *beats(delay, 2))
+    client.hset(f"{published._key}:position", "0", 0)
+    with pytest.raises(CopyLost):
+        due(finalizer)
+    client.hset(f"{published._key}:position", "0", 1)
+    client.delete(f"{published._key}:final:{metric_key('delay', delay.revision)}")
+    with pytest.raises(CopyLost):
+        due(finalizer)
+
+
+def test_a_running_total_is_told_when_it_has_changed_whoever_tells_it(
+    counting: Counting, published: PublishedLog, finalizer: PaneFinalizer
+) -> None:
+    store = counting.store
+    counting.count(0, counting.batch("delay", [1.0] * 20, 0))
+    found = finalizer.provisional_events(store.overview())
+    assert [event.subject for event in found] == ["delay"]
+    assert finalizer.provisional_events(store.overview()) == []
+    published.note_committed(found, {})
+    other = finalizer_of(store, counting.metrics, published)
+    assert other.provisional_events(store.overview()) == []
+    counting.count(0, counting.batch("delay", [1.0] * 20, 0))
+    assert len(other.provisional_events(store.overview())) == 1
 
 
 def test_panes_of_several_metrics_are_one_batch_up_to_one_that_cannot_be_read(

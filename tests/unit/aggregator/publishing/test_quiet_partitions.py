@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from aggregator.clock import Clock
-from aggregator.publishing.partition_activity import ASK_AGAIN_SECONDS
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
     REPEAT_SECONDS,
@@ -146,6 +145,19 @@ def test_quiet_partitions_follow_those_in_which_reports_come_in(topic: Topic) ->
     assert len(beats) <= 2 * 10, "one a pane"
 
 
+def test_a_quiet_partition_follows_the_slowest_of_the_others(topic: Topic) -> None:
+    minute = [0]
+
+    def two() -> None:
+        minute[0] += 1
+        topic.report(0, EPOCH + (minute[0] + 20) * MINUTE)
+        topic.report(1, EPOCH + minute[0] * MINUTE)
+
+    beats = topic.wait(IDLE_SECONDS + 10, two)
+    assert set(partitions(beats)) == {2}
+    assert max(beat.time_ms for beat in beats) <= EPOCH + minute[0] * MINUTE
+
+
 def test_the_last_pane_is_closed_when_all_are_quiet_and_then_nothing_is_sent(topic: Topic) -> None:
     topic.report(1, EPOCH)
     assert topic.wait(IDLE_SECONDS - 1) == []
@@ -182,21 +194,6 @@ def test_nothing_is_sent_beyond_a_partition_that_is_not_counted(topic: Topic, st
         client.delete(*client.keys(f"{prefix}*"))
     topic.wait(2 * IDLE_SECONDS)
     assert topic.closed() == EPOCH + MINUTE
-
-
-def test_a_partition_that_goes_on_growing_and_is_not_counted_is_not_quiet(topic: Topic) -> None:
-    topic.report(1, EPOCH)
-    topic.look()
-    topic.uncounted = {2}
-    assert topic.wait(5 * IDLE_SECONDS, lambda: topic.report(2, EPOCH)) == []
-
-
-def test_a_log_that_does_not_grow_is_quiet_though_its_end_is_no_message(topic: Topic) -> None:
-    """The marker of a transaction is at its end."""
-    topic.report(1, EPOCH)
-    topic.extra = [0, 0, 1]
-    beats = topic.wait(IDLE_SECONDS + 2)
-    assert partitions(beats) == [0, 1, 2]
 
 
 def test_other_metrics_reports_do_not_make_a_partition_busy(
@@ -236,30 +233,6 @@ def test_panes_before_one_that_is_not_over_are_closed(topic: Topic) -> None:
     assert len(beats) <= 1 + 3, "it asks one broker what time it is, and closes what is over"
     topic.wait((over - topic.broker) / 1000 + 5)
     assert topic.closed() == ARRIVAL + DAY + MINUTE
-
-
-def test_a_broker_whose_clock_is_behind_is_waited_for(topic: Topic) -> None:
-    """By ten minutes behind the one whose timestamp the report has."""
-    topic.report(1, ARRIVAL)
-    behind = ARRIVAL - 10 * MINUTE
-    topic.look()
-    topic.broker = behind
-    topic.wait(9 * 60)
-    assert len(topic.sent) <= 6
-    topic.wait(5 * 60)
-    assert topic.closed() == ARRIVAL + MINUTE
-    assert len(topic.sent) <= 12
-
-
-def test_it_asks_for_the_time_again_after_a_while(topic: Topic) -> None:
-    """A broker's clock may have been set forward."""
-    topic.report(1, topic.broker)
-    topic.broker -= MINUTE
-    topic.wait(IDLE_SECONDS + 2)
-    topic.broker += DAY
-    topic.clock.now += ASK_AGAIN_SECONDS
-    topic.wait(3)
-    assert topic.closed() == ARRIVAL + MINUTE
 
 
 def test_what_is_not_delivered_is_sent_again_ever_more_seldom(topic: Topic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import httpx
@@ -9,16 +10,21 @@ import msgspec
 import numpy as np
 import pytest
 
+from aggregator.clock import Clock
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
+from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import Rates, status
+from aggregator.rounds.coordinator import Changed, Coordinator
 from aggregator.rounds.waiting_devices import Waiting
 from aggregator.state import decoder
 from aggregator.state.pane_keys import metric_key, round_key
 from aggregator.state.partition import Partition
+from aggregator.storage.lease import LeaseLost
 from aggregator.storage.redis_keys import rounds_key
+from aggregator.storage.store import Store
 from aggregator.web.live import Live
 from estimators import define
 from estimators.exact.randomness import SeededBits
@@ -174,6 +180,73 @@ def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> N
         assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)
         with pytest.raises(ValueError, match="asked in rounds"):
             reader.estimate("age", window="1h")
+
+
+@dataclasses.dataclass
+class Hands(Clock):
+    """A clock that is set."""
+
+    now: int = 0
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_counted(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age = dataclasses.replace(AGE, round_reports=10, minimum_reports=5)
+    with connected(redis_url) as store:
+        reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
+        settings = Settings()
+        settings.topics.reports = store.topic
+        coordinator = Coordinator(settings, reader, Hands())
+        opened = Round.of(age, Progress(), 0)
+        ends = LogEnds({}, "Kafka is away")
+        monkeypatch.setattr(coordinator._log_ends, "ask", lambda: ends)
+
+        def is_due(now: int) -> bool:
+            coordinator._clock.now = now  # type: ignore[attr-defined]
+            overview = store.overview()
+            statistic = coordinator._answers(overview, age, opened)
+            return coordinator._is_due(overview, age, opened, statistic)
+
+        counting.count(0, answers(1, 4))
+        assert not is_due(age.round_ms), "too few answers"
+        counting.count(0, answers(1, 2, seed=1))
+        assert not is_due(age.round_ms - 1)
+        assert not is_due(age.round_ms), "nobody knows where the log ends"
+        ends = LogEnds({0: (0, 2), 1: (0, 1)}, "")
+        assert not is_due(age.round_ms), "partition 1 is not counted"
+        counting.count(1, answers(2))
+        assert is_due(age.round_ms)
+        ends = LogEnds({0: (0, 2), 1: (0, 7)}, "")
+        assert is_due(age.round_ms), "what came after its time is not waited for"
+        with monkeypatch.context() as torn:
+            torn.setattr(Store, "is_same_history", lambda *_: False)
+            assert not is_due(age.round_ms)
+        assert coordinator.lease.acquire()
+        coordinator._note(age, opened)
+        assert not is_due(age.round_ms), "of another round it is asked anew"
+        counting.count(1, answers(1, 4, seed=2))
+        assert is_due(0), "it has its answers"
+
+
+def test_of_two_decisions_of_a_round_the_first_stays(redis_url: str) -> None:
+    with connected(redis_url) as store:
+        settings = Settings()
+        settings.topics.reports = store.topic
+        coordinator = Coordinator(settings, Reader(store, METRICS), Hands())
+        with pytest.raises(LeaseLost):
+            coordinator._check()
+        with pytest.raises(LeaseLost):
+            coordinator._store(AGE, b"", decided(0))
+        assert coordinator.lease.acquire()
+        coordinator._store(AGE, b"", decided(0))
+        coordinator._store(AGE, encode(decided(0)), decided(1))
+        with pytest.raises(Changed):
+            coordinator._store(AGE, encode(decided(0)), decided(2))
+        assert store.client.hvals(coordinator._stored) == [encode(decided(1))]
 
 
 def test_a_stored_round_that_cannot_be_is_named(redis_url: str) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from aggregator.cli.main import cli
-from aggregator.config.settings import Access, Serve, Settings, in_force, load_settings
+from aggregator.config.settings import Access, Serve, Settings, load_settings
 from aggregator.errors import SettingsError
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
@@ -143,11 +143,12 @@ def test_what_devices_report_needs_the_scope_report(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
     client = with_access(store, metrics, "read")
-    with_route(client, "/v1/reports", "taken", "POST")
-    assert client.ask("POST", "/v1/reports").status_code == 401
-    assert client.ask("POST", "/v1/reports", headers=bearing("reader")).status_code == 403
-    assert client.ask("POST", "/v1/reports", headers=bearing("device")).text == "taken"
-    assert "/v1/reports" in client.json("/openapi.json")["paths"]
+    for path in ("/v1/reports", "/v1/reports/batches"):
+        with_route(client, path, "taken", "POST")
+        assert client.ask("POST", path).status_code == 401
+        assert client.ask("POST", path, headers=bearing("reader")).status_code == 403
+        assert client.ask("POST", path, headers=bearing("device")).text == "taken"
+        assert path in client.json("/openapi.json")["paths"]
 
 
 def test_a_route_that_declares_no_scopes_is_closed(
@@ -191,32 +192,6 @@ def test_tokens_are_never_the_same_and_can_be_had_as_json() -> None:
     assert made[0]["token"] != made[1]["token"]
     for one in made:
         assert one["setting"] == f"{hashed(one['token'])} read admin"
-
-
-def test_a_token_needs_a_name_and_scopes() -> None:
-    for arguments in (["a"], ["a", "--scope", "write"], ["A b", "--scope", "read"], []):
-        with row(*arguments):
-            told = new(*arguments)
-            assert told.exit_code == 2
-            assert "Traceback" not in told.output
-
-
-LINE = f"{hashed('x')} read admin"
-
-
-def test_tokens_may_come_from_the_environment() -> None:
-    environ = {
-        "DITHER_ACCESS_TOKENS_CI": LINE,
-        "DITHER_ACCESS_ANONYMOUS": "read, report",
-        "DITHER_SERVE_CORS_ORIGINS": "https://a.example https://b.example",
-    }
-    settings = load_settings(environ=environ)
-    assert settings.access.tokens == {"ci": LINE}
-    assert settings.access.anonymous == ["read", "report"]
-    assert settings.serve.cors_origins == ["https://a.example", "https://b.example"]
-    shown = {key: source for key, _, source in in_force(settings)}
-    assert shown["access.tokens.ci"] == "DITHER_ACCESS_TOKENS_CI"
-    assert load_settings(environ={"DITHER_ACCESS_ANONYMOUS": ""}).access.anonymous == []
 
 
 def test_an_access_that_cannot_be_used_is_an_error() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
 import httpx
 import pytest
 
@@ -39,16 +36,6 @@ def test_an_estimate_and_a_series_are_tables_on_request(client: Client, reader: 
     expected = reader.series("delay", *WINDOW.values(), step="5m").to_frame()
     assert found.text == expected.to_csv()
     assert found.headers["content-disposition"] == 'attachment; filename="delay-series.csv"'
-
-
-def test_a_comparison_is_a_table_on_request(client: Client, reader: Reader) -> None:
-    until = {"from": WINDOW["from"], "to": "2013-01-01T00:05Z"}
-    after = {"against-from": "2013-01-01T00:05Z", "against-to": WINDOW["to"]}
-    found = table(client, "/v1/compare", metric="delay", **until, **after)
-    compared = client.json("/v1/compare", metric="delay", **until, **after)["comparisons"]
-    assert found.headers["content-disposition"] == 'attachment; filename="delay-comparison.csv"'
-    rows = list(csv.DictReader(io.StringIO(found.text)))
-    assert [float(row["value"]) for row in rows] == [one["value"] for one in compared] != []
 
 
 def test_a_strangers_string_is_no_formula_in_a_spreadsheet(client: Client, reader: Reader) -> None:

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import json
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -21,8 +19,8 @@ from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub
 from aggregator.web.live import Follower
-from estimators import Metric, load_metrics
-from tests.support.reports.counted import PATIENCE, Client, Counting, Server, connected, serving
+from estimators import Metric
+from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
@@ -212,32 +210,6 @@ def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
     run(hub_of(store, metrics), scenario)
 
 
-def test_a_metric_is_estimated_at_most_once_a_period_for_all_clients_together(
-    counting: Counting,
-    store: Store,
-    metrics: dict[str, Metric],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    counting.some(5)
-    estimated: list[str] = []
-    answer = Reader.answer
-
-    def noted(window: Any, *args: Any, **options: Any) -> Any:
-        estimated.append(window.metric.name)
-        return answer(window, *args, **options)
-
-    monkeypatch.setattr(Reader, "answer", staticmethod(noted))
-
-    async def scenario(hub: Hub) -> None:
-        for _ in range(10):
-            with following(hub) as client:
-                await all_there_is(client)
-            await asyncio.to_thread(counting.count, 0, counting.batch("delay", [1.0], 4))
-
-    run(hub_of(store, metrics, period=60), scenario)
-    assert sorted(estimated) == sorted(ALL)
-
-
 def test_who_does_not_read_is_cut_off_and_what_waited_is_forgotten(
     counting: Counting, store: Store, metrics: dict[str, Metric]
 ) -> None:
@@ -376,42 +348,3 @@ def followed_to_its_end(server: Server) -> str:
     server.process.wait(PATIENCE)
     assert time.monotonic() - began < 5, "it does not wait for those who follow"
     return text
-
-
-MOST_BUFFERED = 16_000_000
-"""Bytes that the two ends of a connection may hold outside the process."""
-
-
-@pytest.mark.more
-def test_a_client_that_never_reads_loses_its_connection_and_the_others_nothing(
-    tmp_path: Path, redis_url: str
-) -> None:
-    """Answers of 40 metrics with 400 categories soon fill the buffers of its connection."""
-    file, wide = tmp_path / "metrics.toml", 'kind = "frequency", mechanism = "grr", levels = [8]'
-    each = [f"wide{number} = {{{wide}, categories = 400}}\n" for number in range(40)]
-    file.write_text("[metrics]\n" + "".join(each))
-    counting = Counting(connected(redis_url), load_metrics(file))
-
-    def count() -> None:
-        counting.count(0, *(counting.batch(name, [0, 1] * 10, 0, 8) for name in counting.metrics))
-
-    with serving(file, redis_url) as server, socket.socket() as idle:
-        where = urlsplit(server.url)
-        idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        idle.connect((where.hostname, where.port))
-        idle.sendall(f"GET /v1/events?top=1000 HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
-
-        def is_cut_off() -> bool:
-            count()
-            read(server, lambda found: len(found) >= 3, params={"metric": "wide0"})
-            return "client cut off" in server.told.read_text()
-
-        wait_until(is_cut_off, "the client that never reads is cut off")
-        total = 0
-        with contextlib.suppress(ConnectionResetError):
-            while data := idle.recv(65536):
-                total += len(data)
-        assert total < MOST_BUFFERED
-        told = server.told.read_text()
-    assert told.count("client cut off") == 1
-    assert "Traceback" not in told

@@ -144,6 +144,7 @@ def test_a_token_is_its_own_client_behind_any_proxy() -> None:
     assert told(["127.0.0.1"], "127.0.0.1", "192.0.2.1", name="phones") == "token phones http"
 
 
+@pytest.mark.more
 def test_the_server_itself_limits_a_client_whatever_it_forwards(
     metrics_file: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from aggregator.local.embedded import EmbeddedBroker
 from aggregator.web.application import OPERATIONS
 from aggregator.web.openapi import document
 from aggregator.web.pages import routes
-from aggregator.web.reports import BATCHES, REPORTS
+from aggregator.web.reports import REPORTS
 from estimators import Metric
-from tests.support.paths import ROOT
 from tests.support.reports.counted import Client, Counting, Server, serving
 
 
@@ -62,16 +60,6 @@ def test_every_operation_says_what_it_needs_and_how_it_fails(client: Client) -> 
     assert {"from", "to", "window", "beta", "top", "If-None-Match"} <= {
         parameter["name"] for parameter in estimate["parameters"]
     }
-
-
-def test_the_page_about_the_api_has_every_status_of_an_error() -> None:
-    paths = document([*OPERATIONS, REPORTS, BATCHES])["paths"].values()
-    answers = [operation["responses"] for path in paths for operation in path.values()]
-    errors = {status for answer in answers for status in answer if status >= "400"}
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8").partition("## Errors\n")[2]
-    listed = re.findall(r"^\| (\d{3})\b", text, re.MULTILINE)
-    assert set(listed) == errors | {"405", "500"}
-    assert listed == sorted(listed)
 
 
 # -- Generated requests --------------------------------------------------------------------------

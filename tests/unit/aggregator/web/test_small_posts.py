@@ -179,27 +179,6 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
         assert raw.answer().status == 403, "anybody can say so"
 
 
-def test_pages_of_other_origins_get_their_headers(store: Store, broker: Broker) -> None:
-    with (
-        server(store, broker, serve={"cors_origins": ["https://page.example"]}) as served,
-        Raw(served.port) as raw,
-    ):
-        raw.send(post(batch(), Origin="https://page.example"))
-        allowed = raw.answer()
-        raw.send(post(batch(), Origin="https://evil.example"))
-        other = raw.answer()
-        key = new_batch_id()
-        same = []
-        for way in ({}, {"Expect": "nothing"}):
-            raw.send(post(batch(key), **way))
-            same.append(raw.answer().headers)
-            del same[-1]["date"]
-        assert len(served.short) == 1
-    assert same[0] == same[1]
-    assert allowed.headers["access-control-allow-origin"] == "https://page.example"
-    assert "access-control-allow-origin" not in other.headers
-
-
 def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
     served: Served,
 ) -> None:
@@ -488,26 +467,6 @@ def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broke
         assert answer.status == 413
         assert b"expands to more than 50000 bytes" in answer.body
         assert served.gateway.in_flight == 0
-
-
-def test_older_and_careful_clients_are_answered(served: Served) -> None:
-    with Raw(served.port) as raw:
-        raw.send(post(batch()).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        assert raw.answer().status == 202
-        assert raw.read() == b"", "HTTP/1.0 keeps no connection"
-    with Raw(served.port) as raw:
-        head, body = post(batch(), Expect="100-continue").split(b"\r\n\r\n", 1)
-        raw.send(head + b"\r\n\r\n")
-        assert raw.read().startswith(b"HTTP/1.1 100 ")
-        raw.send(body)
-        assert raw.answer().status == 202
-    with Raw(served.port) as raw:
-        for way in ({}, WHOLE_WAY):
-            raw.send(post(batch(), Content_Length=f"{len(batch()):05000}", **way))
-            assert raw.answer().status == 202, "a length has any number of digits"
-        raw.send(post(batch(), Connection="close"))
-        assert raw.answer().headers["connection"] == "close"
-        assert raw.read() == b""
 
 
 def test_a_server_that_ends_answers_the_posts_that_it_has(

@@ -118,6 +118,7 @@ def test_serve_speaks_tls_alone_and_reads_a_renewed_certificate_on_sighup(
         files.issue("second")
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: shown_name(port, context) == "second", "the renewed certificate")
+        files.issue("third")
         files.key.write_text("garbage")
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: "certificate not reloaded" in log.read_text(), "its refusal in the log")
