@@ -39,11 +39,6 @@ def test_a_client_that_says_nothing_keeps_no_other_from_its_answer() -> None:
         assert ask(port) == (200, "ok\n")
 
 
-def test_a_taken_port_is_an_error_at_once() -> None:
-    with answer_health(0, str) as port, pytest.raises(OSError, match="in use"):
-        answer_health(port, str).__enter__()
-
-
 def test_a_thread_is_in_trouble_from_the_time_at_which_its_process_should_have_ended() -> None:
     entered, leave = threading.Event(), threading.Event()
     dog = Watchdog(0, 0.2, end=lambda _: None)

@@ -68,20 +68,6 @@ def test_memory_is_half_of_the_containers_limit_and_says_so(one_gib: None) -> No
     )
 
 
-def test_memory_that_is_set_is_left_alone(one_gib: None) -> None:
-    found = load_settings(environ={"DITHER_AGGREGATE_MEMORY": str(GIB)})
-    assert found.aggregate.memory == GIB
-    assert container_share(found, 4) is None
-
-
-def test_a_large_container_leaves_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = Limit(64 * GIB, container.ROOT / "memory.max")
-    monkeypatch.setattr(container, "memory_limit", lambda: limit)
-    found = load_settings(environ={})
-    assert found.aggregate.memory == 2 * GIB
-    assert "aggregate.memory" not in found.sources
-
-
 def test_several_workers_share_the_containers_memory(one_gib: None) -> None:
     share = container_share(load_settings(environ={}), 4)
     assert share == GIB // 8

@@ -62,15 +62,6 @@ def test_flags_override_variables_which_override_the_file_which_overrides_the_de
     assert found["redis.url"] == ("redis://localhost:6379/0", "default")
 
 
-def test_a_file_may_be_named_by_flag_or_by_variable(tmp_path: Path) -> None:
-    for name in ("one.toml", "two.toml"):
-        (tmp_path / name).write_text(f'metrics = "{name}.metrics"')
-    named = load_settings(environ={"DITHER_CONFIG": "one.toml"})
-    assert (named.metrics, named.sources["metrics"]) == ("one.toml.metrics", "one.toml")
-    overridden = load_settings("two.toml", environ={"DITHER_CONFIG": "one.toml"})
-    assert (overridden.metrics, overridden.sources["metrics"]) == ("two.toml.metrics", "two.toml")
-
-
 def test_kafka_takes_any_property_of_librdkafka_quoted_or_not() -> None:
     settings = load(
         """
@@ -88,19 +79,6 @@ def test_kafka_takes_any_property_of_librdkafka_quoted_or_not() -> None:
         "socket.keepalive.enable": True,
     }
     assert settings.sources["kafka.bootstrap.servers"] == "dither.toml"
-
-
-def test_variables_name_kafkas_properties_with_underscores_for_dots() -> None:
-    settings = load(
-        '[kafka]\nbootstrap.servers = "file:9092"',
-        environ={
-            "DITHER_KAFKA_BOOTSTRAP_SERVERS": "variable:9092",
-            "DITHER_KAFKA_SASL_MECHANISM": "PLAIN",
-        },
-    )
-    found = shown(settings)
-    assert found["kafka.bootstrap.servers"] == ("variable:9092", "DITHER_KAFKA_BOOTSTRAP_SERVERS")
-    assert found["kafka.sasl.mechanism"] == ("PLAIN", "DITHER_KAFKA_SASL_MECHANISM")
 
 
 def test_variables_of_others_are_left_alone() -> None:
@@ -138,6 +116,8 @@ def test_origins_hosts_and_rates_are_as_they_are_sent_and_read() -> None:
         assert settings.serve.cors_origins == [origin, "capacitor://localhost"]
     for host in ("*", "*.a.example", "Localhost", "10.0.0.1", "[::1]"):
         assert load(f"[serve]\nhosts = ['{host}', 'b.example']").serve.hosts[0] == host
+    for url in ("", "https://a.example/registry"):
+        assert load(f"[schemas]\nurl = '{url}'").schemas.url == url
     for rate in ("", "100/second", "5000 per hour"):
         assert load(f"[gateway]\nrate_limit = '{rate}'").gateway.rate_limit == rate
 
@@ -166,6 +146,8 @@ UNUSABLE: list[tuple[str, object, str]] = [
     ("serve.slices", ["late: a, a"], "METRIC: ATTRIBUTE, as in 'late: country' or"),
     ("publish.since", "soon", "a time such as 2013-01-31"),
     ("topics.managed", "perhaps", "bool"),
+    ("schemas.schema_id", 1 << 31, "the number that `dither schemas` prints"),
+    ("serve.trusted_proxies", ["10.0.0.0/8", "0.0.0.0/0"], "addresses or networks"),
 ]
 
 
@@ -177,6 +159,8 @@ def test_a_value_that_cannot_be_used_names_source_key_value_and_what_was_expecte
             "[kafka]\n'bootstrap.servers' = 'app:x@broker:9092'",
             *("kafka.bootstrap.servers", "app:***@broker:9092", "only hosts and ports"),
         ),
+        ("[otlp]\n'endpoint' = 'http://a/v1/traces'", "otlp.endpoint", "***", "a collector's"),
+        ("[schemas]\n'url' = 'app:x@host'", "schemas.url", "***", "http:// or https://, a host"),
         ("kafka = 'broker:9092'", "kafka", "***", "a table [kafka]"),
         ("[metrics]\nfile = 'x'", "metrics.file", "***", "one value for metrics"),
         ("[reddis]\nurl = 'redis://app:hunter2@db'", "reddis.url", "***", "a known section"),
@@ -286,12 +270,6 @@ def test_a_file_that_cannot_be_used_is_named_with_its_variable(tmp_path: Path) -
             assert error.expected.startswith(expected)
             assert next(iter(environ)) in str(error)
             assert "hunter2" not in str(error)
-
-
-def test_a_property_of_librdkafka_whose_name_ends_in_file_is_a_value() -> None:
-    name = "sasl.oauthbearer.assertion.private.key.file"
-    variable = f"DITHER_KAFKA_{name}".upper().replace(".", "_")
-    assert load(environ={variable: "/run/key.pem"}).kafka[name] == "/run/key.pem"
 
 
 def test_a_mistyped_variable_is_an_error_that_names_the_nearest() -> None:

@@ -96,19 +96,6 @@ def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None
     }
 
 
-def test_its_key_says_whether_one_was_changed(tmp_path: Path) -> None:
-    first = load(tmp_path, ALARM).alarms["moved"]
-    assert load(tmp_path, ALARM).alarms["moved"].key == first.key
-    changed = load(tmp_path, ALARM, "least = 0.01\n").alarms["moved"]
-    assert changed.key != first.key
-    assert changed.key.startswith("moved@")
-
-
-def test_none_is_a_value_of_its_own(tmp_path: Path) -> None:
-    text = COMPARISON.replace('{ variant = "old" }', '{ variant = "none" }')
-    assert load(tmp_path, text).comparisons["checkout"].against == {"variant": None}
-
-
 WRONG_COMPARISONS = [
     ('"late"', '"lat"', "checkout.metric", "'late'?"),
     ('"late"', '"colour"', "checkout.where", "no by"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import shlex
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -269,3 +271,15 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
     assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
     assert owned.refused_bytes == 4 + 1_000 + 5 + 500
     assert owned.open_bytes == owned.refused_bytes
+
+
+def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:
+    owned = taken(store, 0, 5)
+    count(owned, 0, 3)
+    before = copy.deepcopy(owned)
+    owned.commit(store, high=5)
+    stored = store.owner(0)
+    before.state.arrivals = array("q", [0] * 3)
+    before.commit(store, high=5)
+    assert store.owner(0) == stored
+    assert before.measured == owned.measured, "a later attempt would have seen longer latencies"

@@ -142,3 +142,13 @@ def test_one_that_was_overtaken_leaves_the_last_mark_to_the_other(
     deleted_under(store, monkeypatch, 2, other._mark)
     assert store.overview().partitions[0].is_halted
     delete(store, 0)
+
+
+@pytest.mark.parametrize("name", ["owner", "open"])
+def test_keys_of_another_type_go_too(store: Store, name: str) -> None:
+    counted(store, 0, 10)
+    store.client.delete(f"{{dither:{TOPIC}:0}}:{name}")
+    store.client.set(f"{{dither:{TOPIC}:0}}:{name}", "something")
+    delete(store, 0)
+    assert contents(store, 0) == {}
+    counted(store, 0, 10)

@@ -24,12 +24,6 @@ def test_brokers_that_are_all_away_are_told_once_a_minute_with_the_cause() -> No
     assert logs[0]["cause"] == "localhost:1: Connection refused"
 
 
-def test_a_connection_that_breaks_alone_is_not_told() -> None:
-    with capture_logs() as logs:
-        ThrottledErrorLog()(REFUSED)
-    assert not logs
-
-
 def test_a_refusal_is_told_with_its_remedy() -> None:
     with capture_logs() as logs:
         ThrottledErrorLog()(WRONG)

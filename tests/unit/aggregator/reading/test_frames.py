@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,13 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.reading.frames.columns import COLUMNS, ESTIMATE
+from aggregator.reading.frames.columns import ESTIMATE
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
 from aggregator.reading.frames.frame import FORMULA, ArrowMissingError, Frame
 from aggregator.reading.windows import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from tests.support.paths import ROOT
-from tests.support.reports.counted import HOUR, MINUTE, Counting, connected
-from tests.support.reports.messages import EPOCH
+from tests.support.reports.counted import HOUR, Counting, connected
 from tests.support.rows import row
 from tests.unit.aggregator.reading.test_slices import closed, counting, store
 
@@ -70,70 +67,6 @@ def test_one_number_has_no_label_a_running_total_no_window_and_what_is_not_known
     assert frame["status"] == ["not_ready"]
     assert frame["value"] == frame["unbiased"] == [None]
     assert frame.to_csv().splitlines()[1].split(",")[6] == ""
-
-
-OTHERS = """
-import subprocess
-import sys
-import duckdb, pandas, polars
-from aggregator import Reader
-from aggregator.reading.query import Query
-
-url, metrics, folder = sys.argv[1:]
-with Reader(url, metrics, topic="dither.reports") as reader:
-    frame = reader.estimate("carrier", "2013-01-01", "2013-01-02").to_frame()
-one, two = polars.DataFrame(frame), pandas.DataFrame.from_arrow(frame)
-three, plain = duckdb.sql("from frame").pl(), pandas.DataFrame(frame.to_dict())
-for name in frame.columns:
-    expected = frame[name]
-    assert one[name].to_list() == three[name].to_list() == expected, name
-    assert two[name].tolist() == plain[name].tolist() == expected, name
-assert str(one.schema["window_start"]) == "Datetime(time_unit='us', time_zone='UTC')"
-assert str(two["window_start"].dtype) == "datetime64[us, UTC]"
-(total,) = duckdb.sql("select sum(value) from frame where window_start < now()").fetchall()
-assert abs(total[0] - sum(frame["value"])) < 1e-9
-open(f"{folder}/answer.csv", "w", newline="").write(frame.to_csv())
-frame.to_parquet(f"{folder}/answer.parquet")
-assert polars.read_parquet(f"{folder}/answer.parquet").equals(one)
-for name in ("value", "lower", "upper"):
-    read = pandas.read_csv(f"{folder}/answer.csv")[name].tolist()
-    assert all(abs(a - b) <= 1e-13 * abs(b) for a, b in zip(read, frame[name]))
-    assert polars.read_csv(f"{folder}/answer.csv")[name].to_list() == frame[name]
-    assert duckdb.read_csv(f"{folder}/answer.csv").pl()[name].to_list() == frame[name]
-assert Query(pandas.Timestamp(9, unit="s", tz="UTC")) == Query(9.0)
-try:
-    Query(pandas.NaT)
-except ValueError as error:
-    assert "time NaT" in str(error)
-else:
-    raise AssertionError("NaT is no time")
-print("alike")
-"""
-
-
-@pytest.mark.more
-def test_pandas_polars_and_duckdb_take_a_table_as_it_is(
-    reader: Reader, redis_url: str, metrics_file: Path, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", OTHERS, redis_url, str(metrics_file), str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.stdout == "alike\n", ran.stderr
-
-
-def test_a_series_has_the_columns_of_an_estimate(reader: Reader) -> None:
-    start, end = EPOCH / 1000, (EPOCH + HOUR) / 1000
-    series = reader.series("delay", start, end, step="5m")
-    frame = series.to_frame()
-    assert tuple(frame.columns) == ESTIMATE
-    assert frame["value"] == [point.value for point in series.points]
-    assert sum(frame["reports"]) == 200
-    first = reader.estimate("delay", start, start + 300).to_frame()
-    assert [frame[name][0] for name in ESTIMATE] == [first[name][0] for name in ESTIMATE]
-    starts = [round(1000 * moment.timestamp()) for moment in frame["window_start"]]
-    assert np.diff(starts).tolist() == [5 * MINUTE] * (len(starts) - 1)
-    of_two = reader.series("carrier", start, end, step="30m", top=2).to_frame()
-    assert of_two["label"][:2] == ["AA", "B6"]
-    assert len(of_two) == 4
 
 
 def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:
@@ -209,10 +142,3 @@ def test_without_arro3_there_is_still_csv_and_a_message_for_the_rest(
         frame.__arrow_c_stream__()
     with pytest.raises(ArrowMissingError, match="Parquet needs arro3"):
         frame.to_parquet(tmp_path / "answer.parquet")
-
-
-def test_the_documentation_explains_every_column() -> None:
-    text = (ROOT / "docs" / "tables.md").read_text(encoding="utf-8")
-    for name, column in COLUMNS.items():
-        if not name.startswith(("a_", "b_")):
-            assert f"| `{name}` | {column.kind.value} | {column.meaning} |" in text, name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from aggregator.reading import serialization
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from estimators import Estimate, LocalMetric, define
@@ -70,9 +69,3 @@ def test_a_running_total_says_that_it_knows_nothing() -> None:
         found = read(start, end, status=status)
         assert (found.lower, found.upper) == (0, 1), (start, end, status)
         assert found.lower < found.value < found.upper
-
-
-def test_devices_are_told_whether_a_metric_is_memoized() -> None:
-    assert serialization.definition(metric(memoized=True)).memoized
-    assert not serialization.definition(metric(memoized=False)).memoized
-    assert metric(memoized=True).revision != metric(memoized=False).revision

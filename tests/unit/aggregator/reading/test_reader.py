@@ -14,7 +14,7 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
-from aggregator.reading.windows import Window
+from aggregator.reading.windows import Window, event_time
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -277,6 +277,9 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     assert version() == before
     store.registry.set_policy("delay", "uniform")
     assert version() != before
+    before = version()
+    store.client.hincrby(f"{{dither:{TOPIC}:0}}:counts", "accepted:delay", 1)
+    assert version() != before
 
 
 def lose(store: Store, partition: int, grain: str, start: int) -> str:
@@ -328,6 +331,55 @@ def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(sto
     store.partition.commit(0, 1, -1, partition, {"partitions": 1})
     found = reader_of(store).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
     assert found.status == "expired"
+
+
+def test_a_metric_that_is_redefined_is_read_by_its_new_definition(store: Store) -> None:
+    metrics = dict(METRICS)
+    reader = Reader(store, metrics)
+    Counted(store, every_minute(0, range(10)), batches=1)
+    before = reader.describe(store.overview(), "delay")
+    assert reader.estimate("delay").reports == 20
+    meaning = reader.meaning(metrics["delay"])
+    metrics["delay"] = dataclasses.replace(DELAY, levels=[1, 2])
+    found = reader.estimate("delay")
+    assert (found.levels, found.reports) == ((1, 2), 0)
+    assert reader.meaning(metrics["delay"]) != meaning
+    assert reader.read(before).reports == 20, "what was described before is read as it was"
+
+
+def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
+    reader = reader_of(store)
+    assert reader.estimate("delay").policy == "optimal"
+    store.registry.set_policy("delay", "uniform")
+    assert reader.estimate("delay").policy == "uniform"
+    assert reader.estimate("delay", weights="paper").policy == "paper"
+    assert reader.estimate("awkward").policy == "optimal"
+
+
+def test_what_may_still_grow_has_bounds_for_all_times_and_a_final_window_fixed_ones(
+    store: Store,
+) -> None:
+    Counted(store, every_minute(0, range(100)), batches=CONFIRMING_BATCHES)
+    reader = reader_of(store)
+    start, end = seconds(EPOCH), seconds(EPOCH + HOUR)
+    for first, last, bound in (
+        (None, None, "anytime"),
+        (start, None, "anytime"),
+        (None, end, "fixed"),
+        (start, end, "fixed"),
+        (start, seconds(EPOCH + 3 * HOUR), "anytime"),
+    ):
+        with row(first, last):
+            assert reader.estimate("delay", first, last).bound == bound
+            assert reader.estimate("delay", first, last, bound="normal").bound == "normal"
+
+
+def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:
+    Counted(store, [*every_minute(0, range(5)), *every_minute(1, range(9))], batches=1)
+    reader = reader_of(store)
+    delay, awkward = (reader.describe(store.overview(), name) for name in ("delay", "awkward"))
+    assert event_time(delay.watermarks) == EPOCH + 8 * MINUTE
+    assert event_time(awkward.watermarks) is None
 
 
 # -- Status: how far the answer can still change ------------------------------------------------
@@ -394,15 +446,18 @@ def test_a_heartbeat_makes_a_window_final_and_no_clock_and_no_end_of_log(store: 
     for updated in (0, ARRIVAL + DAY):
         facts_of(store, 1, updated=updated, high=3)
         assert status(store) == "provisional"
-    beat(store, 1, EPOCH + SETTLED * MINUTE)
-    assert status(store) == "final"
+    for early, told in ((1, "provisional"), (0, "final")):
+        beat(store, 1, END + DELAY.lateness_ms - early)
+        assert status(store) == told
 
 
 def test_a_partition_without_the_metric_holds_a_window_back_until_a_heartbeat(store: Store) -> None:
     Counted(store, [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(3), "awkward")])
     assert status(store) == "provisional"
-    beat(store, 1, EPOCH + SETTLED * MINUTE)
+    beat(store, 1, EPOCH + 5 * HOUR)
     assert status(store) == "final"
+    last = reader_of(store).window("delay", Query(window="2m"))
+    assert last.end_ms == EPOCH + (SETTLED + 1) * MINUTE, "heartbeats move no last window"
 
 
 def test_a_partition_that_was_taken_but_never_committed_holds_a_window_back(store: Store) -> None:
@@ -419,8 +474,9 @@ def test_nothing_is_final_while_a_partition_is_missing_torn_or_unknown(store: St
     every = [*every_minute(0, range(SETTLED + 1)), *every_minute(1, range(SETTLED + 1))]
     Counted(store, every)
     assert status(store) == "final"
-    facts_of(store, 1, next=-2)
-    assert status(store) == "provisional", "a commit was applied by half"
+    for half in ({"begun": 99}, {"next": -2}):
+        facts_of(store, 1, **half)
+        assert status(store) == "provisional", "a commit was applied by half"
     store.client.flushdb()
     Counted(store, every_minute(0, range(SETTLED + 1)), partitions=2)
     assert status(store) == "provisional"

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from aggregator.cli.demo_screen import draw, summary
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
-from aggregator.local.demo_view import Outcome, View
+from aggregator.local.demo_view import View
 from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
@@ -205,24 +204,6 @@ def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
         seconds=1,
         url="",
         places="",
-    )
-
-
-def test_the_demo_judges_no_bounds_that_say_nothing_and_none_by_an_unknown_truth() -> None:
-    unknown = view({"some": RARE.estimate(OUTSIDE * 100)}, {"some": np.full(4, np.nan)})
-    assert not re.search("outside|within", printed(draw(unknown)))
-    empty = RARE.estimate(np.array([1, 1, 0, 0, 0]))
-    some = RARE.estimate(OUTSIDE * 100)
-    assert np.all((empty.lower == 0) & (empty.upper == 1)), "or this test says nothing"
-    seen = view({"empty": empty, "some": some}, {"empty": np.full(4, 0.25), "some": some.shown})
-    told = printed(draw(seen))
-    assert told.count("says nothing") == 4
-    assert told.count("within") == 4
-    outcome = Outcome(seen, 1, 1.0, verified=True, differences=[])
-    assert [row["vacuous"] for row in outcome.rows()] == [True] * 4 + [False] * 4
-    assert (
-        "truth within the bounds for 4 of 4 values; the bounds of 4 more cover their whole range"
-        in summary(outcome)
     )
 
 

@@ -48,11 +48,7 @@ TIMES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
-@given(times=TIMES, cuts=st.lists(st.integers(0, 160), max_size=6))
-def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
-    times: list[int], cuts: list[int]
-) -> None:
+def check(times: list[int], cuts: list[int]) -> None:
     """However it is cut: one by one, all at once, and in pieces that are stored in between."""
     expected = [NEVER, *told(times)]
     one_by_one, array = Watermark(), np.array(times, dtype=np.int64)
@@ -72,6 +68,23 @@ def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
         pieces = again(pieces)
     assert pieces == one_by_one
     assert along == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(times=TIMES, cuts=st.lists(st.integers(0, 160), max_size=6))
+def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
+    times: list[int], cuts: list[int]
+) -> None:
+    check(times, cuts)
+
+
+def test_a_time_is_reached_by_barely_enough_batches_barely_close_to_each_other() -> None:
+    rng = np.random.default_rng(5)
+    for seed in range(120):
+        ahead = rng.random(100) < rng.uniform(0.1, 0.4)
+        times = np.where(ahead, rng.integers(1, 6, 100), 0).tolist()
+        with row(seed):
+            check(times, [0, int(rng.integers(20, 80))])
 
 
 def again(mark: Watermark) -> Watermark:

@@ -51,6 +51,9 @@ def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redi
     assert lease.renew()
     assert lease.held
     client.flushdb()
+    with pytest.raises(LeaseLost):
+        lease.write([["SET", "test:{lease}:x", "1"]])
+    assert not lease.held
     assert not lease.renew()
     assert not lease.held, "the store forgot it"
 
@@ -68,6 +71,8 @@ def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
     assert second.renew(), "the release of the first was not this one's"
     second.write([["SET", "test:{lease}:x", "2"], ["HSET", "test:{lease}:y", "a", 1]])
     assert client.get("test:{lease}:x") == b"2"
+    swaps = [second.swap("test:{lease}:y", "b", b"", value) for value in (b"1", b"2")]
+    assert swaps == [True, False]
     assert not first.held
 
 

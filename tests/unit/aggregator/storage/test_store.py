@@ -12,10 +12,12 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.state.partition import Partition
 from aggregator.storage import snapshot
 from aggregator.storage.progress import TORN, UNSET
+from aggregator.storage.redis_keys import partitions_key
 from aggregator.storage.store import Store
+from aggregator.timestamps import LAST_MS
 from estimators import Metric, define
 from tests.support.reports.counted import TOPIC
-from tests.support.reports.messages import ARRIVAL, EPOCH, agreeing, batch, log
+from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, agreeing, batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, METRICS, MINUTE
 
 
@@ -53,10 +55,12 @@ def test_an_owner_of_an_older_epoch_is_fenced_and_changes_nothing(store: Store) 
     old.count(log(batch(DELAY, [1.0], seed=1)))
     acquired(store, "new")
     before = contents(store)
-    with pytest.raises(Fenced) as fence:
-        store.partition.commit(0, epoch, expected, old, {})
-    assert fence.value.has_other_owner
-    assert contents(store) == before
+    for _ in range(2):
+        with pytest.raises(Fenced) as fence:
+            store.partition.commit(0, epoch, expected, old, {})
+        assert fence.value.has_other_owner
+        assert contents(store) == before
+        store.client.hdel(f"{{dither:{TOPIC}:0}}:owner", "token")  # an earlier version sets none
 
 
 def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> None:
@@ -109,6 +113,10 @@ def test_a_flushed_store_fences_until_the_partition_is_taken_again(store: Store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
     with pytest.raises(Fenced):
         store.partition.commit(0, epoch, expected, partition, {})
+    another = Store(store.client, TOPIC)
+    assert acquired(another, "two")[:2] == (epoch, expected), "its token alone is another"
+    with pytest.raises(Fenced):
+        store.partition.commit(0, epoch, expected, partition, {})
 
 
 def test_expired_panes_leave_by_themselves(store: Store) -> None:
@@ -133,6 +141,22 @@ def test_expired_panes_leave_by_themselves(store: Store) -> None:
     assert 1000 * client.time()[0] > ARRIVAL + HOUR
 
 
+def test_a_pane_is_kept_from_when_its_last_report_arrived_until_redis_has_no_later_time(
+    store: Store,
+) -> None:
+    kept = dataclasses.replace(DELAY, retention="36500d")
+    name = metric_key("delay", kept.revision)
+    for number, arrived in enumerate((ARRIVAL + DAY, 2**63 - 600_001)):
+        taken = store.partition.acquire(number, "one")
+        partition = taken.partition({"delay": kept}, FUTURE_MS)
+        partition.watermarks[name].arrived = arrived
+        partition.count(log(*agreeing(kept, EPOCH, 1), *agreeing(kept, EPOCH + HOUR, 20)))
+        store.partition.commit(number, int(taken.owner["epoch"]), UNSET, partition, {})
+        key = f"{{dither:{TOPIC}:{number}}}:pane:{name}:{EPOCH}"
+        until = min(arrived + 36_500 * DAY, LAST_MS)
+        assert store.ask([("PEXPIRETIME", key)]) == [until]
+
+
 def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     epoch, expected, partition = acquired(store)
     partition.count(log(batch(DELAY, [1.0], seed=1)))
@@ -140,8 +164,24 @@ def test_a_commit_that_fails_half_way_is_marked_as_torn(store: Store) -> None:
     with pytest.raises(PartialCommit, match=rf"SADD {{dither:{TOPIC}:0}}:open: WRONGTYPE"):
         store.partition.commit(0, epoch, expected, partition, {})
     assert store.owner(0)["next"] == str(TORN)
+    assert "WRONGTYPE" in store.owner(0)["halted"]
     with pytest.raises(Fenced):
         store.partition.commit(0, epoch, expected, partition, {})
+
+
+def test_a_commit_that_redis_ran_by_half_when_it_started_fences_the_next_one(store: Store) -> None:
+    epoch, expected, partition = acquired(store)
+    partition.count(log(batch(DELAY, [1.0], seed=1)))
+    store.client.srem(partitions_key(TOPIC), 0)
+    store.partition.commit(0, epoch, expected, partition, {})
+    assert list(store.partitions()) == [0], "a Redis Cluster may have lost that it is there"
+    store.client.hincrby(f"{{dither:{TOPIC}:0}}:owner", "begun", 1)
+    before = contents(store)
+    partition.count(log(batch(DELAY, [1.0], seed=2), first=1))
+    with pytest.raises(Fenced):
+        store.partition.commit(0, epoch, 1, partition, {})
+    assert contents(store) == before
+    assert store.owner(0)["next"] == str(TORN)
 
 
 def calls(store: Store, *commands: str) -> list[int]:
