@@ -134,6 +134,75 @@ def test_a_stream_that_ends_or_is_refused_is_asked_for_again_from_its_last_event
     assert found[2][:-1] == ["connecting", *again, "reconnecting", "refused", *again]
 
 
+def test_a_stream_that_is_silent_is_not_shown_as_live(device: Modules) -> None:
+    """The server says something every 15 seconds; here, a second takes a millisecond."""
+    found = device.evaluate(
+        """async () => {
+          const {follow} = await load("stream.js");
+          const timer = globalThis.setTimeout, states = [];
+          globalThis.setTimeout = (task, ms = 0) => timer(task, ms / 1000);
+          globalThis.fetch = async (_, {signal}) => new Response(new ReadableStream({
+            start: (stream) => signal.addEventListener("abort", () => stream.error(signal.reason)),
+          }));
+          let stream;
+          await new Promise((resolve) => {
+            const onState = (state) => { if (states.push(state) > 2) resolve(); };
+            stream = follow("/v1/events", {onEvent() {}, onState});
+          });
+          stream.stop();
+          globalThis.setTimeout = timer;
+          return states;
+        }"""
+    )
+    assert found == ["connecting", "live", "reconnecting"]
+
+
+def test_live_is_said_if_somebody_counts(device: Modules) -> None:
+    found = device.evaluate(
+        """async (all) => {
+          const {liveness} = await load("operations.js");
+          return all.map((status) => liveness(status)).map(({counting, text}) => [counting, text]);
+        }""",
+        [
+            {"redis": "ok", "counting": True},
+            {"redis": "ok", "counting": False, "silent_since": None},
+            {"redis": "ok", "counting": False, "silent_since": "2013-03-04T14:05:59Z"},
+            {"redis": "Redis does not answer: refused", "counting": True},
+            {"redis": "wrong version", "counting": True},
+        ],
+    )
+    assert found[:2] == [[True, "Live"], [False, "No worker has counted yet"]]
+    assert found[2][1].replace("\u00a0", " ") == "No worker has counted since 4 Mar 2013 14:05"
+    assert found[3:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
+
+
+def test_the_running_total_is_no_answer_to_another_window_or_other_weights(
+    device: Modules,
+) -> None:
+    found = device.evaluate(
+        """async (all) => {
+          const {Metric} = await load("metric.js");
+          globalThis.fetch = () => new Promise(() => {});
+          const definition = {
+            name: "m", kind: "mean", shape: "number", pane_seconds: 60, policy: "optimal",
+          };
+          return all.map(([place, policy]) => {
+            const metric = new Metric(definition, place, {top: 1, steps: 60, changed() {}});
+            metric.take({status: "provisional", value: 2, policy});
+            metric.close();
+            return metric.answer?.value ?? null;
+          });
+        }""",
+        [
+            [{}, "optimal"],
+            [{}, "uniform"],
+            [{"window": "24h"}, "optimal"],
+            [{"from": "2026-01-01"}, "optimal"],
+        ],
+    )
+    assert found == [2, None, None, None]
+
+
 FORMATS = """
 async () => {
   const f = await load("format.js");

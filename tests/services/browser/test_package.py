@@ -1,19 +1,22 @@
-"""The npm package reports to a real gateway, from Node.js and from Chromium, and has its types."""
+"""The npm packages report to a real gateway, from Node.js and a page, and have their types."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tomllib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from estimators import define
 from producers.gateway import Gateway
+from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, Broker, count
 from tests.support.running.gateway_server import serving
@@ -92,19 +95,9 @@ def topic(broker: Broker) -> str:
 
 
 @pytest.fixture
-def gateway(broker: Broker, topic: str, package: NpmPackage) -> Iterator[str]:
-    """A gateway, beside a page and the installed module."""
-    installed = package.application / "node_modules" / "@dither" / "device" / "dist"
-
-    async def page(_: Request) -> Response:
-        return HTMLResponse("<!doctype html><title>shop</title>")
-
-    async def module(_: Request) -> Response:
-        return Response((installed / "dither.js").read_bytes(), media_type="text/javascript")
-
-    beside = [Route("/", page), Route("/dither.js", module)]
+def gateway(broker: Broker, topic: str) -> Iterator[str]:
     known = {metric.name: metric for metric in METRICS}
-    with serving(Gateway(known, broker.config, topic), beside) as url:
+    with serving(Gateway(known, broker.config, topic)) as url:
         yield url
 
 
@@ -148,18 +141,178 @@ def test_it_reports_from_node(
     assert CARRIER.counts(count(CARRIER, [batches["carrier"]])).tolist() == [1, 1]
 
 
+HISTOGRAM, GAUGE, SUM = 0, 2, 3
+EXPORT = """
+async ([mapped, metrics]) => {
+  const { DitherMetricExporter } = await load("opentelemetry/exporter.js");
+  const values = [], gathered = [];
+  const device = {
+    definition: async (name) => name === "page" ? { name } : { name, range: [0, 1] },
+    report: async (...given) => { values.push(given.slice(0, 3)); },
+    rollUp: async () => ({
+      add: async (value = "active") => { gathered.push(value); }, reportEnded: async () => 0,
+    }),
+  };
+  const exporter = new DitherMetricExporter(device, mapped);
+  const exported = () => new Promise((resolve) => {
+    exporter.export({ scopeMetrics: [{ metrics }] }, resolve);
+  });
+  await exported();
+  const dropped = Object.entries(exporter.dropped)
+    .map(([name, reasons]) => [name, ...Object.keys(reasons)]);
+  await exporter.shutdown();
+  const before = values.length + gathered.length;
+  await exported();
+  const temporality = ["COUNTER", "UP_DOWN_COUNTER", "OBSERVABLE_UP_DOWN_COUNTER", "HISTOGRAM"]
+    .map((one) => exporter.selectAggregationTemporality(one));
+  return [values, gathered, dropped, values.length + gathered.length - before, temporality];
+}
+"""
+
+
+def test_an_instrument_becomes_one_value_and_its_attributes_do_not_leave(device: Modules) -> None:
+    def data(name: str, kind: int, *points: Any, cumulative: bool = False, **more: Any) -> Any:
+        """Each point is its value, the second at which it ended, and its attributes."""
+        listed = [
+            {"value": value, "endTime": [end, 0], "attributes": attributes}
+            for value, end, attributes in points
+        ]
+        about = {"descriptor": {"name": name}, "dataPoints": listed, **more}
+        return {**about, "dataPointType": kind, "aggregationTemporality": int(cumulative)}
+
+    user = {"user": "secret"}
+    times = {"count": 3, "sum": 12, "min": 1, "max": 9}
+    counted: dict[str, Any] = {"isMonotonic": True}
+    metrics = [
+        data("counter", SUM, (2, 1, user), (3, 1, {}), **counted),
+        data("level", SUM, (7, 1, {}), (-2, 1, user), cumulative=True),
+        data("gauge", GAUGE, (9, 2, {}), (4, 1, {})),
+        *(data(f"times {of}", HISTOGRAM, (times, 1, user)) for of in ("mean", "count", "largest")),
+        data("views", SUM, (1, 1, {"page": "home"} | user), (3, 1, {"page": "help"}), **counted),
+        data("opened", SUM, (1, 1, {}), **counted),
+        data("idle", SUM, (0, 1, {}), **counted),
+        data("added", GAUGE, (1, 1, {})),
+        data("since the start", SUM, (5, 1, {}), cumulative=True, **counted),
+        data("unmapped", SUM, (1, 1, user), **counted),
+        data("wrong", SUM, (1, 1, {}), **counted),
+        data("unlabelled", SUM, (1, 1, user), **counted),
+    ]
+    number: dict[str, Any] = {"metric": "number", "epsilon": 1}
+    page: dict[str, Any] = {"metric": "page", "epsilon": 2, "category": "page"}
+    active, summed = ({"how": how, "window": "1d"} for how in ("active", "sum"))
+    mapped = dict.fromkeys(("counter", "level", "gauge", "since the start"), number)
+    mapped |= {f"times {of}": number | {"of": of} for of in ("mean", "count", "largest")}
+    mapped |= {"opened": number | active, "idle": number | active, "added": number | summed}
+    mapped |= {"views": page, "unlabelled": page, "wrong": {"metric": "page", "epsilon": 2}}
+    values, gathered, dropped, late, temporality = device.evaluate(EXPORT, [mapped, metrics])
+    assert values == [*(["number", one, 1] for one in (5, 5, 9, 4, 3, 9)), ["page", "help", 2]]
+    assert gathered == ["active"]
+    assert dropped == [
+        ["added", "not_additive"],
+        ["since the start", "temporality"],
+        ["unmapped", "unmapped"],
+        ["wrong", "TypeError"],
+        ["unlabelled", "no_attribute"],
+    ]
+    assert late == 0, "what is shut down reports nothing"
+    assert temporality == [0, 1, 1, 0]
+
+
+APP = """
+import { Device } from "@dither/device";
+import { DitherMetricExporter, type Mapped } from "@dither/opentelemetry";
+import { MeterProvider, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
+
+async function app(): Promise<unknown> {
+  let now = Date.now();
+  const values: [unknown, unknown][] = [];
+  const device = await Device.open("", { clock: () => now });
+  const report = device.report.bind(device);
+  device.report = (metric, value, ...rest) => {
+    values.push([metric, value]);
+    return report(metric, value, ...rest);
+  };
+  const number: Mapped = { metric: "late", epsilon: 1 };
+  const mapped: Record<string, Mapped> = {
+    counter: number, level: number, gauge: number, times: number,
+    views: { metric: "page", epsilon: 64, category: "page" },
+    opened: { metric: "used", epsilon: 64, how: "active", window: "1d" },
+  };
+  const exporter = new DitherMetricExporter(device, mapped);
+  const reader = new PeriodicExportingMetricReader({ exporter, exportIntervalMillis: 2 ** 30 });
+  const provider = new MeterProvider({ readers: [reader] });
+  const meter = provider.getMeter("app");
+  const counter = meter.createCounter("counter");
+  const level = meter.createUpDownCounter("level");
+  const views = meter.createCounter("views");
+  counter.add(2, { place: "a" });
+  counter.add(3, { place: "b" });
+  level.add(7);
+  meter.createGauge("gauge").record(4);
+  const times = meter.createHistogram("times");
+  [9, 1, 2].forEach((value) => times.record(value));
+  views.add(1, { page: "home", user: "secret" });
+  views.add(3, { page: "help" });
+  meter.createCounter("opened").add(1);
+  await provider.forceFlush();
+  const first = values.splice(0);
+  counter.add(4);
+  level.add(-6);
+  now += 90_000_000;
+  await provider.shutdown();
+  return [first, values, exporter.dropped];
+}
+Object.assign(globalThis, { app });
+"""
+PAGE = define(
+    name="page", kind="frequency", mechanism="grr", categories=["home", "help"], levels=[64]
+)
+USED = dataclasses.replace(LATE, name="used", levels=[64], pane="1d", lateness="2d")
+"""At epsilon = 64 a report is the value, but for a chance of 10^-28."""
+
+
 @pytest.mark.slow
-def test_it_reports_from_a_page(page: Page, gateway: str, broker: Broker, topic: str) -> None:
-    page.goto(gateway.removesuffix("v1/reports"))
-    found = page.evaluate(
-        """async (definition) => {
-          const { Device } = await import("/dither.js");
-          const device = await Device.open("", { budget: 4 });
-          const { reports } = await device.report(definition, [-5, 180], 2);
-          await device.flush();
-          return [reports, await device.ledger.left()];
-        }""",
-        definition(DELAY),
+@pytest.mark.timeout(900)
+def test_a_page_with_the_sdk_reports_what_its_instruments_measure(
+    page: Page, package: NpmPackage, broker: Broker, topic: str
+) -> None:
+    app, tools = package.application, package.tools.parents[1] / "opentelemetry" / "node_modules"
+    (tarball,) = run(["npm", "pack", "--silent"], tools.parent).split()[-1:]
+    offline = ["npm", "install", "--offline", "--ignore-scripts", "--no-audit", "--no-fund"]
+    run([*offline, str(tools.parent / tarball)], app)
+    (app / "node_modules" / "@opentelemetry").symlink_to(tools / "@opentelemetry")
+    (app / "app.ts").write_text(APP)
+    check = ["--noEmit", "--strict", "--target", "es2022", "--module", "preserve"]
+    run([str(tools / ".bin" / "tsc"), *check, "--lib", "es2023,dom", "--types", "", "app.ts"], app)
+    bundled = ["--bundle", "--format=esm", "--outfile=app.js"]
+    run([str(tools / ".bin" / "esbuild"), "app.ts", *bundled], app)
+    known = {metric.name: metric for metric in (LATE, PAGE, USED)}
+
+    async def shown(_: Request) -> Response:
+        return HTMLResponse("<!doctype html><title>app</title><script type=module src=app.js>")
+
+    async def script(_: Request) -> Response:
+        return Response((app / "app.js").read_text(), media_type="text/javascript")
+
+    async def describe(request: Request) -> Response:
+        return JSONResponse(definition(known[request.path_params["name"]]))
+
+    beside = [
+        Route("/", shown),
+        Route("/app.js", script),
+        Route("/v1/metrics/{name}", describe),
+    ]
+    with serving(Gateway(known, broker.config, topic), beside) as url:
+        page.goto(url.removesuffix("v1/reports"))
+        page.wait_for_function("() => globalThis.app")
+        first, then, dropped = page.evaluate("() => globalThis.app()")
+    assert sorted(map(str, first)) == sorted(
+        map(str, [*(["late", one] for one in (5, 7, 4, 4)), ["page", "help"]])
     )
-    (message,) = broker.read(topic)
-    assert (found, message.batch.metric, len(message.batch.levels)) == ([2, 0], "delay", 2)
+    assert sorted(map(str, then)) == sorted(map(str, [["late", 4], ["late", 1]]))
+    assert dropped == {}
+    batches = {message.batch.metric: message.batch for message in broker.read(topic, at_least=3)}
+    assert count(PAGE, [batches["page"]]).tolist() == [1, 0, 1]
+    assert USED.counts(count(USED, [batches["used"]])).tolist() == [1]
+    for message in broker.read(topic):
+        assert b"secret" not in message.batch.SerializeToString()

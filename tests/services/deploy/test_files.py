@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.config.settings import Serve, load_settings
 from aggregator.web.http.hosts import expected, is_expected
+from deploy import images, reproduction
 from deploy.kafka.launcher import kafka_version
 from estimators import SearchMetric, load_metrics
+from reproduction.experiments import EXPERIMENTS
 from tests.services.deploy.test_prometheus import promtool
 from tests.support.paths import ROOT
 from tests.support.rows import row
@@ -40,6 +42,7 @@ def test_prometheus_scrapes_services_of_the_composition(services: dict[str, Any]
     file = DEPLOY / "prometheus" / "prometheus.yml"
     promtool("check", "config", file)
     configuration = yaml.safe_load(file.read_text())
+    assert configuration["rule_files"] == ["rules.yml", "alerts.yml"]
     jobs = configuration["scrape_configs"]
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     port = services["serve"]["environment"]["DITHER_SERVE_PORT"]
@@ -66,11 +69,45 @@ def test_dither_accepts_the_settings_and_commands_of_the_composition(
             assert f"./metrics.toml:{settings.metrics}:ro" in given["volumes"]
             assert CliRunner().invoke(cli, [*given["command"], "--help"]).exit_code == 0
             assert given["command"][0] == service
-            if service != "serve":
-                port = getattr(settings, service).health_port
-                assert f":{port}/healthz" in given["healthcheck"]["test"][-1]
+            own = getattr(settings, service)
+            asked = f":{own.port}/readyz" if service == "serve" else f":{own.health_port}/healthz"
+            assert asked in given["healthcheck"]["test"][-1]
     for given in services.values():
         assert all("healthcheck" in services[awaited] for awaited in given.get("depends_on", {}))
+
+
+def test_the_images_are_built_from_the_pinned_base_unless_told_otherwise() -> None:
+    for engine in ("docker", "buildah"):
+        command = images.build_command(engine, ["one", "two"], None)
+        assert not any("PYTHON=" in word for word in command)
+        assert command.count("--tag") == 2
+        assert "PYTHON=other" in images.build_command(engine, ["one"], "other")
+
+
+def test_the_site_fetches_no_font_and_no_script_from_another_host() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"^  font: false\b", text, re.MULTILINE)
+    assert not re.search(r"^extra_(css|javascript):.*//", text, re.MULTILINE)
+
+
+PAGE = reproduction.PAGE.read_text()
+BLOCKS = {block["name"]: block for block in reproduction.BLOCK.finditer(PAGE)}
+
+
+def test_every_experiment_has_a_block_that_is_headed_as_its_command_heads_it() -> None:
+    assert set(BLOCKS) == set(EXPERIMENTS)
+    for name, experiment in EXPERIMENTS.items():
+        block = BLOCKS[name]
+        options = dict(zip(*[iter(block["options"].split())] * 2, strict=True))
+        runs = options.get("--runs", str(experiment.runs))
+        with row(name):
+            assert block["printed"].startswith(
+                f"{name}: {experiment.title}\n{experiment.source}. Data: {experiment.data}.\n"
+                f"runs: {runs}, seed: {options['--seed']}\n"
+            )
+            assert f"\n## {name}\n" in PAGE
+            has_image = f"(images/reproduction/{name}.png)" in PAGE
+            assert has_image == reproduction.image(name).exists()
 
 
 def test_the_example_metrics_are_valid_and_have_something_to_coordinate() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped, unused-ignore]
+from click.testing import CliRunner
 
+from aggregator.cli.main import cli
 from aggregator.cli.roles import roles
 from aggregator.config import settings as configuration
 from aggregator.config.settings import load_settings
@@ -91,6 +93,9 @@ def test_a_pod_has_no_privilege_and_no_secret_that_it_does_not_need() -> None:
     for name in DEPLOYMENTS:
         spec, only = pod(name), container(name)
         with row(name):
+            words = only["args"]
+            assert words[0] == COUNTING.get(name, "serve")
+            assert CliRunner().invoke(cli, [*words, "--help"]).exit_code == 0
             security = spec["securityContext"]
             assert security["runAsNonRoot"] is True
             assert security["runAsUser"] == security["fsGroup"] == UID
@@ -183,6 +188,10 @@ def test_the_network_is_closed_but_for_what_is_said() -> None:
         for rule in spec.get("egress", []):
             assert rule["to"], "to everywhere"
             assert rule["ports"], "to every port"
+    servers = tomllib.loads((FOLDER / "dither.toml").read_text())["kafka"]["bootstrap.servers"]
+    urls = re.findall(r"rediss://\S+:(\d+)/0", (FOLDER / "README.md").read_text())
+    to_brokers = policies["dither-to-kafka-and-redis"]["spec"]["egress"][1]["ports"]
+    assert [each["port"] for each in to_brokers] == [int(servers.partition(":")[2]), int(urls[0])]
     http = [{"protocol": "TCP", "port": 8080}]
     assert entered == {"serve": http, "gateway": http}
 
@@ -221,6 +230,7 @@ def test_prometheus_finds_the_servers_through_their_service() -> None:
     assert endpoint["relabelings"] == [
         {"targetLabel": "job", "replacement": own["scrape_configs"][0]["job_name"]}
     ]
+    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
     authority = endpoint["tlsConfig"]["ca"]["configMap"]
     settings = configuration.load_settings(str(FOLDER / "dither.toml"), environ={})
     assert Path(str(settings.kafka["ssl.ca.location"])).name == authority["key"]

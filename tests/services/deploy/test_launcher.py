@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from aggregator.errors import DitherError
 from deploy.kafka import distribution, launcher
@@ -26,41 +25,6 @@ from tests.support.running import servers
 def needs_kafka() -> None:
     if lacking := launcher.missing():
         servers.missing("Apache Kafka", lacking)
-
-
-def produce(cluster: KafkaCluster, topic: str, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    producer.produce(topic, value=value, partition=0)
-    assert producer.flush(60) == 0
-    producer.close()
-
-
-def consume(cluster: KafkaCluster, topic: str, count: int) -> list[bytes | None]:
-    servers = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
-    consumer = Consumer({**servers, "group.id": "test"})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found = [consumer.poll(60) for _ in range(count)]
-    consumer.close()
-    return [message.value() for message in found if message is not None]
-
-
-def create_topic(cluster: KafkaCluster, topic: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, -1)], operation_timeout=30)[topic].result(60)
-
-
-@pytest.mark.more
-def test_three_brokers_lose_nothing_when_one_is_killed(needs_kafka: None, tmp_path: Path) -> None:
-    with KafkaCluster(tmp_path, brokers=3) as cluster:
-        create_topic(cluster, "reports")
-        produce(cluster, "reports", b"before")
-        cluster.kill(2)
-        produce(cluster, "reports", b"while")
-        with pytest.raises(ValueError, match="no broker 4"):
-            cluster.kill(4)
-        cluster.restart(2)
-        produce(cluster, "reports", b"after")
-        assert consume(cluster, "reports", 3) == [b"before", b"while", b"after"]
 
 
 @pytest.mark.more

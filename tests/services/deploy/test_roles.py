@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -48,23 +47,6 @@ def test_a_role_has_the_names_of_the_settings() -> None:
     }
     assert "~{dither:mine:*" in found["redis"]
     assert printed("scraper").splitlines()[1:] == ["  Kafka  none", "  Redis  none"]
-
-
-def test_an_unknown_role_is_an_error_that_names_the_nearest() -> None:
-    result = CliRunner().invoke(cli, ["roles", "workers"])
-    assert result.exit_code == 2
-    assert "no role 'workers': did you mean 'worker'?" in result.output
-
-
-def test_the_commands_for_kafka_are_words_of_kafka_acls() -> None:
-    lines = [line for line in printed("--kafka-acls").splitlines() if line.startswith("acls -")]
-    assert len(lines) == sum(len(role.kafka) for role in roles(Settings()).values())
-    known = {"acls", "--add", "--allow-principal", "--operation", "--topic", "--group"}
-    known |= {"--transactional-id", "--resource-pattern-type"}
-    for line in lines:
-        words = shlex.split(line)
-        assert {word for word in words if word.startswith("--")} <= known
-        assert words[3].startswith("User:dither-")
 
 
 def test_redis_takes_the_rules_and_lets_nobody_in_before_a_password_is_set(tmp_path: Path) -> None:
