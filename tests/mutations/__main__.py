@@ -44,32 +44,36 @@ def main() -> int:
 
 def run(mutations: list[Mutation], lanes: int, tests: list[str] | None) -> list[Outcome]:
     """Try mutations, several at a time, telling how it goes."""
-    waiting: SimpleQueue[Mutation] = SimpleQueue()
-    for mutation in mutations:
-        waiting.put(mutation)
     outcomes: list[Outcome] = []
     seconds_file = ROOT / ".pytest_cache" / "v" / "dither" / "seconds"
     seconds = json.loads(seconds_file.read_text()) if seconds_file.exists() else {}
-
-    def work(folder: Path) -> None:
-        copy = Copy(folder)
-        while True:
-            try:
-                mutation = waiting.get_nowait()
-            except Empty:
-                return
-            outcome = copy.try_mutation(mutation, fastest_first(seconds), tests)
-            outcomes.append(outcome)
-            told = f"found by {outcome.found_by}" if outcome.found_by else "NOT FOUND"
-            print(
-                f"[{len(outcomes)}/{len(mutations)}] {outcome.seconds:.0f} s, {mutation}: {told}",
-                flush=True,
-            )
-
     with tempfile.TemporaryDirectory(prefix="dither-mutations-") as folder:
-        threads = [
-            threading.Thread(target=work, args=(Path(folder) / str(lane),)) for lane in range(lanes)
-        ]
+        copies = [Copy(Path(folder) / str(lane)) for lane in range(lanes)]
+        if tests is None:
+            print("all tests run once, to learn which of them reach which mutation", flush=True)
+            reached = [fastest_first(files, seconds) for files in copies[0].reached(mutations)]
+        else:
+            reached = [tests] * len(mutations)
+        waiting: SimpleQueue[tuple[Mutation, list[str]]] = SimpleQueue()
+        for job in zip(mutations, reached, strict=True):
+            waiting.put(job)
+
+        def work(copy: Copy) -> None:
+            while True:
+                try:
+                    mutation, files = waiting.get_nowait()
+                except Empty:
+                    return
+                outcome = copy.try_mutation(mutation, files)
+                outcomes.append(outcome)
+                found_by = f"found by {outcome.found_by}" if outcome.found_by else "NOT FOUND"
+                print(
+                    f"[{len(outcomes)}/{len(mutations)}] {outcome.seconds:.0f} s, "
+                    f"{len(files)} files reach {mutation}: {found_by}",
+                    flush=True,
+                )
+
+        threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -73,6 +73,67 @@ WRITTEN: tuple[tuple[str, str, str, str], ...] = (
         "        self._dead_letters.flush(DEAD_LETTER_SECONDS)\n",
         "",
     ),
+    # JavaScript: devices in browsers, and the dashboard.
+    (
+        "producers/browser/sampling.js",
+        "the threshold of a miss is rounded down",
+        "(e, one) => ceilDiv(WORD * outside * one, inside * e + outside * one), parts,",
+        "(e, one) => (WORD * outside * one) / (inside * e + outside * one), parts,",
+    ),
+    (
+        "producers/browser/definition.js",
+        "an attribute that nobody listed is sent",
+        "declared[name]?.includes(value) ? value : OTHER",
+        "declared[name] ? value : OTHER",
+    ),
+    (
+        "producers/browser/deny.js",
+        "a denied string is reported",
+        "  return { value: denied ? OTHER : value, denied };",
+        "  return { value, denied };",
+    ),
+    (
+        "producers/browser/rounds.js",
+        "a round is answered twice",
+        "const takes = isOwn && round.number > turn.answered;",
+        "const takes = isOwn && round.number >= turn.answered;",
+    ),
+    (
+        "producers/browser/device/ledger.js",
+        "a report is not charged",
+        '    await transaction.put(["spent", now, await transaction.next()], charge);',
+        "    await transaction.next();",
+    ),
+    (
+        "producers/browser/device/queue.js",
+        "a batch is dropped at the first error",
+        "if (failed.refusals >= MOST_REFUSALS || (isProblem && isOld)) {",
+        "if (failed.refusals >= MOST_REFUSALS || isProblem) {",
+    ),
+    (
+        "producers/browser/device/roll_up.js",
+        "a roll-up forgets what came before",
+        "const joined = held === undefined ? given : this.#joined(held, given);",
+        "const joined = given;",
+    ),
+    (
+        "aggregator/web/static/stream.js",
+        "the dashboard does not connect again",
+        "      if (stopped) return;",
+        "      if (stopped || problem === null) return;",
+    ),
+    (
+        "aggregator/web/static/metric.js",
+        "the bounds of a metric are swapped",
+        "lower: lower?.[i] ?? null, upper: upper?.[i] ?? null",
+        "lower: upper?.[i] ?? null, upper: lower?.[i] ?? null",
+    ),
+    (
+        "aggregator/web/static/dom.js",
+        "a name is markup",
+        "if (element.textContent !== text) element.textContent = text;",
+        "if (element.textContent !== text) element.innerHTML = text;",
+    ),
 )
 """File, what the mutation breaks, the text before (once in the file), and the text after."""
 

@@ -18,7 +18,7 @@ import pytest
 from estimators import LocalMetric, define
 from estimators.alarms import Detector
 from estimators.exact.randomness import SeededBits
-from tests.support.reports.alarm_tables import RATES, delays, false_alarms, metric, pane
+from tests.support.reports.alarm_tables import false_alarms, metric, pane
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 from tests.support.windows import Sample
@@ -50,22 +50,6 @@ def test_a_year_of_hundreds_of_series_has_fewer_false_alarms_than_promised() -> 
     for baseline, means in ((0, (0.0,) * 5), (28, (0.0,) * 5), (28, BY_LEVEL)):
         with row(baseline, means):
             assert false_alarms(baseline, alpha, series, panes, means) <= alpha * series * panes
-
-
-@pytest.mark.slow
-def test_moves_are_seen_after_as_few_panes_as_are_expected() -> None:
-    """The move comes after 50 panes. The columns for 720 panes suppose one mean of all levels."""
-    for baseline, shift, expected in (
-        (0, 1, (19.3, 28.2)),
-        (0, 2, (5.9, 8.4)),
-        (168, 1, (35, 56)),
-        (168, 4, (2.6, 3.1)),
-        (720, 1, (22, 33)),
-        (720, 2, (6.4, 8.6)),
-    ):
-        for alpha, most in zip(RATES, expected, strict=True):
-            with row(baseline, shift, alpha):
-                assert np.mean(delays(baseline, shift, alpha, 200, before=50)) <= 1.15 * most
 
 
 LEVELS, SIZE, YEAR = ("0.25", "0.5", "1", "2", "4"), 1_000, 365
@@ -134,12 +118,3 @@ def test_years_of_shares_have_fewer_false_alarms_than_promised() -> None:
     for ends in ((2.5, 3.5), (0.5, 7.5), (2.5, 7.5)):
         with row(ends):
             assert alarms_of_shares(ends, 4, 300, 1.0, 0.0) <= 4 * YEAR * ALPHA
-
-
-@pytest.mark.slow
-def test_devices_that_are_slowly_replaced_need_a_least_move() -> None:
-    """The mean of 1,000 devices wanders by its standard error, 1.6%, and stays there for long."""
-    for replaced, errors, is_false in ((0.0, 0, False), (0.01, 0, True), (0.01, 4, False)):
-        found = alarms_of_shares((2.5, 3.5), 3, 1000, replaced, errors * 0.5 / 1000**0.5)
-        with row(replaced, errors):
-            assert (found > 3 * YEAR * ALPHA) == is_false

@@ -5,7 +5,6 @@ Words have the frequencies of Zipf's law; reports are real ones of the mechanism
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,10 +12,8 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, define
-from estimators.discovery.own_points import Rows, TailBound
 from estimators.estimate import Counts
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import PrefixTree
 from tests.support.paths import ROOT
 
 WORDS = np.array((ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split())
@@ -109,46 +106,3 @@ def test_nobodys_strings_are_found_in_one_of_twenty_runs_at_most() -> None:
         found += len(strings)
     assert wrong <= most_wrong(40)
     assert found > 100
-
-
-@pytest.mark.slow
-def test_p_values_of_absent_strings_are_valid() -> None:
-    """10^5 strings that nobody holds, at four levels: exact limits, passed once in 10^5 each.
-
-    Given the table, the points of different strings are independent, so the numbers are binomial.
-    """
-    metric = metric_of([*MIXED], 7)
-    statistic = collected(metric, zipf(10**6, 7, 0.5), [*MIXED.values()], 7)
-    tree = metric.randomizer
-    assert isinstance(tree, PrefixTree)
-    rows = Rows.of(tree.layout, metric.table(statistic))
-    tail = TailBound(rows.tables, rows.information)
-    keys = np.random.default_rng(5).integers(0, 2**64, 100_000, dtype=np.uint64)
-    sums = [rows.values(rows.points(part)).sum(axis=1) for part in np.split(keys, 100)]
-    p = np.exp(tail.log_p(np.concatenate(sums)))
-    for nominal in (0.1, 0.01, 0.001):
-        assert (p <= nominal).sum() <= binom.isf(1e-5, p.size, nominal)
-    assert (p <= 0.1).mean() > 0.01  # and not without power
-
-
-@pytest.mark.slow
-def test_two_panes_are_one_and_an_empty_one_lists_nothing() -> None:
-    """The same reports in one statistic, or in two that are added: the same to the bit."""
-    metric, size = metric_of([*MIXED], 3), 200_000
-    rng = np.random.default_rng(3)
-    level = rng.integers(0, len(MIXED), size)
-    who = np.repeat(np.arange(WORDS.size), zipf(size, 3))
-    reports = metric.randomize(WORDS[who], level, SeededBits(3))
-    pane, found = rng.random(size) < 0.3, []
-    for parts in ([np.ones(size, dtype=np.bool_)], [pane, ~pane]):
-        statistic = metric.zero()
-        for part in parts:
-            one = metric.zero()
-            metric.accumulate(one, level[part], reports[part])
-            statistic += one
-        found.append(metric.discover(statistic))
-    assert len(found[0]) > 0
-    whole, merged = map(dataclasses.astuple, found)
-    assert all(np.array_equal(one, other) for one, other in zip(whole, merged, strict=True))
-    empty = metric.discover(metric.zero())
-    assert (empty.strings, empty.reports, empty.candidates) == ([], 0, 0)

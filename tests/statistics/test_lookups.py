@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import LocalMetric, define
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import ProjectiveSketch
 from estimators.question import Question
 from tests.support.reports.cases import exact
@@ -105,36 +102,6 @@ def test_bounds_for_all_times_cover_along_whole_paths() -> None:
             missed |= (found.lower > frequency) | (frequency > found.upper)
         with row(weights):
             assert missed.sum() <= binom.isf(1e-3, runs, beta)
-
-
-@pytest.mark.more
-@pytest.mark.parametrize(
-    "epsilon", [2.0, *(pytest.param(e, marks=pytest.mark.slow) for e in (0.5, 6.0))]
-)
-def test_absent_strings_have_the_least_possible_variance(epsilon: float) -> None:
-    """Within 5%, by the real randomizer: 100,000 reports of 2,000 strings, 10,000 absent ones.
-
-    The variance has a relative standard error of 1.4%. Five of them are allowed beyond the 5%,
-    and half a percent for the collisions of 2,000 strings. Neither absent strings nor held ones
-    are biased: both means are within five standard errors.
-    """
-    metric = LocalMetric.require(
-        define(name="m", kind="frequency", categories="open", levels=[epsilon])
-    )
-    assert metric.mechanism == "projective_sketch"  # by default
-    n, names = 100_000, [f"name {i}" for i in range(2_000)]
-    held, level = names * (n // len(names)), np.zeros(n, dtype=np.uint8)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(held, level, SeededBits(7)))
-    asked = np.array([*names, *(f"absent {i}" for i in range(10_000))], dtype=object)
-    question = Question(asked=metric.domain.to_unit(asked), bound="normal")
-    found = np.asarray(metric.randomizer.estimate(metric.table(statistic), question).value)
-    here, value = found[: len(names)], found[len(names) :]
-    odds = math.exp(epsilon)
-    ratio = n * float((value**2).mean()) * (odds - 1) ** 2 / (4 * odds)
-    assert 1 - 5 * 0.0142 < ratio < 1.05 + 5 * 0.0142 + 0.005
-    assert abs(value.mean()) < 5 * value.std() / 100
-    assert abs(here.mean() - 1 / len(names)) < 5 * here.std() / math.sqrt(len(names))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -128,12 +129,16 @@ def expect(what: Locator) -> Any:
     return expect(what)
 
 
-@pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
-    """One browser for the tests of this folder.
+@dataclasses.dataclass
+class Running:
+    """A browser, and the event loop of playwright, which stays in this thread."""
 
-    Not of the session: as long as playwright runs, nothing else in this thread may use asyncio.
-    """
+    browser: Browser
+    loop: asyncio.AbstractEventLoop
+
+
+@pytest.fixture(scope="session")
+def running_chromium() -> Iterator[Running]:
     binary = servers.program("chromium", "install Chromium (Debian: chromium)")
     from playwright.sync_api import expect, sync_playwright
 
@@ -142,8 +147,19 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(
             executable_path=str(binary), args=["--no-sandbox", "--disable-gpu"]
         )
-        yield browser
+        running = Running(browser, asyncio.get_running_loop())
+        asyncio._set_running_loop(None)
+        yield running
+        asyncio._set_running_loop(running.loop)
         browser.close()
+
+
+@pytest.fixture
+def chromium(running_chromium: Running) -> Iterator[Browser]:
+    """The browser of this process; while a test has it, no other event loop runs here."""
+    asyncio._set_running_loop(running_chromium.loop)
+    yield running_chromium.browser
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture

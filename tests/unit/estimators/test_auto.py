@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import DefinitionError, ReportError
+from estimators import ReportError
 from estimators.exact.windows import shape_at
 from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import CANDIDATES
@@ -38,23 +38,6 @@ def test_a_mean_has_the_mechanism_of_the_smaller_variance_for_its_spread() -> No
     assert set(expected) == {"randomized_response"}
 
 
-def test_options_that_do_not_fit_are_refused() -> None:
-    refused: list[tuple[str, dict[str, Any], str]] = [
-        ("auto_mean", {"values": "three"}, "values = 'three': expected 'any' or 'two'"),
-        ("auto_mean", {"spread": "1.1"}, "spread = '1.1': expected a number from 0 to 1 as text"),
-        ("auto_mean", {"spread": "wide"}, "spread = 'wide': expected a number"),
-        ("auto_mean", {"spread": "1/0"}, "spread = '1/0': expected a number"),
-        ("auto_mean", {"spread": 0.5}, 'spread = 0.5: expected text, as in spread = "0.5"'),
-        ("auto_mean", {"symbols": 8}, "symbols = 8: expected 64 to 255"),
-        ("auto_frequency", {"report_bytes": 1}, "expected 2 or more for 1000 categories"),
-        ("auto_frequency", {"report_bytes": 0}, "report_bytes = 0: expected 1 or more"),
-    ]
-    for case, options, message in refused:
-        named: dict[str, Any] = {"categories": 1000} if case == "auto_frequency" else {}
-        with row(options), pytest.raises(DefinitionError, match=message):
-            metric_for(case, options=options, **named)
-
-
 def test_frequencies_have_the_least_variance_that_fits() -> None:
     for categories in (2, 3, 16, 100, 1000):
         built = [candidate(EPSILONS, categories=categories) for candidate in CANDIDATES]
@@ -67,13 +50,6 @@ def test_frequencies_have_the_least_variance_that_fits() -> None:
                     np.min(fitting, axis=0), rel=1e-12
                 )
                 assert mechanism.width == width <= report_bytes
-
-
-def test_of_two_alike_the_smaller_report_is_chosen() -> None:
-    """At epsilon = 8 the best subset of 1,000 categories is one category, as in grr."""
-    mechanism = auto([Fraction(8)], categories=1000, report_bytes=125)
-    assert mechanism.level_mechanisms == ["grr"]
-    assert mechanism.width == 2
 
 
 def test_what_fills_a_report_up_has_to_be_zero() -> None:

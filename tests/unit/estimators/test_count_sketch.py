@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators import DefinitionError, LocalMetric, define
+from estimators import LocalMetric, define
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
@@ -69,19 +69,6 @@ def test_a_sketchs_bounds_fall_below_what_the_worst_collisions_allow() -> None:
     found = metric.estimate(statistic)
     assert np.asarray(found.upper)[0] < collision_bound(512, 64, np.log(0.025)) / 1.5
     assert np.asarray(metric.estimate(statistic, bound="anytime").upper)[0] > 0.015
-
-
-def test_a_sketch_that_cannot_be_is_refused() -> None:
-    refused: list[tuple[dict[str, Any], str]] = [
-        ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
-        ({"options": {"buckets": 48}}, "buckets = 48: expected a power of two"),
-        ({"options": {"rows": 2**20, "buckets": 32}}, "expected at most 16777216"),
-        ({"options": {"seed": -1}}, "seed = -1: expected 0 to"),
-        ({"categories": 3, "watch": None}, "'open' for count_sketch, which needs no list"),
-    ]
-    for changes, message in refused:
-        with row(changes), pytest.raises(DefinitionError, match=message):
-            sketch(**changes)
 
 
 def test_the_seed_changes_what_a_report_means_and_the_watch_does_not() -> None:

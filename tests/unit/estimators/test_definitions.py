@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from estimators import DefinitionError, define, load_metrics
 from estimators.durations import milliseconds
-from estimators.metrics.loading import TYPES, read_definition
+from estimators.metrics.loading import read_definition
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
@@ -121,22 +120,6 @@ def test_durations_are_read_as_people_write_them() -> None:
     for text in ("", "5", "m", "-1s", "1.0001s", "5min", "9" * 400 + "d"):
         with row(text), pytest.raises(ValueError, match="a duration"):
             milliseconds(text)
-
-
-def test_the_page_on_questions_names_every_key_and_its_example_loads(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "questions.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
-    assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == TYPES.keys()
-    example = page.split("```toml\n")[1].split("```")[0]
-    assert list(load_metrics(written(tmp_path, example))) == ["late", "carrier", "gradient", "page"]
-
-
-def test_a_message_has_the_beginning_of_a_long_value() -> None:
-    with pytest.raises(
-        DefinitionError, match=r"m\.edges = \[0, 1, 2, .*\.\.\. \(28,890 in all\)"
-    ) as long:
-        define(name="m", kind="distribution", edges=list(range(5_000)), levels=[1])
-    assert len(str(long.value)) < 700
 
 
 VECTORS = ROOT / "tests" / "vectors" / "definitions.json"

@@ -155,19 +155,6 @@ def test_noise_alone_is_as_rarely_taken_for_somebody_as_promised() -> None:
     assert asked.critical_share((4096,)) == pytest.approx(gamma)
 
 
-def test_several_levels_are_decided_together() -> None:
-    """By simulation; a true chance of e^-3 fails in one of 10^6 seeds."""
-    asked = search(levels=(0.5, 1.0, 4.0), log_term=3.0)
-    n, runs = np.array([3000, 1000, 500]), 4000
-    flip = 1 / (1 + np.exp([0.5, 1.0, 4.0]))
-    yes = np.random.default_rng(5).binomial(n, flip, (runs, 3))
-    contrast = 1 - 2 * flip
-    share = (1 + ((2 * yes - n) @ contrast) / (n @ contrast**2)) / 2
-    outwards = int((share >= asked.critical_share(tuple(n.tolist()))).sum())
-    assert outwards <= binom.ppf(1 - 1e-6, runs, asked.risk)
-    assert outwards > runs * asked.risk / 4
-
-
 def test_a_round_without_answers_goes_inwards() -> None:
     asked = search()
     progress = asked.decide(Progress(), asked.zero())

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from typing import Any
 
 import pytest
 
-from estimators import DefinitionError, LocalMetric, Metric, SearchMetric, TrustedMetric, define
-from estimators.metrics.domains import Ball, Interval
+from estimators import LocalMetric, Metric, SearchMetric, TrustedMetric, define
+from estimators.metrics.domains import Interval
 from estimators.metrics.loading import definition_of
 from tests.support.rows import row
 
@@ -60,32 +58,3 @@ def test_a_metric_can_be_replaced_and_read_again_from_its_definition() -> None:
             assert renamed.revision != metric.revision
             assert dataclasses.replace(renamed, name=metric.name, pane="1m") == metric
             assert (type(again), again.canonical) == (type(metric), metric.canonical)
-
-
-def test_a_key_of_another_class_is_refused() -> None:
-    refused: list[tuple[dict[str, Any], str]] = [
-        ({"rounds": 3}, "late.rounds = 3: expected no rounds for kind 'mean' where trust is local"),
-        ({"radius": 3.0}, "late.radius = 3.0: expected no radius for kind 'mean'"),
-        ({"trust": "central"}, "late.mechanism = 'laplace': expected none where trust is central"),
-        ({"kind": "maximum"}, "late.rounds is missing: expected the number of rounds"),
-        ({"kind": "maximum", "rounds": 2}, "late.mechanism = 'laplace': expected none, or 'rand"),
-        ({"domain": 3}, "late.domain = 3: expected a known key: "),
-    ]
-    for changes, told in refused:
-        with row(changes), pytest.raises(DefinitionError, match="^" + re.escape(told)):
-            define(**{"name": "late", **definition_of(LATE), **changes})
-    # what another class has by default is no mistake
-    same = define(**{"name": "late", **definition_of(LATE), "split": "users", "rounds": None})
-    assert same == LATE
-    for kind, domain in (("maximum", LATE.domain), ("mean", Ball(dimension=2, radius=1))):
-        with row(kind), pytest.raises(DefinitionError, match=r"late\.kind = .* expected a kind th"):
-            dataclasses.replace(LATE, kind=kind, domain=domain)
-
-
-def test_the_keys_of_a_kind_are_read_from_the_metric() -> None:
-    keys = {"kind": "vector_mean", "coordinates": ["x", "y"], "radius": 2}
-    place = define(name="place", levels=[1], **keys)
-    assert (place.coordinates, place.dimension, place.radius) == (["x", "y"], 2, 2)
-    page = define(name="page", kind="frequency", categories="open", watch=["/"], levels=[1])
-    assert (page.categories, page.watch, page.category_names) == ("open", ["/"], ("/",))
-    assert (page.range, page.coordinates, place.watch) == (None, None, None)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from estimators import DefinitionError, LocalMetric, ReportError
+from estimators import LocalMetric, ReportError
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
 from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
@@ -118,17 +118,3 @@ def test_a_report_of_no_row_is_refused() -> None:
         metric.accumulate(metric.zero(), [0], [last])
         with row(options), pytest.raises(ReportError, match=f"expected 0 to {last}"):
             metric.accumulate(metric.zero(), [0], [last + 1])
-
-
-def test_options_that_make_no_matrix_are_refused() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"categories": "open"}, "rows is missing.*51,361"),
-        ({"options": {"rows": 0}}, "expected 1 to 2"),
-        ({"options": {"rows": 10, "seed": -1}}, "expected 0 to 2"),
-        ({"options": {"seed": 1}}, "Hadamard's matrix has none"),
-    ]
-    for changes, message in cases:
-        with row(changes), pytest.raises(DefinitionError, match=message):
-            metric_for("projection", **changes)
-    one, other = (open_metric(options={"rows": 64, "seed": seed}) for seed in (1, 2))
-    assert one.revision != other.revision

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import DefinitionError, LocalMetric, ReportError, define
+from estimators import LocalMetric, ReportError, define
 from estimators.bounds.point_collisions import least_collisions, most_collisions
 from estimators.exact.finite_fields import prime_power
 from estimators.exact.geometries import LARGEST
 from estimators.exact.hashing import mix
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
-from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch, SubsetSelection
+from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
 from estimators.metrics.categories import string_key
 from estimators.question import Question
@@ -38,18 +38,6 @@ def test_every_category_has_a_hyperplane_and_the_statistic_stays_linear() -> Non
                 assert geometry.coordinates == 2 or prime_power(geometry.order)
                 if epsilon >= 45:
                     assert (geometry.points, geometry.size, geometry.shared) == (categories, 1, 0)
-
-
-def test_it_is_as_good_as_subset_selection_but_for_the_rounding_of_the_order() -> None:
-    """By (1 + r)^2 / 4r, r = (d - 1) / e^epsilon; that is at most 3% at these levels."""
-    epsilons = [exact(epsilon) for epsilon in (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0)]
-    one = ProjectiveGeometryResponse(epsilons, categories=65536)
-    other = SubsetSelection(epsilons, categories=65536)
-    orders = np.array([geometry.order for geometry in one.geometries])
-    ratio = (orders - 1) / np.exp(np.array(epsilons, dtype=float))
-    found = np.array(one.facts.variances) / other.facts.variances
-    assert found == pytest.approx((1 + ratio) ** 2 / (4 * ratio), rel=0.002)
-    assert np.all((found > 0.999) & (found < 1.03))
 
 
 @pytest.mark.parametrize("categories", [2, 10, 57])
@@ -157,19 +145,6 @@ def test_the_collisions_of_one_other_string_are_rarely_beyond_their_bounds() -> 
             assert sharpest * (1 - 1e-6) <= most <= sharpest * (1 + 1e-3)
 
 
-def test_several_strings_exceed_the_bound_less_often_than_one() -> None:
-    """Exactly: the shares of two strings in three rows of four points, all weights."""
-    rows, points = 3, 4
-    one = binom.pmf(np.arange(rows + 1), rows, 1 / points)
-    for weight, tilt in itertools.product((0.0, 0.2, 0.5), (-6.0, -1.0, 0.5, 2.0, 6.0)):
-        moment = sum(
-            one[i] * one[j] * math.exp(tilt * (weight * i + (1 - weight) * j) / rows)
-            for i, j in itertools.product(range(rows + 1), repeat=2)
-        )
-        alone = sum(one[i] * math.exp(tilt * i / rows) for i in range(rows + 1))
-        assert moment <= alone * (1 + 1e-12)
-
-
 def test_bounds_for_all_times_divide_beta_alike_before_and_after_a_level_comes() -> None:
     """At epsilon 4 collisions are certain, and pay from the upper limit's part as well."""
     mechanism, question = sketch([0.5, 4]), Question(bound="anytime")
@@ -209,17 +184,3 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
 
 
 # -- Definitions ----------------------------------------------------------------------------------
-
-
-def test_options_that_do_not_fit_are_refused() -> None:
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"options": {"rows": 0}}, "rows = 0: expected 1 or more"),
-        ({"options": {"points": 63}}, "points = 63: expected 64 to 2048"),
-        ({"options": {"rows": 2**19}}, "rows \\* points = 190840832: expected at most 16777216"),
-        ({"options": {"seed": -1}}, "seed = -1: expected 0 to 2\\^64 - 1"),
-        ({"options": {"buckets": 8}}, "no option 'buckets': expected one of points, rows, seed"),
-        ({"memoized": True}, "memoized = True: expected false"),
-    ]
-    for keys, expected in cases:
-        with row(keys), pytest.raises(DefinitionError, match=expected):
-            strings(**keys)

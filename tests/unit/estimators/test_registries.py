@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import subprocess
@@ -17,14 +16,9 @@ import estimators
 from estimators import DefinitionError, define
 from estimators.mechanisms import (
     MECHANISMS,
-    Mechanism,
     RandomizedResponse,
 )
-from estimators.metrics.categories import Categories
-from estimators.metrics.domains import Domain, Interval
-from estimators.metrics.kinds import KINDS, Kind
 from estimators.registry import Registry
-from estimators.shapes import Shape
 from tests.support.paths import ROOT
 
 GROUP = "dither.tested"
@@ -53,24 +47,6 @@ def registry() -> Registry[int]:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
-
-
-def test_entries_follow_the_built_in_ones_and_are_loaded_when_used_and_once(folder: Path) -> None:
-    log = folder / "log"
-    log.touch()
-    code = f"with open({str(log)!r}, 'a') as log:\n    log.write('.')\ntwo = 2\n"
-    (folder / "plugged_loudly.py").write_text(code)
-    installed(folder, "plug", "two = plugged_loudly:two")
-    numbers = registry()
-    assert numbers["one"] == 1
-    assert list(numbers) == ["one", "two"]
-    assert "two" in numbers
-    assert "three" not in numbers
-    assert numbers.get("three") is None
-    assert log.read_text() == ""
-    assert list(numbers.items()) == [("one", 1), ("two", 2)]
-    assert numbers["two"] == 2
-    assert log.read_text() == "."
 
 
 def test_an_entry_that_cannot_be_used_names_its_distribution_and_a_remedy(folder: Path) -> None:
@@ -194,21 +170,6 @@ def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.Mo
     monkeypatch.setitem(vars(MECHANISMS), "_outside", {"leak": lambda: {"mean": Leak}})
     with pytest.raises(DefinitionError, match="one that proves epsilon = 1: see `privacy_ratio`"):
         define(name="m", kind="mean", mechanism="leak", range=(0, 1), levels=[1])
-
-
-def test_a_kind_from_outside_says_what_its_labels_are_and_what_it_means() -> None:
-    colours = dataclasses.make_dataclass("Colours", [], bases=(Interval,), frozen=True)
-    colours.names = "colours"  # type: ignore[attr-defined]
-    cases: list[tuple[str, Any, Shape, str]] = [
-        ("colours", colours, Shape.NAMED_NUMBERS, "names = 'categories' or 'coordinates', found"),
-        ("one", Categories, Shape.NUMBER, "names = '', found 'categories'"),
-        ("nothing", Domain, Shape.NUMBER, "a kind whose domain has ends, meaning, opposite"),
-    ]
-    for name, domain, shape, told in cases:
-        with pytest.raises(ValueError, match=told):
-            KINDS._accept(name, Kind(name, domain, shape))
-    with pytest.raises(ValueError, match="a mechanism that has accumulate, estimate"):
-        MECHANISMS._accept("bare", type("Bare", (Mechanism,), {"name": "bare", "kinds": {"mean"}}))
 
 
 FOLDER = Path(estimators.__file__).parent

@@ -227,13 +227,6 @@ def test_an_estimate_of_a_trusted_metric_is_refused_and_none_passes_for_private(
         metric.randomizer.privacy_ratio(0)
 
 
-def test_a_release_of_a_metric_that_is_private_already_is_refused() -> None:
-    metric = define(name="m", kind="mean", mechanism="laplace", range=(0, 1), levels=[1])
-    assert not hasattr(metric, "release")
-    with pytest.raises(ValueError, match="needs no release"):
-        TrustedMetric.require(metric)
-
-
 # -- As every metric -------------------------------------------------------------------------------
 
 
@@ -442,11 +435,3 @@ def test_no_weights_leak_more_than_the_least_epsilon_allows() -> None:
                 assert losses.max() > 0
                 if found.saturation is not None:
                     assert losses == pytest.approx(np.minimum(epsilons, found.saturation)), name
-
-
-def test_an_unknown_policy_names_those_of_the_kind() -> None:
-    levels, counts = np.array([1.0]), np.array([9.0])
-    with pytest.raises(ValueError, match=r"'hpm-ct'\? .*adpm"):
-        report_weights("hpm-cta", levels, counts, 0.05)
-    with pytest.raises(ValueError, match="weights = 'adpm'"):
-        report_weights("adpm", levels, counts, 0.05, categories=3)

@@ -29,14 +29,6 @@ def test_it_applies_up_to_the_theorems_epsilon_and_not_beyond() -> None:
     assert [shuffled_epsilon(0.01, reports, 1e-6) for reports in (1, 16, 200)] == [None] * 3
 
 
-def test_more_reports_never_hide_less_and_no_shuffler_costs_privacy() -> None:
-    for epsilon in (0.01, 0.5, 2.0, 5.0):
-        found = [shuffled_epsilon(epsilon, n, 1e-6) for n in (10**5, 10**6, 10**7, 10**8)]
-        known = [x for x in found if x is not None]
-        assert known == sorted(known, reverse=True)
-        assert all(x <= epsilon for x in known)
-
-
 @pytest.mark.parametrize(("epsilon", "n"), [(1.0, 2000), (2.0, 5000), (0.3, 3000)])
 def test_shuffled_randomized_response_is_as_private_as_it_says(epsilon: float, n: int) -> None:
     """The exact delta of all others holding 0 and one user 0 or 1, from the law of the sum."""
@@ -49,15 +41,3 @@ def test_shuffled_randomized_response_is_as_private_as_it_says(epsilon: float, n
     one = flip * others[1:] + (1 - flip) * others[:-1]
     for first, second in ((zero, one), (one, zero)):
         assert np.maximum(first - math.exp(shuffled) * second, 0).sum() <= delta
-
-
-def test_what_has_no_answer_is_refused() -> None:
-    for epsilon, reports, delta, named in (
-        (0.0, 10, 0.1, "epsilon"),
-        (math.inf, 10, 0.1, "epsilon"),
-        (1, 0, 0.1, "reports"),
-        (1, 10, 0.0, "delta"),
-        (1, 10, 1.5, "delta"),
-    ):
-        with pytest.raises(ValueError, match=f"^{named} = "):
-            shuffled_epsilon(epsilon, reports, delta)

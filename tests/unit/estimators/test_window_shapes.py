@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from fractions import Fraction
 
@@ -11,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import fft, special
 
-from estimators.bounds import WindowLaw, interval
+from estimators.bounds import WindowLaw
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import exp_bounds
@@ -102,19 +101,6 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
             assert found == pytest.approx(math.log(worst), rel=1e-9, abs=1e-14)
 
 
-def test_derivatives_are_those_of_the_cumulant() -> None:
-    law = mixed(free=False)
-    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.steepest / 4
-    h, at = 1e-5, law.cumulant(theta, tilt)
-    steps = h * tilt
-    above, below = (law.cumulant(theta, tilt + sign * steps) for sign in (1, -1))
-    right, left = (law.cumulant(theta + sign * h, tilt) for sign in (1, -1))
-    assert (above.value - below.value) / (2 * steps) == pytest.approx(at.by_tilt, rel=1e-6)
-    assert (above.by_tilt - below.by_tilt) / (2 * steps) == pytest.approx(at.curvature, rel=1e-6)
-    assert (right.value - left.value) / (2 * h) == pytest.approx(at.by_theta, rel=1e-6)
-    assert (right.by_tilt - left.by_tilt) / (2 * h) == pytest.approx(at.cross, rel=1e-6)
-
-
 def test_free_means_have_no_larger_cumulant() -> None:
     rng, law = np.random.default_rng(7), mixed(free=True)
     weight = law.counts * law.coefficient
@@ -157,19 +143,6 @@ def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
         assert around.least_variance[0, 0] <= variance + 1e-12
         assert around.largest_variance[0, 0] >= variance - 1e-12
         assert around.third[0, 0] >= third - 1e-12
-
-
-def test_limits_cover_the_worst_data() -> None:
-    """2,000 runs at the ends and for two-valued data; the chance to miss is at most 1/20."""
-    rng, runs, n = np.random.default_rng(11), 2000, 600
-    for epsilon, share, total in itertools.product(("1", "8"), (0.0, 0.5, 0.9), (None, 600.0)):
-        shape = shape_at(Fraction(epsilon))
-        symbols = (1 - share) * probabilities(shape)[0] + share * probabilities(shape)[-1]
-        means, truth = rng.multinomial(n, symbols, size=runs) @ shape.values / n, 2 * share - 1
-        lower, upper = interval(one_level(shape, n), means, math.log(0.025), total)
-        missed = float(((truth < lower) | (truth > upper)).mean())
-        assert missed <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / runs), (epsilon, share, total)
-        assert (upper - lower).max() < 2
 
 
 def report_law(shape: WindowShape, x: float) -> Floats:

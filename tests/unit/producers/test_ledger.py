@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from fractions import Fraction
 from functools import partial
@@ -307,6 +308,22 @@ try:
 except BudgetSpent:
     print(done)
 """
+
+
+def test_threads_share_one_account_and_sums_do_not_drift(path: Path) -> None:
+    ledger, done = Ledger(path, budget=1), list[int]()
+
+    def spend() -> None:
+        while True:
+            ledger.spend("late", 0.1)  # in doubles, ten times 0.1 is less than 1
+            done.append(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        for spending in [pool.submit(spend) for _ in range(4)]:
+            assert isinstance(spending.exception(), BudgetSpent)
+    assert (len(done), ledger.left()) == (10, 0)
+    with pytest.raises(BudgetSpent):
+        ledger.spend("late", "0.0001")
 
 
 def test_processes_share_one_account(path: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_same_value_has_the_same_answer_and_costs_what_others_would(ledger: 
 
 
 def test_a_period_is_charged_for_its_room_whether_or_not_the_value_changed(tmp_path: Path) -> None:
-    for changes, values in itertools.product((0, 1, 8), ("AAAAAAAAAAAA", "ABDUABDUABDU")):
+    for changes, values in itertools.product((0, 1, 2, 8), ("AAAAAAAAAAAA", "ABDUABDUABDU")):
         path = tmp_path / f"{changes}{values}"
         device, costs = Device(Ledger(path, budget=20, clock=Clock()), CARRIER), list[float]()
         for value in values:

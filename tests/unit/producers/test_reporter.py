@@ -59,11 +59,12 @@ def test_a_reporter_frames_its_batches_for_a_schema_registry(broker: Broker, top
 def test_a_batch_stays_within_one_pane_and_carries_its_latest_event_time(
     broker: Broker, topic: str
 ) -> None:
-    with Reporter(LATE, broker.config, topic=topic) as reporter:
+    with Reporter(LATE, broker.config, topic=topic, clock=Clock(150.5)) as reporter:
         reporter.report([1.0] * 5, epsilon=1, time=[61.0, 59.0, 119.5, 60.0, 1.0])
         reporter.report(0.0, epsilon=4, time=90.0)
+        reporter.report(0.0, epsilon=2)
     found = {batch.time_ms: sorted(batch.levels) for batch in broker.batches(topic)}
-    assert found == {59_000: [1, 1], 119_500: [1, 1, 1, 3]}
+    assert found == {59_000: [1, 1], 119_500: [1, 1, 1, 3], 150_500: [2]}
 
 
 def test_a_thread_sends_by_age(broker: Broker, topic: str) -> None:

@@ -59,14 +59,6 @@ def test_what_does_not_come_out_is_the_exit_code(monkeypatch: pytest.MonkeyPatch
     assert "not as expected: wrong" in told
 
 
-@pytest.mark.more
-def test_a_figure_is_drawn(tmp_path: Path) -> None:
-    file = tmp_path / "figure.png"
-    ran("hist-shuffle", "--plot", str(file))
-    assert file.read_bytes().startswith(b"\x89PNG")
-    assert file.stat().st_size < 100_000
-
-
 def test_it_runs_on_records_that_are_given(tmp_path: Path) -> None:
     file = tmp_path / "ratings.csv"
     rng = np.random.default_rng(1)
@@ -79,15 +71,3 @@ def test_it_runs_on_records_that_are_given(tmp_path: Path) -> None:
     refused = r"300 users.*: hist-fig1 cannot be run on it; min-tasks can"
     with pytest.raises(DitherError, match=refused):
         CliRunner().invoke(reproduce, ["hist-fig1", "--data", str(file)], catch_exceptions=False)
-
-
-@pytest.mark.more
-def test_several_at_a_time_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("hist-shuffle", "adpm-fig3")
-    for name in set(EXPERIMENTS) - set(names):
-        monkeypatch.delitem(EXPERIMENTS, name)
-    alone, together = (
-        ran("all", "--runs", "3", "--json", "--jobs", jobs, code=None) for jobs in ("1", "2")
-    )
-    assert alone == together
-    assert [json.loads(line)["name"] for line in alone.splitlines()[:2]] == list(EXPERIMENTS)

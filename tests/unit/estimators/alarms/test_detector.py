@@ -193,13 +193,6 @@ def test_shares_are_those_of_the_baseline_and_rare_levels_have_none() -> None:
     assert shares[1:] == pytest.approx(weights[1:] / weights[1:].sum())
 
 
-def test_the_baseline_is_told_in_the_metrics_unit() -> None:
-    value, reports = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28))).baseline_estimate
-    assert value == pytest.approx(0.2, abs=0.02)
-    assert reports == 28 * PANE
-    assert Detector(MANY, 1e-3, baseline_value=-0.5).baseline_estimate == (-0.5, None)
-
-
 # -- State -----------------------------------------------------------------------------------------
 
 
@@ -217,26 +210,6 @@ def test_a_detector_that_is_restored_before_every_pane_goes_on_bit_for_bit(state
         state = again.state()
     assert state == whole.state()
     assert smallest_shift(again, 5) == smallest_shift(whole, 5)
-
-
-def test_a_state_of_the_version_before_is_read_and_takes_one_pane_as_gathered() -> None:
-    statistics = panes(0.2, 4)
-    whole, again = (Detector(MANY, 1e-3, baseline_value=0.2) for _ in range(2))
-    taken(whole, statistics[:3])
-    state = whole.state()
-    again.restore(b"SR2\0" + state[4:44] + state[52:])  # before a double was added to its head
-    assert again.gathered == again.precision == whole.precision
-    assert again.update(statistics[3]) == whole.update(statistics[3])
-    assert again.state()[52:] == whole.state()[52:]
-    with pytest.raises(ValueError, match="expected one of this detector"):
-        again.restore(b"SR2\0")
-
-
-def test_a_pane_of_a_day_is_the_sum_of_its_hours_in_any_order(detector: Detector) -> None:
-    hours = panes(0.25, 24, 6)
-    other = Detector(MANY, 1e-3, baseline=summed(panes(0.2, 28)[::-1]))
-    assert detector.update(summed(hours)) == other.update(summed(hours[::-1]))
-    assert detector.state() == other.state()
 
 
 def test_the_state_of_another_detector_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from estimators import LocalMetric, define
 from estimators.discovery.own_points import Rows, TailBound
@@ -69,7 +70,10 @@ def many_words(level: int) -> tuple[LocalMetric, Counts, Counts]:
 
 @pytest.mark.parametrize("level", [0, 1])
 def test_the_intervals_of_found_strings_hold_the_truth(level: int) -> None:
-    """All of them, in 95 of 100 runs: seeded."""
+    """All of them, in 95 of 100 runs: seeded.
+
+    At 10 times the noise floor a word is found with 95%: more are missed once in 300 seeds.
+    """
     metric, held, statistic = many_words(level)
     truth = dict(zip(WORDS, (held / held.sum()).tolist(), strict=True))
     found = metric.discover(statistic)
@@ -79,10 +83,9 @@ def test_the_intervals_of_found_strings_hold_the_truth(level: int) -> None:
     assert [one.value for one in found] == sorted(found.value, reverse=True)
     assert (found.reports, len(found)) == (300_000, len(list(found)))
     assert found.tested == pytest.approx(100_000, rel=0.02)
-    # at 10 times the noise floor a word is found with 95%
-    often = [word for word in WORDS if truth.get(word, 0) > 10 * noise_floor(metric, statistic)]
+    often = {word for word in truth if truth[word] > 10 * noise_floor(metric, statistic)}
     assert len(often) > 3
-    assert len(set(often) & set(found.strings)) >= 0.8 * len(often)
+    assert len(often - set(found.strings)) <= binom.isf(0.003, len(often), 0.05)
 
 
 def test_levels_are_combined() -> None:
@@ -96,9 +99,9 @@ def test_levels_are_combined() -> None:
 
 
 def test_nobodys_strings_are_not_found() -> None:
-    """Each of 4 runs is wrong with probability 5% at most: 2 wrong ones happen once in 70."""
+    """Each of 8 runs is wrong with probability 5% at most: 3 wrong ones happen once in 170."""
     wrong = 0
-    for seed in range(4):
+    for seed in range(8):
         held = zipf(20_000, 200, 0.3, seed)
         if seed % 2:  # one string is held by more than half of all
             held[0] += 30_000
@@ -106,7 +109,7 @@ def test_nobodys_strings_are_not_found() -> None:
         found = metric.discover(collected(metric, held, CODES, seed))
         wrong += bool(set(found.strings) - set(CODES))
         assert not seed % 2 or found.strings[0] == CODES[0]
-    assert wrong <= 1
+    assert wrong <= 2
 
 
 def test_a_few_reports_list_nothing() -> None:

@@ -1,0 +1,1 @@
+"""Commands that print the tables of docs/."""

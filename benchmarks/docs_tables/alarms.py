@@ -1,0 +1,174 @@
+"""Print how soon alarms see moves of various sizes, and how many false ones there are.
+
+``python -m benchmarks.docs_tables.alarms`` prints the tables of docs/alarms.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from estimators import LocalMetric, define
+from estimators.alarms import Detector
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from estimators.estimate import Counts, Floats
+
+LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
+RATES = (1 / 8_760, 1 / 876_000)
+"""One false alarm a year by hours, in one series and in each of a hundred."""
+BASELINES = (0, 28, 168, 720)
+"""In panes; 0: the baseline is stated."""
+SHIFTS = (1, 2, 4)
+PANE, MOST, BEFORE = 10_000, 400, 50
+
+
+@functools.cache
+def metric(levels: tuple[float, ...] = LEVELS) -> LocalMetric:
+    """Return the metric: randomized response of values in [-1, 1]."""
+    return LocalMetric.require(
+        define(name="m", kind="mean", mechanism="randomized_response", range=(-1, 1), levels=levels)
+    )
+
+
+def contrast(one: LocalMetric) -> Floats:
+    """Return a_l, the mean of a report of the value 1 at each level."""
+    result: Floats = np.tanh(np.array(one.levels, dtype=np.float64) / 2)
+    return result
+
+
+def pane(
+    one: LocalMetric, rng: np.random.Generator, counts: Counts | int, mean: Floats | float
+) -> Counts:
+    """Draw the sums of a pane.
+
+    Parameters
+    ----------
+    one : LocalMetric
+    rng : Generator
+    counts : int, or ndarray of int64, shape (levels,)
+        Reports, in all (equally many a level) or of each level.
+    mean : float, or ndarray of float64, shape (levels,)
+        The mean of the values, of all levels or of each.
+    """
+    statistic = one.zero()
+    table = one.table(statistic)
+    table[:, 0] = counts if np.ndim(counts) else np.floor_divide(counts, len(table))
+    table[:, 1] = rng.binomial(table[:, 0], (1 + contrast(one) * mean) / 2)
+    return statistic
+
+
+def delays(
+    panes: int,
+    shift: float,
+    alpha: float,
+    runs: int,
+    mean: float = 0.0,
+    before: int = 0,
+    seed: int = 5,
+) -> list[int]:
+    """Return after how many panes each run sees a move, at most :data:`MOST`.
+
+    Parameters
+    ----------
+    panes : int
+        Of the baseline; 0: it is stated.
+    shift : float
+        In standard errors of a pane.
+    alpha : float
+    runs : int
+    mean : float
+        The baseline.
+    before : int
+        Panes before the move.
+    seed : int
+    """
+    one, rng, found = metric(), np.random.default_rng(seed), []
+    counts = PANE // len(LEVELS)
+    square = contrast(one) ** 2
+    error = np.sqrt((square * (1 - square * mean**2)).sum() / counts) / square.sum()
+    for _ in range(runs):
+        known = pane(one, rng, PANE * panes, mean) if panes else None
+        stated = None if panes else mean
+        detector = Detector(one, alpha, baseline=known, baseline_value=stated)
+        for _ in range(before):
+            detector.update(pane(one, rng, PANE, mean))
+        moved, taken = mean + shift * error, 1
+        while not detector.update(pane(one, rng, PANE, moved)).raised and taken < MOST:
+            taken += 1
+        found.append(taken)
+    return found
+
+
+def false_alarms(
+    baseline: int,
+    alpha: float,
+    series: int,
+    panes: int,
+    means: Sequence[float] = (0.0,) * len(LEVELS),
+    seed: int = 7,
+) -> int:
+    """Return how many alarms there are in all, although no level's mean ever moves.
+
+    The mix of levels is reversed from the first pane to the last, and the number of reports varies.
+
+    Parameters
+    ----------
+    baseline : int
+        Its panes; 0: it is stated.
+    alpha : float
+    series, panes : int
+    means : sequence of float
+        Of the values of each level.
+    seed : int
+    """
+    one, rng, raised = metric(LEVELS[: len(means)]), np.random.default_rng(seed), 0
+    mix = np.arange(1.0, 1 + len(means))
+    mixes = [part / mix.sum() for part in np.linspace(mix, mix[::-1], panes)]
+    for _ in range(series):
+        first = pane(one, rng, rng.multinomial(PANE * baseline, mixes[0]), np.array(means))
+        stated = None if baseline else means[0]
+        known = first if baseline else None
+        detector = Detector(one, alpha, baseline=known, baseline_value=stated)
+        for now in mixes:
+            counts = rng.multinomial(rng.poisson(PANE), now)
+            raised += detector.update(pane(one, rng, counts, np.array(means))).raised
+    return raised
+
+
+def told(found: list[int]) -> str:
+    """Return the mean delay, and how many moves were not seen at all."""
+    mean, unseen = float(np.mean(found)), found.count(MOST) / len(found)
+    return f"{mean:.{1 if mean < 20 else 0}f}" + (f" ({unseen:.0%} unseen)" if unseen else "")
+
+
+def main() -> None:
+    """Print the tables."""
+    out, runs = sys.stdout, 200
+    heads = ["stated" if not panes else f"{panes} panes" for panes in BASELINES]
+    out.write("| shift | " + " | ".join(heads) + " |\n|---|" + "---|" * len(heads) + "\n")
+    for shift in SHIFTS:
+        cells = []
+        for panes in BASELINES:
+            found = [delays(panes, shift, alpha, runs, before=BEFORE) for alpha in RATES]
+            cells.append(" / ".join(told(each) for each in found))
+        out.write(f"| {shift} | " + " | ".join(cells) + " |\n")
+        out.flush()
+    for title, baseline, means in (
+        ("stated", 0, (0.0,) * 5),
+        ("28 panes", 28, (0.0,) * 5),
+        ("28 panes, values by level", 28, (0.3, 0.25, 0.2, 0.15, 0.1)),
+    ):
+        alpha, series, panes = 1e-3, 400, 365
+        false = false_alarms(baseline, alpha, series, panes, means)
+        out.write(f"{title}: {false} false alarms, {alpha * series * panes:g} promised\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Print how far bounds reach for so many reports, and how many reports a given reach takes.
+
+``python -m benchmarks.docs_tables.reports_needed`` prints the tables of docs/what-to-ask.md: how
+far the 95% bounds of a closed window reach from the truth, on the side where they reach farther.
+All users are at one level, and the sums are at their expectation.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from estimators.bounds import interval
+from estimators.bounds.bets.symbol_bets import SymbolBets
+from estimators.bounds.bets.symbol_limits import symbol_limits
+from estimators.bounds.laws.window_law import WindowLaw
+from estimators.mechanisms import ProjectiveSketch, RandomizedResponse, SubsetSelection, Windows
+from estimators.question import Question
+from tests.support.reports.cases import exact
+from tests.support.windows import knots_of, probabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+EPSILONS = (0.5, 1, 2, 4, 8)
+GOALS = (0.05, 0.01)
+ALIKE = 20
+"""Categories, or strings, whose bounds hold at once."""
+HELD = 0.1
+"""How many hold a string."""
+ONE = np.ones(1)
+
+
+def reach(lower: float, upper: float, truth: float) -> float:
+    """Return how far bounds reach from the truth, on the side where they reach farther."""
+    return max(float(upper) - truth, truth - float(lower))
+
+
+def share(n: int, epsilon: float) -> float:
+    """Return the reach for a share of one half, by `randomized_response`."""
+    mechanism = RandomizedResponse([exact(epsilon)])
+    lower, upper = interval(mechanism.law(np.array([n]), ONE), np.zeros(1), Question().log_p(1))
+    return reach(lower[0] / 2, upper[0] / 2, 0.0)
+
+
+def number(n: int, epsilon: float, data: tuple[float, float] = (-1.0, 1.0)) -> float:
+    """Return the reach as a share of the range, for values uniform in `data`, by `windows`."""
+    mechanism, values = Windows([exact(epsilon)]), np.linspace(*data, 2001)
+    shape = mechanism.shapes[0]
+    chance = knots_of(shape, values) @ probabilities(shape)
+    law = mechanism.law(np.array([n]), ONE)
+    assert isinstance(law, WindowLaw)
+    bets = SymbolBets(law, n * chance[None])
+    lower, upper = symbol_limits(bets, Question(), Question().log_p(1), 1.0)
+    return reach(lower / 2, upper / 2, sum(data) / 4)
+
+
+def category(n: int, epsilon: float) -> float:
+    """Return the reach for one of twenty equally frequent categories."""
+    mechanism = SubsetSelection([exact(epsilon)], categories=ALIKE)
+    law = mechanism.signs.law(np.array([n]), ONE)
+    lower, upper = interval(law, np.array([2 / ALIKE - 1]), Question().log_p(ALIKE))
+    return reach((1 + lower[0]) / 2, (1 + upper[0]) / 2, 1 / ALIKE)
+
+
+def string(n: int, epsilon: float) -> float:
+    """Return the reach for one of twenty strings that a tenth of the users hold."""
+    sketch = ProjectiveSketch([exact(epsilon)], categories=None)
+    points = sketch.hashed_rows[0].geometry.points
+    p, q = sketch.signs.p[0], sketch.signs.q[0]
+    expected = n * (q + (p - q) * (HELD + (1 - HELD) / points))
+    support = np.full((1, ALIKE), round(expected), dtype=np.int64)
+    found = sketch.estimate_support(np.array([n]), support, Question())
+    return reach(np.asarray(found.lower)[0], np.asarray(found.upper)[0], HELD)
+
+
+ASKED: dict[str, Callable[[int, float], float]] = {
+    "share": share,
+    "number": number,
+    "number in a tenth of the range": functools.partial(number, data=(0.2, 0.4)),
+    f"{ALIKE} categories": category,
+    f"{ALIKE} strings": string,
+}
+
+
+def needed(reached: Callable[[int, float], float], epsilon: float, goal: float) -> int | None:
+    """Return how many reports have a reach of at most `goal`; None for more than 10^9."""
+    low, high = 10.0, 1e9
+    if reached(int(high), epsilon) > goal:
+        return None
+    while high / low > 1.002:
+        middle = float(np.sqrt(low * high))
+        enough = reached(int(middle), epsilon) <= goal
+        low, high = (low, middle) if enough else (middle, high)
+    step = 10 ** (int(np.log10(high)) - 1)
+    return int(step * np.ceil(high / step))
+
+
+def main() -> None:
+    """Print the tables."""
+    out = sys.stdout
+    out.write("| epsilon | " + " | ".join(f"{n:,}" for n in SIZES) + " |\n")
+    out.write("|---|" + "---|" * len(SIZES) + "\n")
+    for name, reached in ASKED.items():
+        for epsilon in EPSILONS:
+            cells = " | ".join(f"±{reached(n, epsilon):.3f}" for n in SIZES)
+            out.write(f"| {name}, {epsilon:g} | {cells} |\n")
+    for goal in GOALS:
+        out.write(f"\n| reports for ±{goal:.0%} | ")
+        out.write(" | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS) + " |\n")
+        out.write("|---|" + "---|" * len(EPSILONS) + "\n")
+        for name, reached in ASKED.items():
+            found = [needed(reached, epsilon, goal) for epsilon in EPSILONS]
+            cells = " | ".join("never" if n is None else f"{n:,}" for n in found)
+            out.write(f"| {name} | {cells} |\n")
+
+
+if __name__ == "__main__":
+    main()
