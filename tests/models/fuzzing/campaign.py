@@ -26,9 +26,9 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from tests.models.fuzzing.hostile import TOPIC_BYTES, Hostile
 from tests.support.reports.messages import batch
 from tests.support.reports.mutations import fuzzed_metrics
-from tests.support.reports.wire import ZSTD, RawProducer, Record, expanding, record_batch, zstd
+from tests.support.reports.wire import RawProducer
 from tests.support.running import servers
-from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.deployment import Deployment
 
 METRICS = """
 [metrics.honest]
@@ -47,7 +47,6 @@ MEMORY = 512 << 20
 LIMIT = 1 << 30
 BOMB_EVERY, TRANSACTION_EVERY, CODEC_EVERY = 4_000, 500, 500
 """Messages."""
-UNREADABLE_BYTES = 150_000_000
 SIZES = {"snappy": 4_000_000, "lz4": 50_000_000, "gzip": 1_000_000, "zstd": 20_000_000}
 """Bytes of a message that Kafka's own client compresses."""
 
@@ -122,11 +121,11 @@ class Campaign:
         return Producer({"bootstrap.servers": self._servers, "log_level": 0, "linger.ms": 2, **own})
 
     @contextlib.contextmanager
-    def workers(self, *arguments: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    def workers(self) -> Iterator[list[subprocess.Popen[bytes]]]:
         """Run workers as processes; afterwards they have left as they were asked to."""
-        flags: tuple[str, ...] = ("--set", f"aggregate.memory={MEMORY}")
-        flags += ("--set", "aggregate.deadletter_consecutive=0")  # rows of thousands are meant
-        started = [self.deployment.start_worker(*flags, *arguments) for _ in range(WORKERS)]
+        flags = ["--set", f"aggregate.memory={MEMORY}"]
+        flags += ["--set", "aggregate.deadletter_consecutive=0"]  # rows of thousands are meant
+        started = [self.deployment.start_worker(*flags) for _ in range(WORKERS)]
         try:
             yield started
         finally:
@@ -225,39 +224,17 @@ class Campaign:
         found = self.deployment.verify()
         assert found.verified, (found.differences + found.unverifiable + found.unjudged)[:5]
 
-    def run(self, messages: int, seconds: float, *, halts: bool) -> Outcome:
-        """Attack running workers; then, if wanted, halt a partition and have it skipped."""
+    def run(self, messages: int, seconds: float) -> Outcome:
+        """Attack running workers."""
         began = time.monotonic()
         with self.workers() as started:
             self.write(messages)
             self.check(seconds)
             assert [process.poll() for process in started] == [None] * WORKERS, "one has ended"
             self.outcome.peak = max(peak(process.pid) for process in started)
-            place = self._halt() if halts else ""
-            self.outcome.peak = max(peak(process.pid) for process in started)
-            assert [process.poll() for process in started] == [None] * WORKERS, "one has ended"
-        if halts:
-            with self.workers("--set", f"aggregate.skip={place}"):
-                self.check(seconds)
         assert self.outcome.peak < LIMIT, f"{self.outcome.peak >> 20} MB"
         self.outcome.seconds = time.monotonic() - began
         return self.outcome
-
-    def _halt(self) -> str:
-        """Write a record batch that no worker reads; return what its partition's reason names."""
-        payload = zstd(*expanding(UNREADABLE_BYTES))
-        made = record_batch([Record(b"")], codec=ZSTD, payload=payload)
-        with RawProducer(self._servers) as raw:
-            offset = raw.produce(self.deployment.topic, 0, made)
-        for number in range(self.deployment.partitions):
-            self.honest(number, 5)
-        assert self._honest.flush(60) == 0
-        store = self.deployment.store
-        wait_until(
-            lambda: f"aggregate.skip=0:{offset}`" in store.owner(0).get("halted", ""), "0 halts", 60
-        )
-        self.outcome.written["unreadable"] += 1
-        return f"0:{offset}"
 
 
 def peak(pid: int) -> int:
@@ -283,7 +260,7 @@ def main() -> None:
         campaign = Campaign(kafka, redis.url, folder, arguments.seed, 270_000_000)
         stack.enter_context(campaign.deployment.store)
         try:
-            outcome = campaign.run(arguments.messages, 1_200, halts=True)
+            outcome = campaign.run(arguments.messages, 1_200)
         except BaseException:
             print((folder / "workers.log").read_text()[-5_000:])  # noqa: T201
             raise

@@ -131,20 +131,13 @@ def test_a_coordinator_that_is_killed_while_it_decides_is_followed_by_one_that_g
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", DECIDING)
-def test_a_coordinator_is_killed_at_a_step_of_deciding_each_round(
-    step: str, searching: Deployment, tmp_path: Path
-) -> None:
-    search(searching, tmp_path, [(step, number) for number in range(1, ROUNDS + 1)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", TAKING_OVER)
-def test_a_coordinator_is_killed_at_a_step_of_taking_over_in_each_round(
+@pytest.mark.parametrize("step", [*TAKING_OVER, *DECIDING])
+def test_a_coordinator_is_killed_at_a_step_of_each_round(
     step: str, searching: Deployment, tmp_path: Path
 ) -> None:
     deaths = []
     for number in range(1, ROUNDS + 1):
-        in_round = number if step.startswith("resum") else 0
-        deaths += [(step, in_round), ("told", number)]
+        deaths.append((step, number if step in DECIDING or step.startswith("resum") else 0))
+        if step in TAKING_OVER:
+            deaths.append(("told", number))
     search(searching, tmp_path, deaths)

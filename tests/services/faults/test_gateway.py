@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import copy
 import dataclasses
 import functools
 import os
 import signal
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +18,8 @@ import httpx
 import numpy as np
 import pytest
 
-from aggregator.local.deployment import free_port
 from deploy.kafka import launcher
-from deploy.kafka.cluster import KafkaCluster
+from deploy.kafka.cluster import free_ports
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
 from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
@@ -31,12 +33,12 @@ TIME_MS = 1_357_034_400_000
 RETRY_SECONDS = 0.1
 
 
-@pytest.fixture(scope="module")
-def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[launcher.KafkaCluster]:
-    """A cluster that nobody else misses; each test leaves it running."""
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[launcher.KafkaCluster]:
+    """A cluster that nobody else misses."""
     if lacking := launcher.missing():
         servers.missing("Apache Kafka", lacking)
-    with launcher.KafkaCluster(tmp_path_factory.mktemp("kafka")) as cluster:
+    with launcher.KafkaCluster(tmp_path / "kafka") as cluster:
         yield cluster
 
 
@@ -97,10 +99,31 @@ class Crowd:
                 await asyncio.sleep(0.02)
 
 
-def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
+def test_nothing_acknowledged_is_lost_when_kafka_is_killed_and_a_server_may_start_before_it(
     own_kafka: launcher.KafkaCluster, endangered: Deployment, gateway: str
 ) -> None:
-    crowd = Crowd(endangered, gateway)
+    crowd, early = Crowd(endangered, gateway), copy.copy(endangered)
+    early.topic = f"{endangered.topic}-not-there-yet"
+    early.metrics_file = endangered.metrics_file.with_name("early.toml")
+    early.metrics_file.write_text(endangered.metrics_file.read_text())
+
+    def start_before_kafka() -> None:
+        """Start a server while Kafka is away, and post to it once Kafka is there."""
+        metric = early.metrics["delay"]
+        told, body = {"Content-Type": PROTOBUF}, encode_batch(metric, [0], [1], TIME_MS)
+        with serving(early) as url:
+
+            def post() -> httpx.Response:
+                return http_client.post(f"{url}/v1/reports", content=body, headers=told)
+
+            found = http_client.get(f"{url}/v1/metrics/delay").json()
+            assert found["revision"] == metric.revision
+            answer = post()
+            assert answer.status_code == 503
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert int(answer.headers["retry-after"]) >= 1
+            own_kafka.restart(1)
+            wait_until(lambda: post().status_code == 202, "the gateway has created the topic")
 
     async def story() -> None:
         async with asyncio.TaskGroup() as posting:
@@ -110,21 +133,19 @@ def test_no_acknowledged_batch_is_lost_when_the_broker_is_killed(
             async with asyncio.timeout(30):
                 while not crowd.statuses[504]:
                     await asyncio.sleep(0.1)
-            await asyncio.to_thread(own_kafka.restart, 1)
+            await asyncio.to_thread(start_before_kafka)
             await crowd.at_least(100)
             crowd.stopping = True
 
     asyncio.run(story())
-    assert crowd.statuses[504] > 0, "some learned that the outcome is unknown"
+    assert keys_in(early).total() == 1
     log = log_of(endangered).read_text()
     assert "brokers are down" in log
     assert "FAIL [" not in log, "librdkafka's own lines would fill it"
     logged = keys_in(endangered)
-    assert crowd.acknowledged.keys() <= logged.keys()
     assert logged.keys() == crowd.acknowledged.keys(), "each was posted until it was acknowledged"
     assert logged.total() > len(logged), "some are there twice"
-    with endangered.worker():
-        endangered.wait_until_counted()
+    endangered.count()
     counts = endangered.counts()
     assert counts["accepted:delay"] == sum(crowd.acknowledged.values())
     assert counts["duplicate:delay"] > 0
@@ -144,28 +165,36 @@ class Undaunted(Crowd):
             return 0
 
 
+def adjacent_ports() -> int:
+    """Return the first of two ports, one after the other, that nobody listens on."""
+    while True:
+        first = free_ports(1)[0]
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", first + 1)):
+            return first
+
+
 def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
-    endangered: Deployment,
+    apache_kafka: servers.Kafka, deployment: Deployment
 ) -> None:
-    own_port = free_port()
+    own_port = adjacent_ports()
     options = {"serve__workers": "2", "serve__worker_port": str(own_port)}
-    with serving(endangered, gateway__rate_limit="", **options) as url:
+    with serving(deployment, gateway__rate_limit="", **options) as url:
         scraped = http_client.get(f"{url}/metrics")
         assert scraped.status_code == 421
         assert str(own_port) in scraped.json()["remedy"]
         for port in (own_port, own_port + 1):  # or all devices connect to the one that was first
             wait_until(functools.partial(answers_at, port), "each process has begun")
-        crowd = Undaunted(endangered, f"{url}/v1/reports")
+        crowd = Undaunted(deployment, f"{url}/v1/reports")
 
         async def story() -> None:
             async with asyncio.TaskGroup() as posting:
                 posting.create_task(crowd.run())
                 await crowd.at_least(100)
                 for killed in range(2):
-                    os.kill(worker_pids(endangered)[-2], signal.SIGKILL)  # the older of the two
+                    os.kill(worker_pids(deployment)[-2], signal.SIGKILL)  # the older of the two
                     await crowd.at_least(50)
                     async with asyncio.timeout(30):
-                        while len(worker_pids(endangered)) < 3 + killed:
+                        while len(worker_pids(deployment)) < 3 + killed:
                             await asyncio.sleep(0.1)
                 crowd.stopping = True
 
@@ -173,65 +202,5 @@ def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(
         for port in (own_port, own_port + 1):
             wait_until(functools.partial(answers_at, port), "each process shows its metrics")
     assert crowd.broken > 0, "connections of the killed processes broke"
-    logged = keys_in(endangered)
+    logged = keys_in(deployment)
     assert crowd.acknowledged.keys() <= logged.keys()
-
-
-def test_a_server_that_started_before_kafka_takes_reports_when_kafka_comes(
-    own_kafka: launcher.KafkaCluster, endangered: Deployment
-) -> None:
-    metric = endangered.metrics["delay"]
-    body = encode_batch(metric, [0], [1], TIME_MS)
-
-    def post() -> httpx.Response:
-        return http_client.post(
-            f"{url}/v1/reports", content=body, headers={"Content-Type": PROTOBUF}
-        )
-
-    endangered.topic = f"{endangered.topic}-not-there-yet"
-    own_kafka.kill(1)
-    with serving(endangered) as url:
-        assert http_client.get(f"{url}/v1/metrics/delay").json()["revision"] == metric.revision
-        answer = post()
-        assert answer.status_code == 503
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert int(answer.headers["retry-after"]) >= 1
-        own_kafka.restart(1)
-        wait_until(lambda: post().status_code == 202, "the gateway has created the topic")
-    assert keys_in(endangered).total() == 1
-
-
-@pytest.mark.slow
-def test_readiness_warns_while_too_few_replicas_are_in_sync(
-    tmp_path: Path, redis_url: str, metrics_file: Path
-) -> None:
-    if lacking := launcher.missing():
-        servers.missing("Apache Kafka", lacking)
-    with KafkaCluster(tmp_path / "kafka", brokers=3) as cluster:
-        kafka = servers.Kafka(cluster.bootstrap_servers, "apache", "a cluster of the test's own")
-        deployment = Deployment(kafka, redis_url, metrics_file)
-        deployment.topic = kafka.topic(1, min_insync_replicas=3)
-        body = encode_batch(deployment.metrics["delay"], [0], [1], TIME_MS, new_batch_id())
-        with (
-            deployment.store,
-            serving(deployment, gateway__acknowledge_timeout="1s", publish__enabled="false") as url,
-        ):
-
-            def post() -> int:
-                told = {"Content-Type": PROTOBUF}
-                return http_client.post(f"{url}/v1/reports", content=body, headers=told).status_code
-
-            def warnings() -> list[str]:
-                answer = http_client.get(f"{url}/readyz")
-                return answer.json().get("warnings", []) if answer.status_code == 200 else ["away"]
-
-            wait_until(lambda: post() == 202, "it takes posts")
-            assert warnings() == []
-            cluster.kill(3)
-            wait_until(
-                lambda: post() == 504 and "than min.insync.replicas" in warnings()[0],
-                "the topic takes no writes, and readiness warns",
-            )
-            cluster.restart(3)
-            wait_until(lambda: post() == 202, "it takes writes again")
-            assert warnings() == []

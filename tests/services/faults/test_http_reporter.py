@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import signal
@@ -16,15 +15,12 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from aggregator.reading.reader import Reader
 from producers.http.report_queue import ReportQueue
 from tests.services.faults.gateways import keys_in, serving
 from tests.support.running.deployment import Deployment
 from tests.support.running.flaky_gateway import FlakyGateway, drawn
 
 pytestmark = pytest.mark.more
-
-logger = logging.getLogger(__name__)
 
 CATEGORIES = 20
 METRICS = f"""
@@ -84,17 +80,24 @@ def run_device(url: str, queue: Path, count: int, kills: int, seed: int) -> list
     return taken
 
 
-def arrive_once(deployment: Deployment, folder: Path, count: int, kills: int, share: float) -> None:
-    queue = folder / "reports.queue"
+def test_every_value_arrives_exactly_once(
+    deployment_of: Callable[[Path], Deployment], tmp_path: Path
+) -> None:
+    count, file = 4_000, tmp_path / "labels.toml"
+    file.write_text(METRICS)
+    deployment = deployment_of(file)
+    queue = tmp_path / "reports.queue"
     with (
+        deployment.store,
         deployment.worker(),
         serving(deployment) as address,
-        FlakyGateway(urlsplit(address).port or 0, drawn(7, share)) as flaky,
+        FlakyGateway(urlsplit(address).port or 0, drawn(7, 0.3)) as flaky,
     ):
-        taken = run_device(flaky.url, queue, count, kills, seed=3)
+        taken = run_device(flaky.url, queue, count, kills=2, seed=3)
         deployment.wait_until_counted(300)
         posted = keys_in(deployment)
         del posted[b""]  # heartbeats have no key
+        counts, found = deployment.counts(), deployment.reader().estimate("label")
     assert taken[0] == 0
     assert taken == sorted(taken)
     held = ReportQueue(queue)
@@ -103,39 +106,9 @@ def arrive_once(deployment: Deployment, folder: Path, count: int, kills: int, sh
     assert (totals.taken, totals.delivered, totals.left) == (count, count, 0)
     assert (totals.dropped, totals.refused) == (0, 0)
     assert len(posted) == totals.batches
-    logger.info(
-        "%d values, %d batches, %d messages; taken at each start: %s; network: %s",
-        count,
-        totals.batches,
-        posted.total(),
-        taken,
-        dict(flaky.done),
-    )
-    counts = deployment.counts()
     assert counts["accepted:label"] == count, counts
     assert {name for name in counts if not name.startswith("accepted:")} <= {"duplicate:label"}
     assert flaky.done["cut_answer"] + flaky.done["half_answer"] + flaky.done["post_twice"] > 0
     assert posted.total() > len(posted), "no batch came twice: the network was too good"
-    with Reader(deployment.redis_url, deployment.metrics, topic=deployment.topic) as reader:
-        found = reader.estimate("label")
     expected = np.bincount(np.arange(count) % CATEGORIES)
     assert np.rint(np.asarray(found.value) * count).astype(int).tolist() == expected.tolist()
-
-
-@pytest.fixture
-def labels(deployment_of: Callable[[Path], Deployment], tmp_path: Path) -> Deployment:
-    file = tmp_path / "labels.toml"
-    file.write_text(METRICS)
-    return deployment_of(file)
-
-
-def test_every_value_arrives_exactly_once(labels: Deployment, tmp_path: Path) -> None:
-    with labels.store:
-        arrive_once(labels, tmp_path, 4_000, kills=2, share=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_a_hundred_thousand_values_arrive_exactly_once(labels: Deployment, tmp_path: Path) -> None:
-    with labels.store:
-        arrive_once(labels, tmp_path, 100_000, kills=12, share=0.4)

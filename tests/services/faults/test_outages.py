@@ -65,23 +65,6 @@ def test_partitions_that_come_while_redis_is_away_are_counted_when_it_is_back(
     assert strict.verify().verified
 
 
-def test_partitions_are_handed_over_while_redis_is_away(
-    strict: Deployment, redis_server: Redis
-) -> None:
-    strict.produce(traffic(strict, 20))
-    with strict.worker("one") as one:
-        strict.wait_until_counted()
-        redis_server.kill()
-        strict.produce(traffic(strict, 20, seed=1))
-        with strict.worker("two") as two:
-            wait_until(lambda: len(one.owned) < strict.partitions, "one lets go of some")
-            redis_server.restart()
-            strict.wait_until_counted()
-            wait_until(lambda: len(one.owned) + len(two.owned) == strict.partitions, "all owned")
-    outcome = strict.verify()
-    assert outcome.verified, outcome.differences
-
-
 def test_a_worker_that_hangs_with_redis_says_where_and_resumes(
     deployment: Deployment, redis_server: Redis
 ) -> None:

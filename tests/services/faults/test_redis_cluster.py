@@ -137,29 +137,6 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
     assert deployment.state() == before
 
 
-@pytest.mark.slow
-def test_a_node_that_joins_takes_slots_over_during_ingestion(
-    clustered: Deployment, cluster: RedisCluster
-) -> None:
-    deployment = clustered
-    with deployment.worker():
-        with producing(deployment):
-            wait_until(lambda: len(deployment.counts()) > 3, "the first commits")
-            newcomer = cluster.add_master()
-            for number in range(deployment.partitions):
-                prefix = tag(deployment.topic, number)
-                source, slot = cluster.begin_move(prefix, newcomer)
-                some = source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1_000)[::2]
-                cluster.move_keys(source, newcomer, some)
-                threading.Event().wait(0.5)
-                cluster.end_move(source, newcomer, slot)
-        deployment.wait_until_counted()
-    proved(deployment)
-    assert {cluster.master_of(tag(deployment.topic, n)) for n in range(deployment.partitions)} == {
-        newcomer
-    }
-
-
 @pytest.mark.more
 def test_a_dead_letter_is_sent_again_and_counted_once_on_a_redis_cluster(
     clustered: Deployment, kafka: Kafka

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -119,35 +118,6 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
         assert pane[2] == next(iter(straight.panes.values())).seen
 
 
-@pytest.mark.slow
-def test_sentinels_name_the_master_before_and_after_a_failover() -> None:
-    with RedisNode(requirepass="secret") as master, RedisNode(requirepass="secret") as replica:
-        replica.follow(master)
-        master.ask("CONFIG", "SET", "masterauth", "secret")
-        with RedisSentinel(master) as sentinel:
-            url = f"redis+sentinel://:secret@{sentinel.address},127.0.0.1:1/dither/0"
-            wait_for(lambda: "'slaves': 1" in sentinel.info("sentinel")["master0"], "all known")
-            with Store(connect(url), TOPIC) as store:
-                epoch, _, state = taken(store, "one")
-                state.count(log(*LOG[:10]))
-                store.partition.commit(0, epoch, UNSET, state, {})
-                wait_for(
-                    lambda: replica.ask("HGET", "{dither:reports:0}:owner", "next") == "10", ""
-                )
-                master.kill()
-
-                def committed() -> bool:
-                    try:
-                        store.partition.commit(0, epoch, 10, state, {})
-                    except redis.RedisError:
-                        return False
-                    return True
-
-                state.count(log(*LOG[10:], first=10))
-                wait_for(committed, "the replica is the master")
-                assert replica.ask("HGET", "{dither:reports:0}:owner", "next") == "40"
-
-
 def test_a_sentinel_that_hangs_up_is_asked_once_and_then_the_next(node: RedisNode) -> None:
     asked = []
     with RedisSentinel(node) as sentinel, socket.create_server(("127.0.0.1", 0)) as broken:
@@ -193,46 +163,6 @@ def test_a_replica_that_lagged_becomes_the_master_during_ingestion(
             deployment.wait_until_counted()
             proved(deployment)
         assert any(entry["event"] == "fenced" for entry in told), "the worker went back with it"
-
-
-@pytest.mark.slow
-def test_redis_is_restored_from_an_older_copy_and_flushed_during_ingestion(
-    on_node: Deployment, node: RedisNode
-) -> None:
-    deployment = on_node
-    with deployment.worker():
-        with producing(deployment):
-            wait_until(lambda: bool(deployment.counts()), "the first commit")
-            node.kill()
-            copy = node.folder / "copy"
-            shutil.copytree(node.folder / "appendonlydir", copy)
-            node.start()
-            before = deployment.counts()
-            wait_until(lambda: deployment.counts() != before, "it goes on")
-            node.kill()
-            shutil.rmtree(node.folder / "appendonlydir")
-            copy.rename(node.folder / "appendonlydir")
-            node.start()
-            wait_until(lambda: deployment.counts() != before, "it goes on")
-            node.ask("FLUSHALL")
-        deployment.wait_until_counted()
-    proved(deployment)
-
-
-@pytest.mark.slow
-def test_a_redis_that_is_full_pauses_counting_and_tears_nothing(
-    on_node: Deployment, node: RedisNode
-) -> None:
-    deployment = on_node
-    with deployment.worker(), capture_logs() as told:
-        with producing(deployment):
-            wait_until(lambda: bool(deployment.counts()), "the first commit")
-            node.ask("CONFIG", "SET", "maxmemory", "1mb")
-            wait_until(lambda: any("Redis is full" in str(e.get("error")) for e in told), "told")
-            node.ask("CONFIG", "SET", "maxmemory", "0")
-        deployment.wait_until_counted()
-    assert not any(entry["event"] in ("fenced", "halted") for entry in told)
-    proved(deployment)
 
 
 def test_a_partition_whose_state_is_spoilt_halts_alone_and_goes_on_when_it_is_mended(

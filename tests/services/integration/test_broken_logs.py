@@ -66,27 +66,24 @@ def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
         yield cluster
 
 
-Saved = dict[Path, Path]
+def copied(cluster: KafkaCluster, topics: Iterable[str]) -> dict[Path, Path]:
+    """Copy the folders of topics to which nobody writes; return where the copies are."""
+    folders = [
+        one for topic in topics for one in cluster.folder.rglob(f"{topic}-*") if one.is_dir()
+    ]
+    copies = {one: one.parent.parent / f"saved-{one.name}" for one in folders}
+    for folder, copy in copies.items():
+        shutil.copytree(folder, copy)
+    return copies
 
 
-def restored(
-    cluster: KafkaCluster, deployments: Iterable[Deployment], saved: Saved | None
-) -> Saved:
-    """Stop the broker, keep or bring back the folders of topics, start it; return the copies."""
+def restore(cluster: KafkaCluster, copies: dict[Path, Path]) -> None:
+    """Bring the folders of topics back as they were copied, under a broker that is stopped."""
     cluster.kill(1)
-    if saved is None:
-        topics = [deployment.topic for deployment in deployments]
-        places = [found for topic in topics for found in cluster.folder.rglob(f"{topic}-*")]
-        folders = [found for found in places if found.is_dir()]
-        saved = {one: one.parent.parent / f"saved-{one.name}" for one in folders}
-        for folder, copy in saved.items():
-            shutil.copytree(folder, copy)
-    else:
-        for folder, copy in saved.items():
-            shutil.rmtree(folder)
-            shutil.copytree(copy, folder)
+    for folder, copy in copies.items():
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
     cluster.restart(1)
-    return saved
 
 
 def outcomes(deployment: Deployment) -> int:
@@ -106,7 +103,7 @@ def test_logs_that_were_truncated_halt_and_can_be_skipped_exactly(
         for deployment in logs.values():
             stack.enter_context(deployment.store)
             deployment.produce(traffic(deployment, 20))
-        saved = restored(own_kafka, logs.values(), None)
+        saved = copied(own_kafka, [deployment.topic for deployment in logs.values()])
         forks = {case: deployment.log_ends() for case, deployment in logs.items()}
         workers = stack.enter_context(ExitStack())
         for (running, _), deployment in logs.items():
@@ -118,7 +115,7 @@ def test_logs_that_were_truncated_halt_and_can_be_skipped_exactly(
                 deployment.count()
         counted = {case: deployment.log_ends() for case, deployment in logs.items()}
         before = {case: outcomes(deployment) for case, deployment in logs.items()}
-        restored(own_kafka, logs.values(), saved)
+        restore(own_kafka, saved)
         for case, deployment in logs.items():
             running, more = case
             assert deployment.log_ends() == forks[case]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aggregator.kafka import clients
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
 from estimators.rounding import common_decimals, interval, nearest
 from tests.support.reports.messages import EPOCH
 from tests.support.reports.metrics import METRICS
-from tests.support.reports.searching import METRICS as SEARCH
 from tests.support.reports.traffic import traffic
 from tests.support.running.deployment import Deployment, as_json, wait_until
 from tests.support.running.processes import children, living
@@ -129,63 +123,7 @@ def test_workers_are_started_again_by_their_supervisor_and_end_with_it(
         supervisor.wait()
     wait_until(lambda: not living(workers), "the workers have ended, too")
     assert deployment.store.registry.deaths() == 1
-    counted = deployment.state()
-    deployment.produce(traffic(deployment, 20, seed=2))
-    assert deployment.state() == counted
-
-    supervisor = deployment.start_worker("--workers", "2")
-    try:
-        deployment.wait_until_counted()
-        workers = children(supervisor.pid)
-    finally:
-        supervisor.send_signal(signal.SIGTERM)
-        exit_code = supervisor.wait(40)
-    assert (exit_code, living(workers)) == (0, set())
     assert deployment.verify().verified
-
-
-@contextlib.contextmanager
-def producing(
-    deployment: Deployment, *arguments: str
-) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Run `dither produce`; its messages are in the file."""
-    errors = deployment.metrics_file.with_name("produce.log")
-    command = [sys.executable, "-m", "aggregator", "produce", *arguments, *deployment.flags]
-    with errors.open("wb") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file)
-    try:
-        yield process, errors
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-
-
-@pytest.mark.more
-def test_production_that_is_interrupted_tells_what_was_delivered_or_what_it_waits_for(
-    defined: Callable[..., Deployment],
-) -> None:
-    deployment = defined(SEARCH)
-    command = ("delay", "--simulate", "uniform", "--devices=100000", "--seconds=600", "--json")
-    with (
-        producing(deployment, *command) as (process, errors),
-        producing(deployment, "longest", "--simulate", "uniform") as (waiting, _),
-    ):
-        wait_until(lambda: any(deployment.log_ends().values()), "something is delivered")
-        wait_until(lambda: "waiting for a round" in errors.read_text(), "it is told")
-        told = []
-        for each in (process, waiting):
-            each.send_signal(signal.SIGINT)
-            told.append(each.communicate(timeout=60)[0])
-            assert each.returncode == 0, errors.read_text()
-    assert "Traceback" not in errors.read_text()
-    found = json.loads(told[0])
-    assert 0 < found["reports"] < 100_000
-    assert 0 < found["truth"] < 1
-    assert errors.read_text().count("`dither deadletters list` shows those that they refuse") == 1
-    assert told[1].startswith(b"0 reports of longest")
-    deployment.count()
-    assert accepted(deployment, "delay") == found["reports"]
 
 
 def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_allowed(
@@ -207,20 +145,3 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 1
     deployment.count()
     assert accepted(deployment, "delay") == 60
-
-
-@pytest.mark.more
-def test_the_attack_of_an_audit_runs_in_a_topic_of_its_own_and_leaves_none(
-    deployment: Deployment,
-) -> None:
-    command = ("audit", "delay", "--attack", "--reports", "20000", "--confidence", "0.999999")
-    told = deployment.dither(*command, "--json")
-    if not deployment.kafka.is_real:
-        assert (told.returncode, "leave out --kafka" in told.stderr) == (1, True)
-        return
-    found = as_json(told)
-    assert [row["holds"] for row in found["attacks"]] == [True] * 3
-    assert all(row["reports"] == 20_000 and row["at_least"] > 0 for row in found["attacks"])
-    assert deployment.log_ends() == dict.fromkeys(range(deployment.partitions), 0)
-    listed = clients.admin(deployment.settings).list_topics(timeout=30).topics
-    assert not [name for name in listed if name.startswith("dither.audit.")]

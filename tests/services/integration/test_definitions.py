@@ -10,11 +10,9 @@ import pytest
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.storage.redis_keys import definitions_key
 from estimators import load_metrics
-from tests.support.events import service
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.metrics import METRICS
 from tests.support.rows import row
-from tests.support.running import http_client
 from tests.support.running.deployment import Deployment, wait_until
 
 ADDED = """
@@ -199,29 +197,3 @@ def test_a_partition_that_halted_goes_on_under_corrected_definitions(
     assert live.counts() == {"accepted:delay": 60 * SIZE, "accepted:clicked": 40 * SIZE}
     assert live.store.owner(0)["halted"] == ""
     assert live.verify().verified
-
-
-@pytest.mark.more
-def test_servers_gateways_and_workers_follow_without_a_restart(
-    deployment: Deployment,
-) -> None:
-    with service(deployment) as url:
-
-        def known() -> set[str]:
-            listed = http_client.get(f"{url}/v1/metrics").json()["metrics"]
-            return {one["name"] for one in listed}
-
-        wait_until(lambda: "delay" in known(), "it serves")
-        redefine(deployment, METRICS + ADDED)
-        wait_until(lambda: "clicked" in known(), "the new question is served", pause=0.3)
-        body = {"metric": "clicked", "reports": [{"report": 1, "epsilon": 1}] * SIZE}
-        for _ in range(3):
-            assert http_client.post(f"{url}/v1/reports", json=body).status_code == 202
-        estimate = f"{url}/v1/metrics/clicked/estimate"
-
-        def counted() -> int:
-            found: int = http_client.get(estimate).json()["reports"]
-            return found
-
-        wait_until(lambda: counted() == 3 * SIZE, "its reports are counted", pause=0.3)
-    assert deployment.counts() == {"accepted:clicked": 3 * SIZE}

@@ -193,10 +193,6 @@ def check_alarms(deployment: Deployment, found: list[Found]) -> None:
     replayed = deployment.dither("alarms", "replay", "moved").stdout.splitlines()
     again = [line.encode() for line in replayed if line.startswith("{")]
     assert again == [one.value for one in found]
-    steps = deployment.dither("alarms", "replay", "moved", "--csv").stdout
-    raised = [one for one in csv.DictReader(io.StringIO(steps)) if one["raised"] == "true"]
-    assert [one["slice"] for one in raised] == ["country=FR"] * len(found)
-    assert min(float(one["evidence"]) for one in raised) >= 1
     listed = deployment.dither("alarms").stdout
     assert "country=FR went up from 0." in listed
     assert "its baseline has 0 reports: expected " in listed
@@ -227,26 +223,15 @@ def check_comparison(deployment: Deployment, decided: dict[str, Any]) -> None:
 
 def check_prometheus(deployment: Deployment) -> None:
     """See how alarms and comparisons stand there, and that nothing is there that is unknown."""
-    client = client_of(deployment)
     lines = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-        for line in client.get("/metrics").text.splitlines()
+        for line in client_of(deployment).get("/metrics").text.splitlines()
         if line.startswith(("dither_alarm", "dither_difference", "dither_comparison"))
     }
     assert lines['dither_alarms_total{alarm="moved"}'] == 1
     assert lines['dither_alarm_state{alarm="moved",state="watching"}'] == 1
     labels = '{alarm="moved",direction="up",series="country=FR"}'
     assert lines[f"dither_alarm_raised_timestamp_seconds{labels}"] == EPOCH / 1000 + 21 * 3600
-    assert lines['dither_alarm_evidence{alarm="moved",series="country=DE"}'] < 1
-    assert 'dither_alarm_evidence{alarm="moved",series="country=none"}' not in lines
-    assert lines["dither_alarms_promised_per_year"] == pytest.approx(2 * 8.76)
-    shown, labels = client.json("/v1/comparisons/checkout"), '{category="",comparison="checkout"}'
-    for end, field in (("", "value"), ("_lower", "lower"), ("_upper", "upper")):
-        assert lines[f"dither_difference{end}{labels}"] == pytest.approx(shown[field])
-    assert lines[f"dither_difference_pvalue{labels}"] == pytest.approx(shown["p_value"])
-    assert lines[f"dither_comparison_decided{labels}"] == 1
-    reports = lines['dither_comparison_reports{arm="a",comparison="checkout"}']
-    assert reports == shown["a"]["reports"] == 60 * MOVED
     assert {line for line in lines if "unknown" in line} == {
         f'dither_comparison_reports{{arm="{arm}",comparison="unknown"}}' for arm in "ab"
     }

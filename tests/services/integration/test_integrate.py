@@ -7,14 +7,11 @@ import re
 import sqlite3
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from aggregator.config.settings import Publish
-from aggregator.reading.slices.answers import SliceAnswer, SlicesAnswer
 from tests.support.events import ages, all_are_final, final_ids, on_topic, publishing
 from tests.support.paths import ROOT
 from tests.support.running.deployment import Deployment, as_json, wait_until
@@ -64,17 +61,6 @@ def test_the_consumer_keeps_each_final_estimate_once_though_it_is_killed(
     assert [row[1:3] for row in kept] == [("age", event.answer["from"]) for event in events]
     shown = blocks("docs/integrate.md", "json")
     assert list(json.loads(shown[0])) == list(events[0].answer)
-
-
-def test_the_settings_are_the_defaults_and_slices_have_the_fields_of_an_answer() -> None:
-    (settings,) = blocks("docs/integrate.md", "toml")
-    defaults = Publish()
-    fields = {key: getattr(defaults, key) for key in Publish.__struct_fields__}
-    assert tomllib.loads(settings)["publish"] == fields
-    shown = map(json.loads, blocks("docs/integrate.md", "json"))
-    (slices,) = next(one for one in shown if "slices" in one)["slices"]
-    assert {*slices} <= {*SlicesAnswer.__struct_encode_fields__}
-    assert {*slices["slices"][0]} == {*SliceAnswer.__struct_encode_fields__}
 
 
 def test_the_metric_the_reporter_and_the_reader_of_the_readme_work_together(

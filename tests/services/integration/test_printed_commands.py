@@ -6,25 +6,17 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
 
 from aggregator.cli.main import cli
-from producers.ledger.ledger import Ledger
 from tests.support.paths import ROOT
-from tests.support.printed import DOCUMENTS, in_document, printed_commands, words
-from tests.support.running.deployment import Deployment
+from tests.support.printed import printed_commands, words
 
 FLIGHTS = ROOT / "producers" / "populations" / "flights.toml"
-NOT_RUN = {
-    *("aggregate", "serve", "up", "demo", "watch", "coordinate", "kafka"),  # until Ctrl-C
-    *("reproduce", "bench"),  # for minutes or hours
-    "schemas",  # a registry: test_schema_registry.py has one
-}
 PLACEHOLDERS = {
     "METRIC": "dep_delay",
     "FILE": "flights.csv",
@@ -38,46 +30,6 @@ PLACEHOLDERS = {
     "N": "2",
     "{}": "read",
 }
-DOCUMENTED = {"0:17": "0:0", "salary": "dep_delay", "adpm": "uniform"}
-DOCUMENTED |= {"new_checkout": "kennedy_or_newark"}
-MORE_METRICS = """
-[metrics.latency]
-kind = "distribution"
-range = [1, 10_000]
-scale = "log"
-levels = [1, 2, 4]
-by = ["version"]
-
-[metrics.aircraft]
-kind = "frequency"
-categories = "open"
-discover = true
-preset = "upper"
-levels = [1, 2, 4]
-pane = "1d"
-options = {last = 32}
-
-[metrics.error]
-kind = "frequency"
-categories = "open"
-discover = true
-preset = "text"
-levels = [1, 2, 4]
-pane = "1d"
-
-[metrics.gradient]
-kind = "vector_mean"
-mechanism = "hemisphere"
-dimension = 8
-radius = 1.0
-levels = [1, 2]
-
-[metrics.page]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-levels = [1, 2]
-"""
 
 
 class Command:
@@ -159,40 +111,3 @@ def test_every_printed_command_can_be_parsed_and_every_target_and_module_exists(
         line = [sys.executable, script, "--help"]
         ran = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
         assert "Traceback" not in ran.stderr, (script, ran.stderr)
-
-
-@pytest.mark.more
-def test_every_documented_command_that_ends_does_what_it_should(
-    folder: Path, defined: Callable[..., Deployment]
-) -> None:
-    flights = FLIGHTS.read_text().replace("[attributes]\n", '[attributes]\nversion = ["1", "2"]\n')
-    deployment = defined(flights + MORE_METRICS)
-    topics, aggregate = deployment.settings.topics, deployment.settings.aggregate
-    (folder / "dither.toml").write_text(
-        f'metrics = "{deployment.metrics_file}"\n[redis]\nurl = "{deployment.redis_url}"\n'
-        f'[kafka]\n"bootstrap.servers" = "{deployment.kafka.bootstrap_servers}"\n'
-        f'[topics]\nreports = "{topics.reports}"\ndeadletters = "{topics.deadletters}"\n'
-        f'estimates = "{topics.estimates}"\nrounds = "{topics.rounds}"\n'
-        f'managed = {str(topics.managed).lower()}\n[aggregate]\ngroup = "{aggregate.group}"\n'
-    )
-    runner, ran = CliRunner(), 0
-    reported = runner.invoke(cli, ["produce", "dep_delay", "--simulate", "normal:17,20"])
-    assert reported.exit_code == 0, reported.output
-    deployment.count([(0, b"no batch")])
-    Ledger("device.ledger", budget=1.0, period="1d").spend("dep_delay", 0.5)
-    text = [(str(file), one) for file in DOCUMENTS for one in in_document(file.read_text())]
-    for command in ours(text):
-        file = "device.ledger" if command.arguments[:1] == ("ledger",) else "flights.csv"
-        known = {**DOCUMENTED, "flights.csv": file}
-        given = [known.get(word, word) for word in command.arguments]
-        waits = given[:2] == ["produce", "air_time"]  # for its rounds, and a coordinator
-        if not command.rest or waits or given[0] in NOT_RUN or "--help" in given:
-            continue
-        if not command.is_whole:
-            continue
-        if "--attack" in given:
-            given += ["--reports", "2000"]
-        result = runner.invoke(cli, given, input="y\n")
-        assert result.exit_code == 0, f"{command.told}: {result.exception!r} {result.output}"
-        ran += 1
-    assert ran > 20

@@ -12,10 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from aggregator.cli.live_view import LiveView
-from aggregator.monitoring.collector import Exporter
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.redis_keys import publisher_key
@@ -91,11 +88,6 @@ def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is
     assert [getattr(shown, key) for key in numbers] == [second[key] for key in numbers]
     assert shown.privacy is not None
     assert shown.privacy.tolist() == [level["loss"] for level in second["levels"]]
-    console, window = Console(width=100), reader.window("wage")
-    with console.capture() as drawn:
-        console.print(LiveView(5).draw(window, reader.answer(window)))
-    assert "of the pane from 2013-01-01T00:10:00Z, drawn once; devices send true" in drawn.get()
-    assert f"{second['levels'][1]['loss']:.4g}" in drawn.get()
     half = (EPOCH + PANE) / 1000
     assert reader.estimate("wage", end=half).value == first["value"]
     assert reader.estimate("wage", start=half + 600).status == "not_ready"
@@ -104,18 +96,6 @@ def test_a_release_is_drawn_once_with_the_weights_of_its_time_and_is_all_that_is
     assert client.json("/v1/metrics/wage")["trust"] == "central"
     refused = client.problem(400, "/v1/metrics/wage/estimate?beta=0.2")
     assert "a release is drawn once: expected 0.05" in refused["detail"]
-    scraped = {
-        sample.name: sample.value
-        for family in Exporter(reader, 20).collect()
-        for sample in family.samples
-        if sample.name.startswith("dither_estimate") and "category" in sample.labels
-    }
-    assert scraped == {
-        "dither_estimate": second["value"],
-        "dither_estimate_unbiased": second["unbiased"],
-        "dither_estimate_lower": second["lower"],
-        "dither_estimate_upper": second["upper"],
-    }
     points = SeriesReader(reader).series(SeriesQuery(metric="wage")).points
     assert [point.value for point in points] == [first["value"], second["value"]]
     assert reader.estimate("party").status == "not_ready"

@@ -6,7 +6,6 @@ import contextlib
 import copy
 import itertools
 import json
-import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ import pytest
 from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
 from aggregator.rounds.coordinator import Coordinator
-from aggregator.tracing.commit_trace import MESSAGES, MOST_STEPS, REPORTS, CommitTrace
+from aggregator.tracing.commit_trace import MESSAGES
 from estimators import SearchMetric
 from tests.support.events import on_topic, reader_of, settings_of
 from tests.support.reports.bad_batches import bad_batches
@@ -26,7 +25,6 @@ from tests.support.reports.searching import METRICS, ROUNDS, devices, told
 from tests.support.reports.traffic import COUNTRIES, traffic
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.otlp import Receiver, attributes_of, receiving
-from tests.support.running.prometheus import free_port
 
 Spans = list[dict[str, Any]]
 
@@ -128,49 +126,6 @@ def test_each_commit_is_a_span_with_fetch_count_and_store_and_no_contents(
         assert f'"{secret}"' not in text
     events = {event["name"] for span in receiver.spans() for event in span.get("events", [])}
     assert "dead letters sent" in events
-
-
-@pytest.mark.more
-def test_a_worker_process_sends_its_last_spans_and_ends_in_time_where_no_collector_is(
-    deployment: Deployment,
-) -> None:
-    with receiving() as receiver:
-        nowhere = f"http://127.0.0.1:{free_port()}"
-        for seed, url in enumerate((receiver.url, nowhere)):
-            flags = ("--set", f"otlp.endpoint={url}", "--set", "otlp.traces=true")
-            process = deployment.start_worker(*flags)
-            deployment.produce(traffic(deployment, 5, seed=seed))
-            deployment.wait_until_counted()
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(25) == 0, "a supervisor would kill it after 30 s"
-            if url == receiver.url:
-                pid = process.pid
-    assert total([root for root, _ in traces(receiver)], MESSAGES) == 15
-    (resource, *_) = receiver.received["/v1/traces"][0]["resourceSpans"]
-    assert attributes_of(resource["resource"])["service.instance.id"].endswith(f":{pid}")
-    assert deployment.verify().verified
-
-
-def test_a_commit_of_many_polls_has_few_children_and_traces_are_sampled_as_wholes(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-    for share, expected in (("0", 0), ("1", 1)):
-        monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", share)
-        with traced(deployment) as (tracing, receiver):
-            trace = CommitTrace(tracing, "reports")
-            for _ in range(MOST_STEPS):
-                trace.fetched(trace.begin("fetch"), 3)
-                with trace.step("count", has_work=True):
-                    pass
-            with trace.committing(), trace.step("store", has_work=True, partition=0) as store:
-                trace.add(store, {REPORTS: 7})
-            with trace.committing():
-                trace.begin("fetch")  # an idle interval
-        assert len(traces(receiver)) == expected
-        assert len(receiver.spans()) == expected * (1 + MOST_STEPS)
-    ((root, _),) = traces(receiver)
-    assert (total([root], MESSAGES), total([root], REPORTS)) == (3 * MOST_STEPS, 7)
 
 
 @pytest.mark.usefixtures("apache_kafka")

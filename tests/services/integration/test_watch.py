@@ -1,4 +1,4 @@
-"""`dither watch` and completion, as a person at a terminal has them."""
+"""`dither watch`, as a person at a terminal has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +16,6 @@ import pytest
 
 from aggregator.storage.redis_keys import tag
 from tests.support.events import ages
-from tests.support.paths import ROOT
 from tests.support.running.deployment import Deployment, wait_until
 
 DITHER = [sys.executable, "-m", "aggregator"]
@@ -101,45 +99,3 @@ def test_a_wrong_use_is_explained(deployment: Deployment) -> None:
         assert run.returncode in (1, 2)
         assert told in run.stderr
         assert "Traceback" not in run.stderr
-
-
-SCRIPT = """
-eval "$(dither completion bash)"
-while IFS= read -r line; do
-    read -ra COMP_WORDS <<< "$line"
-    [[ "$line" == *" " ]] && COMP_WORDS+=("")
-    COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMPREPLY=()
-    _dither_completion dither
-    echo "${COMPREPLY[*]}"
-done
-"""
-
-
-@pytest.mark.more
-def test_bash_completes_commands_options_and_metrics(metrics_file: Path) -> None:
-    if (bash := shutil.which("bash")) is None:
-        pytest.skip("needs bash")
-    folder = metrics_file.parent
-    (folder / "other.toml").write_text('[metrics.tail]\nkind = "mean"\n')
-    (folder / "broken.toml").write_text("not toml")
-    dither = folder / "dither"
-    dither.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aggregator "$@"\n')
-    dither.chmod(0o755)
-    typed = {
-        "dither watch ": "delay carrier age",
-        "dither watch age --inter": "--interval",
-        "dither watch --metrics other.toml ": "tail",
-        "dither watch --metrics broken.toml ": "",
-    }
-    run = subprocess.run(
-        [bash, "--norc", "-c", SCRIPT],
-        input="".join(f"{line}\n" for line in typed),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
-        check=True,
-    )
-    assert run.stdout.splitlines() == [*typed.values()]
-    script = subprocess.run([*DITHER, "completion", "fish"], capture_output=True, text=True)
-    assert "_DITHER_COMPLETE=fish_complete" in script.stdout

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 from confluent_kafka import KafkaException
 
-from aggregator.cli.failure_messages import explain_failure
 from aggregator.cli.roles import KafkaRight
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, DitherError, SettingsError, StoreUnreachable
@@ -120,13 +118,6 @@ def test_a_producer_that_died_of_a_missing_right_goes_on_saying_so(
         producer.produce(topic, b"report")
 
 
-def test_a_file_that_a_property_names_must_be_there(somebody: Settings) -> None:
-    settings = copy.deepcopy(somebody)
-    settings.kafka["ssl.ca.location"] = "/nowhere/ca.pem"
-    with pytest.raises(SettingsError, match=r"kafka\.ssl\.ca\.location = '/nowhere/ca\.pem': .*"):
-        clients.admin(settings)
-
-
 def test_a_reporter_without_the_right_says_so(places: Places) -> None:
     here = places.filled()
     settings = here.user("reporter", [])
@@ -203,12 +194,3 @@ def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Pat
 )
 def test_a_url_that_cannot_be_read_is_not_told_with_its_password(url: str) -> None:
     assert "percent-encoded" in refusal_of(url)
-
-
-def test_a_right_that_is_taken_away_later_is_told_too(secured: Secured) -> None:
-    client = redis.Redis.from_url(secured.redis.user("reader", ["+ping"]))
-    with pytest.raises(redis.RedisError) as error, client:
-        client.get("x")
-    told = explain_failure(error.value) or ""
-    assert "the Redis user lacks a permission" in told
-    assert "'get'" in told

@@ -1,12 +1,11 @@
-"""Debian's Prometheus with the deployment's rules, asked as Grafana asks it."""
+"""Debian's Prometheus with the deployment's rules."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ FOLDER = ROOT / "deploy" / "prometheus"
 SCRAPE_SECONDS = 2
 RATE_INTERVAL = "20s"
 """What Grafana makes of ``$__rate_interval`` where a scrape is 5 s: four of them."""
-LABEL_VALUES = re.compile(r"label_values\((?P<series>.+), (?P<label>\w+)\)")
 
 
 class Prometheus:
@@ -53,29 +51,6 @@ class Prometheus:
     def now(self, expr: str) -> list[dict[str, Any]]:
         """Return the series of a query for this moment."""
         return self.at(time.time(), expr)
-
-    def until(self, end: float, expr: str, scrapes: int = 8) -> list[dict[str, Any]]:
-        """Return the series of a query over the last scrapes up to `end`: labels, and values."""
-        seconds = scrapes * SCRAPE_SECONDS
-        found = self.get(
-            "/query_range", query=expr, start=end - seconds, end=end, step=SCRAPE_SECONDS
-        )
-        return [
-            {"labels": one["metric"], "values": [float(value) for _, value in one["values"]]}
-            for one in found["result"]
-        ]
-
-    def label_values(self, query: str) -> list[str]:
-        """Return the values of a dashboard's variable."""
-        asked = LABEL_VALUES.fullmatch(query)
-        assert asked is not None, query
-        return list(self.get(f"/label/{asked['label']}/values", **{"match[]": asked["series"]}))
-
-
-def resolved(query: str, variables: Mapping[str, str]) -> str:
-    """Return a query with its variables filled in."""
-    known = {"__rate_interval": RATE_INTERVAL, **variables}
-    return re.sub(r"\$(\w+)", lambda found: known[found[1]], query)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ Whoever starts one stops it; each ends with the process that started it, whateve
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -113,16 +112,6 @@ class RedisNode:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process = None
-
-    def pause(self) -> None:
-        """Freeze it: it neither answers nor ends."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
 
     def ask(self, *command: str | int) -> Any:
         """Run a command on this very server."""
@@ -262,18 +251,6 @@ class RedisCluster:
             if first <= slot <= last:
                 return next(node for node in self.nodes if node.port == port)
         raise AssertionError(f"slot {slot} has no master")
-
-    def add_master(self) -> RedisNode:
-        """Let a further node in, without a slot."""
-        node = RedisNode(**self.nodes[0].options)
-        node.options["cluster_port"] = str(node.bus)
-        node.start()
-        self.nodes.append(node)
-        self.masters.append(node)
-        node.ask("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.nodes[0].bus)
-        self._meet()
-        self.wait_until_well()
-        return node
 
     def begin_move(self, key: str, target: RedisNode) -> tuple[RedisNode, int]:
         """Mark a key's slot as on its way to another node; return where it is, and its number."""
