@@ -23,7 +23,6 @@ from estimators.bounds import (
 from estimators.bounds.inversion import lower_limit
 from estimators.exact import discrete_laplace
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight
-from tests.support.reports.widths import anytime_ratio, signs
 from tests.support.rows import row
 
 
@@ -236,14 +235,6 @@ def test_the_exact_chance_of_ever_leaving_the_bounds_is_below_beta(
         inside[outside] = 0
     assert left <= beta
     assert left + inside.sum() == pytest.approx(1)
-
-
-def test_it_is_at_most_twice_as_wide_as_the_normal_law() -> None:
-    for k, most in ((1, 1.85), (16, 1.5), (1024, 1.35)):
-        for n, theta in itertools.product((10_000, 100_000, 1_000_000), (0.0, 0.9, -0.9)):
-            law = signs(n, min(k, 2), max(k, 2), free=False)
-            with row(n, theta, k):
-                assert 1 < anytime_ratio(law, theta, k) < most
 
 
 def test_noise_that_falls_short_of_every_tilt_is_not_bounded() -> None:

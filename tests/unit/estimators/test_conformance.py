@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from estimators import LocalMetric, ReportError
+from estimators import LocalMetric, ReportError, define
 from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import exp_bounds
 from estimators.mechanisms import mechanism_class
+from tests.support.paths import ROOT
+from tests.support.prepared_words import PreparedWords
 from tests.support.reports.cases import (
     CASES,
     CATEGORIES,
@@ -326,3 +329,24 @@ def test_what_is_asked_for_or_largest_has_its_value_and_its_bounds() -> None:
             assert np.array_equal(top.upper, np.asarray(whole.upper)[order[:3]])
             assert whole.top(100).labels == tuple(whole.labels[i] for i in order)
             assert whole.top(0).labels == ()
+
+
+OPEN = {"projective_sketch": {"kind": "frequency", "categories": "open"}}
+
+
+@pytest.mark.parametrize("file", ["mechanisms", "projective_sketch"])
+def test_the_same_random_words_give_the_reports_of_the_vectors(file: str) -> None:
+    for vector in json.loads((ROOT / "tests" / "vectors" / f"{file}.json").read_text()):
+        metric = LocalMetric.require(
+            define(**{"name": "asked", **OPEN.get(file, {}), **vector["definition"]})
+        )
+        for value, level, words, report in vector["cases"]:
+            with row(vector["definition"], value, level):
+                assert metric.fingerprint.hex() == vector["fingerprint"]
+                prepared = PreparedWords(np.array([int(word, 16) for word in words], np.uint64))
+                values = np.array([value], dtype=object) if isinstance(value, str) else [value]
+                found = metric.randomize(values, [level], prepared)
+                assert (metric.randomizer.encode(found).hex(), prepared.used) == (
+                    report,
+                    len(words),
+                )

@@ -263,12 +263,3 @@ def test_a_question_without_an_answer_is_refused() -> None:
         metric = define(**good)
         with row(good["name"], question), pytest.raises(ValueError, match=message):
             metric.estimate(metric.zero(), **question)
-
-
-def test_categories_can_be_asked_for_by_name_or_index() -> None:
-    metric = define(**FREQUENCY)
-    assert metric.estimate(metric.zero(), categories=["EV", "UA"]).labels == ("EV", "UA")
-    assert metric.estimate(metric.zero(), categories=[2, 0]).labels == ("EV", "UA")
-    assert metric.estimate(metric.zero()).labels == ("UA", "B6", "EV")
-    mean = define(**GOOD)
-    assert mean.estimate(mean.zero()).top(3).labels == ()

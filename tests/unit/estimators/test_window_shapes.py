@@ -15,13 +15,16 @@ from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import exp_bounds
 from estimators.exact.windows import WindowShape, check_numbers, shape_at
-from tests.support.reports.least_variances import LEAST_VARIANCES
 from tests.support.windows import probabilities
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
 
 
-@pytest.mark.parametrize("epsilon", list(LEAST_VARIANCES)[::3])
+#: By epsilon, from a convex programme on fine grids.
+LEAST_VARIANCES = {"0.1": 400.0, "1": 3.99, "2.6": 0.4465, "5": 0.05743, "10": 0.001634}
+
+
+@pytest.mark.parametrize("epsilon", LEAST_VARIANCES)
 def test_the_worst_variance_is_within_5_percent_of_the_optimum(epsilon: str) -> None:
     shape = shape_at(Fraction(epsilon))
     worst = float(shape.worst_variance)

@@ -78,7 +78,3 @@ def test_ratings_become_averages_and_numbers(
         assert fewest.values.tolist() == [2.0, 1.0]
         assert (lowest.kind, fewest.range) == ("minimum", (0.0, 53_889 / 2))
     assert read.told == ("records.csv: 3 ratings of 2 users",)
-
-
-
-
