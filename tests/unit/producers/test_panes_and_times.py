@@ -46,16 +46,6 @@ def test_slices_wait_for_batches_of_their_own_and_close_together() -> None:
     ], "reports of every slice are late after this one"
 
 
-def test_a_full_batch_leaves_at_once_and_the_rest_waits() -> None:
-    buffer = PaneBuffer(MINUTE, LATENESS, batch_reports=4, batch_age=1.0)
-    assert buffer.add(columns(range(3), [1, 2, 3]), now=0.0) == []
-    full = buffer.add(columns(range(3, 10), [7] * 7), now=0.5)
-    assert [batch.reports.tolist() for batch in full] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert len(buffer) == 2
-    assert buffer.pop_aged(1.4) == []  # the two that wait came at 0.5
-    assert [batch.reports.tolist() for batch in buffer.pop_aged(1.5)] == [[8, 9]]
-
-
 @given(
     calls=st.lists(st.lists(st.integers(0, 5 * MINUTE), min_size=1, max_size=30), max_size=20),
     countries=st.lists(st.sampled_from(["", "DE", "FR"]), min_size=20, max_size=20),

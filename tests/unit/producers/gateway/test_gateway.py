@@ -249,12 +249,6 @@ def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
         refused = next(answer for answer in answers if answer.status_code == 503)
         assert "wait for Kafka" in problem(refused, 503)["detail"]
         wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
-    config = {**NOWHERE, "queue.buffering.max.messages": 1}  # the Kafka client's own
-    with posting(config, "reports", acknowledge_timeout=1.5) as post:
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(lambda _: post.batch(one_report()), range(3)))
-        assert sorted(answer.status_code for answer in answers) == [503, 503, 504]
-        wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
 
 
 def test_posts_are_refused_until_the_topic_is_there(
