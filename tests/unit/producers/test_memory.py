@@ -215,17 +215,16 @@ def test_a_pane_has_one_answer(broker: Broker, topic: str, ledger: Ledger) -> No
 def test_a_permanent_epsilon_needs_a_ledger_and_a_memoized_metric(
     broker: Broker, topic: str, ledger: Ledger
 ) -> None:
-    for metric, book in ((MEMOIZED, None), (LATE, ledger)):
+    for metric, book, permanent, told in (
+        (MEMOIZED, None, 2.0, "memoized = true"),
+        (LATE, ledger, 2.0, "memoized = true"),
+        (MEMOIZED, ledger, 0.5, "expected an epsilon from 1"),
+    ):
         with (
             Reporter(metric, broker.config, topic=topic) as reporter,
-            pytest.raises(ValueError, match="memoized = true"),
+            pytest.raises(ValueError, match=told),
         ):
-            reporter.report(1.0, epsilon=1, ledger=book, permanent=2)
-    with (
-        Reporter(MEMOIZED, broker.config, topic=topic) as reporter,
-        pytest.raises(ValueError, match=r"permanent = 0\.5: expected an epsilon from 1"),
-    ):
-        reporter.report(1.0, epsilon=1, ledger=ledger, permanent=0.5)
+            reporter.report(1.0, epsilon=1, ledger=book, permanent=permanent)
     assert cost(ledger) == 0
 
 
