@@ -75,8 +75,6 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_when_there_is_more(
     clock.now = error.free_at.timestamp()
     ledger.spend("late", 1)
 
-
-def test_what_is_more_than_the_whole_budget_is_never_free(path: Path) -> None:
     ledger = Ledger(path, budget="1234.5678")
     with pytest.raises(BudgetSpent, match="whole budget is smaller than that") as caught:
         ledger.spend("late", 2000)
