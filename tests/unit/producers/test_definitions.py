@@ -75,16 +75,8 @@ def test_numbers_with_long_tails_become_a_distribution_that_has_no_value_of_the_
     assert 'scale = "log"' in found.text
     low, high = json.loads(found.text.split("range = ")[1].splitlines()[0])
     assert (low, high) == (0.01, 2_000_000), "rounded to 1, 2 or 5 times a power of ten"
-
-
-def test_the_kind_and_the_range_can_be_asked_for(tmp_path: Path) -> None:
-    file = table(tmp_path, *long_tails())
     assert 'kind = "mean"' in suggest(file, "latency", kind="mean").text
     assert 'kind = "mean"' in suggest(file, "latency", within=(130, 150)).text, "without tails"
-    file = table(tmp_path, "age", *(str(age) for age in range(100)))
-    found = suggest(file, "age", kind="distribution").text
-    assert "range = [0.0, 100.0]" in found
-    assert "scale" not in found, "equal steps"
 
 
 def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:

@@ -115,9 +115,7 @@ def test_producing_sends_what_everybody_has_and_says_what_it_was(
 def test_a_mix_that_is_none_is_explained() -> None:
     for text, said in (
         ("1", "'1' in the mix '1': expected epsilon:share pairs"),
-        ("1:0.5,x:0.5", "'x:0.5' in the mix"),
         ("1:0.5,2:0.4", "add up to 0.9"),
-        ("1:1.5,2:-0.5", "share 1.5: expected a number from 0 to 1"),
         ("0:1", "epsilon 0.0: expected a finite number above 0"),
         ("1:0.5,1:0.5", "expected each epsilon once"),
         ("0.1:1", r"the mix cannot be used: epsilon = 0.1: metric 'late'"),
