@@ -138,15 +138,10 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("missing", {}, "no column 'missing'"),
         ("TWICE", {}, "'TWICE' 2 times: 'twice' at position 4 and 'Twice' at position 5"),
         ("empty", {}, "column 'empty' has no value"),
-        ("text", {"within": (0, 1)}, "column 'text' has no numbers: leave out the range"),
-        ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
         ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
         ("number", {"within": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
-        ("number", {"kind": "distribution"}, "fewer than 20 different numbers"),
-        ("number", {"name": "Not A Name", "within": (0, 9)}, "name"),
         ("number", {"levels": [0], "within": (0, 9)}, r"^number\.levels = \[0\]: expected epsilo"),
-        ("number", {"time": ["text"], "within": (0, 9)}, "is no event time"),
     ]
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):

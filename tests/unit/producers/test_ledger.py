@@ -269,7 +269,8 @@ def test_threads_share_one_account_and_sums_do_not_drift(path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         for spending in [pool.submit(spend) for _ in range(4)]:
             assert isinstance(spending.exception(), BudgetSpent)
-    assert (len(done), ledger.left()) == (10, 0)
+    assert len(done) == 10
+    assert ledger.left() == 0
     with pytest.raises(BudgetSpent):
         ledger.spend("late", "0.0001")
 
