@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from estimators import Metric, load_metrics
-from estimators.errors import DefinitionError
 from producers.populations.suggestion import MOST_CATEGORIES, suggest
 from tests.support.rows import row
 
@@ -76,18 +75,8 @@ def test_numbers_with_long_tails_become_a_distribution_that_has_no_value_of_the_
     assert 'scale = "log"' in found.text
     low, high = json.loads(found.text.split("range = ")[1].splitlines()[0])
     assert (low, high) == (0.01, 2_000_000), "rounded to 1, 2 or 5 times a power of ten"
-
-
-def test_the_kind_and_the_range_can_be_asked_for(tmp_path: Path) -> None:
-    file = table(tmp_path, *long_tails())
     assert 'kind = "mean"' in suggest(file, "latency", kind="mean").text
     assert 'kind = "mean"' in suggest(file, "latency", within=(130, 150)).text, "without tails"
-    with pytest.raises(DefinitionError, match="the lower one first"):
-        suggest(file, "latency", kind="distribution", within=(500, 1))
-    file = table(tmp_path, "age", *(str(age) for age in range(100)))
-    found = suggest(file, "age", kind="distribution").text
-    assert "range = [0.0, 100.0]" in found
-    assert "scale" not in found, "equal steps"
 
 
 def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
@@ -121,16 +110,11 @@ def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> N
 
 
 def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:
-    rows = [f"{i % 60},{864_000 + 60 * i}" for i in range(3_000)]  # one a minute
-    file = table(tmp_path, "delay,when", *rows)
-    found = suggest(file, "delay", time=["when"])
-    assert defined(tmp_path, found.text).pane == "6h", "of 1h it would be 60, and 100 are needed"
-    for users, pane in ((24_000, "15m"), (2_400, "1h"), (2_399, "6h"), (10, "4w"), (3, "4w")):
-        found = suggest(file, "delay", time=["when"], users_per_day=users)
-        assert defined(tmp_path, found.text).pane == pane, users
-    assert "the history will show no numbers" in found.notes[-1]
-    for users, pane in ((None, "1m"), (500, "6h")):
-        found = suggest(file, "delay", users_per_day=users)
+    rows = [f"{i % 60},{864_000 + 60 * i}" for i in range(3_000)]  # one a minute: 60 an hour
+    file, times = table(tmp_path, "delay,when", *rows), ["when"]
+    cases = [(times, None, "6h"), (times, 24_000, "15m"), (times, 2_400, "1h"), (times, 3, "4w")]
+    for time, users, pane in [*cases, ([], None, "1m"), ([], 500, "6h")]:
+        found = suggest(file, "delay", time=time, users_per_day=users)
         assert defined(tmp_path, found.text).pane == pane, users
 
 
@@ -154,15 +138,10 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
         ("missing", {}, "no column 'missing'"),
         ("TWICE", {}, "'TWICE' 2 times: 'twice' at position 4 and 'Twice' at position 5"),
         ("empty", {}, "column 'empty' has no value"),
-        ("text", {"within": (0, 1)}, "column 'text' has no numbers: leave out the range"),
-        ("text", {"kind": "mean"}, "2 of 2 cells are no numbers: 'x' \\(row 1\\), 'y'"),
         ("yes", {}, "--open accepts any string. Or write 1 for yes and 0"),
         ("number", {"within": (5, 1)}, r"^number\.range = \(5, 1\): expected two finite numbers"),
         ("number", {}, "fewer than 20 different numbers: a range around them would reveal some"),
-        ("number", {"kind": "distribution"}, "fewer than 20 different numbers"),
-        ("number", {"name": "Not A Name", "within": (0, 9)}, "name"),
         ("number", {"levels": [0], "within": (0, 9)}, r"^number\.levels = \[0\]: expected epsilo"),
-        ("number", {"time": ["text"], "within": (0, 9)}, "is no event time"),
     ]
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):

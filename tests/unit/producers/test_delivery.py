@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -139,6 +140,7 @@ def test_too_much_that_failed_stops_new_reports(
     monkeypatch.setattr("producers.device.reporter.KEPT_BYTES", 0)
     reporter = Reporter(LATE, {**IMPATIENT, "bootstrap.servers": address(door)})
     reporter.report(1.0, epsilon=1)
-    for use in (reporter.flush, lambda: reporter.report(1.0, epsilon=1), reporter.close):
+    report = partial(reporter.report, 1.0, epsilon=1)
+    for use in (reporter.flush, report, reporter.close):
         with pytest.raises(DeliveryError, match="1 reports in 1 batches"):
             use()

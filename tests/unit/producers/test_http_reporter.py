@@ -477,7 +477,6 @@ def test_a_definition_is_fetched_once_and_needs_no_network_later(
     assert service.asked == ["late"]
     with HttpReporter("late", NOWHERE, queue=tmp_path / "queue") as reporter:
         reporter.report(1.0, epsilon=1)
-    reporter.close()
     with pytest.raises(ValueError, match="closed"):
         reporter.report(1.0, epsilon=1)
 

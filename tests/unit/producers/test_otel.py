@@ -389,17 +389,3 @@ def test_reports_of_instruments_arrive_over_http_and_over_kafka(
         assert b"secret" not in batch.SerializeToString()
         assert b"help" not in batch.SerializeToString()
     assert b"secret" not in (tmp_path / "queue").read_bytes()
-
-
-def test_flushing_says_whether_everything_arrived_and_what_is_lost_is_logged(
-    app: App, caplog: pytest.LogCaptureFixture
-) -> None:
-    app.meter().create_counter("it").add(1)
-    assert app.exported() == [1]
-    assert app.exporter.force_flush(0) is False
-    forgetful = DitherMetricExporter({"it": EachExport(HttpReporter(NUMBER, NOWHERE), 1, None)})
-    provider = app.provide(forgetful)
-    provider.get_meter("app").create_counter("it").add(1)
-    app.reader.collect()
-    provider.shutdown(1000)
-    assert "reports of 'number' are lost" in caplog.text

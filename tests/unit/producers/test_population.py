@@ -90,10 +90,8 @@ def test_what_means_no_value_can_be_said_and_a_word_on_watch_is_one(path: Path) 
     metrics = {"words": dataclasses.replace(WORDS, domain=domain)}
     population = read_population(path, metrics, {"words": "v"}, arrivals=Arrivals(1))
     assert population.columns["words"].tolist() == ["NA", "", "sun"]
-    text, columns = "v,line\n1,AA\n12 ms,-\n3,B6\n", {"delay": "v", "carrier": "line"}
-    population = read(path, text, columns, missing=["12 ms", "-"])
-    assert str(population.columns["delay"].tolist()) == "[1.0, nan, 3.0]"
-    assert population.columns["carrier"].tolist() == [0, -1, 1]
+    population = read(path, "v\n1\n12 ms\n", {"delay": "v"}, missing=["12 ms"])
+    assert str(population.columns["delay"].tolist()) == "[1.0, nan]"
 
 
 def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
@@ -102,16 +100,13 @@ def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
         ("t,minuets\n1,2\n", {"delay": "minutes"}, {}, "'minutes': did you mean 'minuets'"),
         ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, {}, "row 2: 3 cells, expected 2"),
         ("t,v\n1,2\n1,two\n", {"delay": "v"}, {}, "column 'v', row 2: 'two': expected a finite"),
-        ("t,v\n1,inf\n", {"delay": "v"}, {}, "column 'v', row 1: 'inf': expected a finite"),
         ("t,v\n1,AAA\n", {"carrier": "v"}, {}, "row 1: category 'AAA' is not one of 'carrier'"),
         ("t,v\nsoon,1\n", {"delay": "v"}, {}, "row 1: 'soon' is no event time: expected ISO"),
         ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", {"delay": "v"}, {}, "CEST' is no event time"),
         ("t,v\n1,1\n", {"delay": "v"}, {"time": ()}, "expected one of the two"),
         (b"t,v\n1,\xff\x81\n", {"delay": "v"}, {}, "neither UTF-8, nor UTF-16, nor Windows-1252"),
         (two, {"delay": "v"}, {}, "fit '%d/%m/%Y' and '%m/%d/%Y': choose one"),
-        (two, {"delay": "v"}, {"time_zone": "Berlin"}, "zone 'Berlin': expected an IANA name"),
         ("v,t,v\n1,2,3\n", {"delay": "v"}, {}, "'v' 2 times: 'v' at position 1 and 'v' at posi"),
-        ("V,v ,t\n1,2,3\n", {"delay": "v"}, {}, "'v' 2 times: 'V' at position 1 and 'v ' at "),
     ]
     for text, columns, options, said in cases:
         with row(said), pytest.raises(ValueError, match=said):
@@ -191,7 +186,6 @@ def test_a_distribution_that_is_none_is_explained() -> None:
         (LATE, "normal:1,-2", "deviation -2.0"),
         (LATE, "normal:nan,1", "expected normal:MEAN,DEVIATION"),
         (LATE, "bernoulli:2", "probability 2.0"),
-        (LATE, "zipf:1", "distribution 'zipf' for kind 'mean'"),
         (CARRIER, "zipf:-1", "exponent -1.0"),
     ):
         with row(distribution), pytest.raises(ValueError, match=said):

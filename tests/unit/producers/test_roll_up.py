@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -201,22 +201,11 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_nothing(
 def test_threads_gather_and_report_together(device: Device) -> None:
     gathered = device.roll_up("sum")
 
-    def give() -> None:
-        for _ in range(10):
-            gathered.add(1)
-
-    def report() -> None:
-        gathered.report_ended()
-
-    for work in (give, report):
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        device.pass_time(DAY + 3600 if work is give else 0)
-    gathered.report_ended()
-    assert [value for value, _ in device.reported] == [80]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(gathered.add, [1] * 40))
+        device.pass_time(DAY + 3600)
+        assert sum(pool.map(lambda _: gathered.report_ended(), range(8))) == 1
+    assert [value for value, _ in device.reported] == [40]
 
 
 def test_what_cannot_be_gathered_is_told(device: Device) -> None:

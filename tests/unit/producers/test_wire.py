@@ -10,13 +10,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from estimators import LocalMetric, ReportError, define
-from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import flip_threshold
 from producers.wire.batch import (
     LARGEST_BYTES,
@@ -29,32 +27,7 @@ from producers.wire.framing import LARGEST_ID, check_schema_id, frame, frame_siz
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
 from tests.support.rows import row
-from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS
-
-
-@given(
-    metric=st.sampled_from(METRICS),
-    seed=st.integers(0, 2**32),
-    count=st.integers(0, 300),
-    time_ms=st.integers(0, 2**53),
-    batch_id=st.binary(min_size=16, max_size=16),
-)
-@settings(deadline=None, max_examples=100)
-def test_a_batch_decodes_to_what_was_reported(
-    metric: LocalMetric, seed: int, count: int, time_ms: int, batch_id: bytes
-) -> None:
-    generator = np.random.default_rng(seed)
-    level = generator.integers(0, len(metric.levels), count)
-    values = generator.integers(0, len(metric.category_names) or 2, count)
-    reports = metric.randomize(values, level, SeededBits(seed))
-
-    batch = ReportBatch.FromString(encode_batch(metric, level, reports, time_ms, batch_id))
-
-    assert (batch.metric, batch.revision) == (metric.name, metric.revision)
-    assert (batch.batch_id, batch.time_ms, batch.round) == (batch_id, time_ms, 0)
-    assert list(batch.levels) == level.tolist()
-    metric.randomizer.check(batch.levels, batch.values)
-    assert np.array_equal(metric.randomizer.decode(batch.values), reports)
+from tests.support.running.broker import CARRIER, DELAY, LATE
 
 
 def test_what_cannot_be_a_batch_is_refused() -> None:

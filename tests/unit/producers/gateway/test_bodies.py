@@ -49,7 +49,6 @@ def changed(**fields: Any) -> bytes:
 def test_a_serialized_batch_that_nobody_could_count_is_refused_and_says_why() -> None:
     for body, said, remedy in (
         (b"\xff\xff", "malformed: not a ReportBatch", "docs/gateway.md"),
-        (b"", "unknown_metric: metric ''", "GET /v1/metrics lists"),
         (changed(revision=7), f"revision 00000007 of late: expected {LATE.revision:08x}", "to use"),
         (changed(levels=b"", values=b""), "empty: a batch without reports", "docs/gateway.md"),
         (changed(batch_id=b"x" * 15), "bad_batch_id: 15 bytes: expected 16", "draw 16 random"),
@@ -74,7 +73,6 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
     late = {"metric": "late", "reports": [GOOD]}
     for given, said in (
         ([], "a list: expected one batch of reports"),
-        ({"metric": "late"}, "missing required field `reports`"),
         (late | {"size": 1}, "unknown field `size`"),
         (late | {"metric": "lat"}, "metric 'lat': did you mean 'late'?"),
         (late | {"reports": []}, "empty: a batch without reports"),
@@ -83,10 +81,7 @@ def test_json_that_cannot_be_counted_is_refused_and_says_why() -> None:
         *((late | {"batch_id": start.ljust(32, "0")}, "expected 32") for start in ("0x1c", "f_1c")),
         (late | {"time": "now"}, "time = 'now': expected ISO 8601"),
         (late | {"time": "2026-01-31"}, "with a time zone"),
-        (late | {"time": -1}, "time -1.0: expected a time after"),
-        (late | {"time": 1_700_000_000_000}, "not milliseconds"),
         (late | {"round": 1}, "bad_round: round 1"),
-        (late | {"attributes": {"os": 7}}, "got `int` - at `$.attr"),
         (late | {"attributes": {"os": "x" * 65}}, "of 64 bytes at"),
         (late | {"attributes": MANY}, "17 attributes: expected 16"),
         (late | {"metric": "small", "reports": [GOOD] * 3}, "3 reports in one batch"),
@@ -215,7 +210,6 @@ def test_several_batches_are_divided_as_they_are() -> None:
         (JSON, b"[]", "0 batches: expected 1 to 1000", "post nothing"),
         (PROTOBUF, b"\x0a\x00" * 1001, "1001 batches", "several posts"),
         (PROTOBUF, b"\xff", "not a ReportBatches", ""),
-        (JSON, b"{}", "not a list of batches", ""),
         (JSON, b"[" * 10_000, "not a list of batches", ""),
     ):
         with row(said), pytest.raises(Problem, match=said) as refused:
@@ -258,8 +252,6 @@ def test_what_is_cut_off_damaged_or_followed_by_something_is_refused(encoding: s
     for rest in (b"\0", whole):
         with pytest.raises(Problem, match="bytes follow its end"):
             expand(encoding, whole + rest, MOST)
-    with pytest.raises(Problem, match="not in"):
-        expand(encoding, b"\0" + whole, MOST)
 
 
 def test_a_frame_with_a_large_window_is_refused() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import re
 import socket
 import threading
 import time
@@ -19,10 +17,9 @@ import pytest
 
 from estimators import define
 from producers.gateway import Gateway, receiving
-from producers.gateway.bodies import JSON, PROTOBUF, Times
+from producers.gateway.bodies import PROTOBUF, Times
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
-from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.broker import LATE, METRICS, Broker, count
@@ -31,7 +28,6 @@ from tests.unit.producers.clocks import wait_until
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 ALL = {metric.name: metric for metric in [*METRICS, PAY]}
-GUIDE = (ROOT / "docs" / "gateway.md").read_text(encoding="utf-8")
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
 PANE_MS = 1_700_000_000_000
 PROMPT_SECONDS, AT_ONCE_SECONDS = 4.0, 0.5
@@ -124,21 +120,6 @@ def test_a_gateway_frames_what_it_sends_and_takes_both(broker: Broker, topic: st
     assert sorted(message.key for message in messages) == keys
     expected = sorted(map(one_report, keys))
     assert sorted(message.batch.SerializeToString() for message in messages) == expected
-
-
-def test_the_guides_examples_are_answered_as_it_says(
-    post: Post, broker: Broker, topic: str
-) -> None:
-    example = re.search(r"--json '(.*?)'\n```\s+```json\n(.*?)\n```", GUIDE, re.DOTALL)
-    assert example is not None
-    answer = post.batch(example[1].encode(), JSON)
-    assert (answer.status_code, answer.text) == (202, example[2])
-    assert [len(batch.levels) for batch in broker.batches(topic)] == [2]
-    several = GUIDE.partition("/batches --json")[2]
-    example = re.search(r"'(\[.*?\])'\n```\s+```json\n(.*?)\n```", several, re.DOTALL)
-    assert example is not None
-    answer = http_client.post(f"{post.url}/batches", json=json.loads(example[1]))
-    assert (answer.status_code, answer.text) == (207, example[2])
 
 
 def test_what_is_refused_does_not_reach_kafka(broker: Broker, topic: str) -> None:
@@ -248,12 +229,6 @@ def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
         assert sorted(answer.status_code for answer in answers) == [503, 503, 503, 504]
         refused = next(answer for answer in answers if answer.status_code == 503)
         assert "wait for Kafka" in problem(refused, 503)["detail"]
-        wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
-    config = {**NOWHERE, "queue.buffering.max.messages": 1}  # the Kafka client's own
-    with posting(config, "reports", acknowledge_timeout=1.5) as post:
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(lambda _: post.batch(one_report()), range(3)))
-        assert sorted(answer.status_code for answer in answers) == [503, 503, 504]
         wait_until(lambda: post.gateway.in_flight == 0, "nothing is held")
 
 
