@@ -177,7 +177,7 @@ def test_what_changes_while_it_is_read_is_looked_at_again(
 
     def torn(window: Window) -> Window:
         return (
-            read(window) if next(reads) % 3 else dataclasses.replace(window, status="provisional")
+            read(window) if next(reads) % 4 else dataclasses.replace(window, status="provisional")
         )
 
     monkeypatch.setattr(reader, "read", torn)
