@@ -151,6 +151,10 @@ def test_the_series_that_moves_raises_an_alarm_and_those_without_a_baseline_are_
         ("other",): "its baseline has 0 reports: expected 30",
         (None,): "its baseline has 0 reports: expected 30",
     }
+    strict = Reader(reader.store, {"late": dataclasses.replace(LATE, minimum_reports=4_000)})
+    run = AlarmRun(strict, MOVES)
+    assert not any(one.steps for one in take(strict, run))
+    assert run.series[0].reason == "its baseline has 3600 reports: expected 4000"
 
 
 def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:
@@ -176,8 +180,9 @@ def test_what_changes_while_it_is_read_is_looked_at_again(
     read, reads = reader.read, itertools.count()
 
     def torn(window: Window) -> Window:
-        status = "final" if next(reads) % 3 else "provisional"
-        return dataclasses.replace(read(window), status=status)
+        return (
+            read(window) if next(reads) % 4 else dataclasses.replace(window, status="provisional")
+        )
 
     monkeypatch.setattr(reader, "read", torn)
     run, found = AlarmRun(reader, MOVES), list[Taken]()

@@ -534,7 +534,7 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
         assert samples(text, name) == {}
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
-    store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", -2)
+    store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
     text = scrape(client)
     assert samples(text, "dither_partition_halted") == {("0",): 1}
 

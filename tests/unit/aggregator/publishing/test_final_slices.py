@@ -7,10 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import jsonschema
 import pytest
 
-from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
@@ -20,7 +18,6 @@ from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.slices.answers import as_dict
 from aggregator.storage.store import Store
-from aggregator.web.asyncapi import document
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
@@ -107,19 +104,6 @@ def test_the_last_pane_of_a_stretch_tells_the_slices_of_all_of_it(
         query = Query(*edges, by=["country"])
         asked = as_dict(reader.answer_slices(reader.window("late", query), query))
     assert country == {**asked, "updated": None}
-
-
-def test_the_document_of_the_topics_describes_them(
-    counted: Counting, published: PublishedLog
-) -> None:
-    described = document(Settings())["components"]
-    payload = described["messages"]["finalEstimate"]["payload"]
-    for event in finals(counted.store, published).values():
-        jsonschema.validate(json.loads(event.data), {**payload, "components": described})
-    spoilt = json.loads(finals(counted.store, published)[LAST].data)
-    del spoilt["slices"][0]["simultaneous"]
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(spoilt, {**payload, "components": described})
 
 
 def test_events_are_the_same_from_every_publisher_and_told_once(

@@ -26,7 +26,7 @@ from aggregator.storage.lease import LeaseLost
 from aggregator.storage.redis_keys import rounds_key
 from aggregator.storage.store import Store
 from aggregator.web.live import Live
-from estimators import define
+from estimators import SearchMetric, define
 from estimators.exact.randomness import SeededBits
 from estimators.extremes import Progress
 from producers.device.rounds import Round, encode
@@ -195,7 +195,7 @@ class Hands(Clock):
 def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_counted(
     redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    age = dataclasses.replace(AGE, round_reports=10, minimum_reports=5)
+    age = SearchMetric.require(dataclasses.replace(AGE, round_reports=10, minimum_reports=5))
     with connected(redis_url) as store:
         reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
         settings = Settings()
@@ -205,21 +205,20 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
         ends = LogEnds({}, "Kafka is away")
         monkeypatch.setattr(coordinator._log_ends, "ask", lambda: ends)
 
-        def is_due(now: int) -> bool:
+        def is_due(now: int, metric: SearchMetric = age) -> bool:
             coordinator._clock.now = now  # type: ignore[attr-defined]
             overview = store.overview()
-            statistic = coordinator._answers(overview, age, opened)
-            return coordinator._is_due(overview, age, opened, statistic)
+            statistic = coordinator._answers(overview, metric, opened)
+            return coordinator._is_due(overview, metric, opened, statistic)
 
-        counting.count(0, answers(1, 4))
-        assert not is_due(age.round_ms), "too few answers"
-        counting.count(0, answers(1, 2, seed=1))
-        assert not is_due(age.round_ms - 1)
+        counting.count(0, answers(1, 4), answers(1, 2, seed=1))
         assert not is_due(age.round_ms), "nobody knows where the log ends"
         ends = LogEnds({0: (0, 2), 1: (0, 1)}, "")
         assert not is_due(age.round_ms), "partition 1 is not counted"
         counting.count(1, answers(2))
         assert is_due(age.round_ms)
+        assert not is_due(age.round_ms - 1), "its time is not over"
+        assert not is_due(age.round_ms, dataclasses.replace(age, minimum_reports=7))
         ends = LogEnds({0: (0, 2), 1: (0, 7)}, "")
         assert is_due(age.round_ms), "what came after its time is not waited for"
         with monkeypatch.context() as torn:

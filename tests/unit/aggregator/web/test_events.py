@@ -159,31 +159,6 @@ def test_metrics_that_cannot_be_read_or_estimated_keep_no_other_from_being_sent(
     run(hub_of(store, metrics), scenario)
 
 
-def test_who_follows_all_metrics_follows_those_that_are_defined_later(
-    counting: Counting, store: Store, metrics: dict[str, Metric]
-) -> None:
-    counting.some(5)
-    now = {"delay": metrics["delay"]}
-
-    def named(seen: list[Any]) -> set[str]:
-        return {data["metric"] for kind, _, data in seen if kind == "estimate"}
-
-    async def scenario(hub: Hub) -> None:
-        with following(hub, None) as first:
-            await first.until(lambda seen: named(seen) == {"delay"})
-            now["carrier"] = metrics["carrier"]
-            await first.until(lambda seen: named(seen) == {"delay", "carrier"})
-            del now["delay"]
-            await first.until(lambda seen: "delay" not in seen[-1][2].get("metrics", {"delay": 0}))
-            with following(hub, None) as second:
-                await second.until(lambda seen: "status" in [kind for kind, _, _ in seen])
-                assert named(second.seen) == {"carrier"}
-                now["delay"] = metrics["delay"]
-                await second.until(lambda seen: named(seen) == {"delay", "carrier"})
-
-    run(hub_of(store, now), scenario)
-
-
 def test_who_comes_back_gets_what_is_newer_and_an_unknown_id_gets_everything(
     counting: Counting, store: Store, metrics: dict[str, Metric]
 ) -> None:
