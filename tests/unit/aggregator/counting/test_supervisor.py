@@ -97,16 +97,6 @@ def test_a_worker_that_dies_at_once_is_not_started_in_a_tight_loop(
     assert times[2] - times[0] >= 0.4
 
 
-def test_a_worker_that_does_not_leave_in_time_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "LEAVE_SECONDS", 0.2)
-    with running(2, tmp_path, "stubborn"):
-        wait_until(lambda: len(started(tmp_path)) == 2, "two workers")
-        pids = set(started(tmp_path))
-    assert living(pids) == set()
-
-
 @pytest.mark.parametrize("given", [["--workers", "3"], ["--workers=3"], []])
 def test_one_worker_is_started_with_the_same_options_but_for_their_number(given: list[str]) -> None:
     options = ["aggregate", *given, "--set", "serve.port=1", "--log-json"]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,33 +44,3 @@ def test_what_is_produced_to_the_embedded_broker_is_consumed_by_a_group() -> Non
             bytes([i]) for i in range(100)
         ]
         assert received[0].headers() == [("name", b"value")]
-
-
-@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks into /proc")
-def test_the_server_ends_with_a_killed_parent(tmp_path: Path) -> None:
-    program = (
-        "import sys; from tests.support.running.placed_redis import PlacedRedis\n"
-        "server = PlacedRedis().start(); print(server.pid, flush=True); sys.stdin.read()"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", program],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with parent:
-        assert parent.stdout is not None
-        child = Path("/proc", parent.stdout.readline().decode().strip())
-        assert child.is_dir()
-        parent.kill()
-    deadline = time.monotonic() + 30
-    while child.is_dir() and "zombie" not in _state(child) and time.monotonic() < deadline:
-        pass
-    assert not child.is_dir() or "zombie" in _state(child)
-
-
-def _state(process: Path) -> str:
-    try:
-        return (process / "status").read_text()
-    except OSError:
-        return "zombie"

@@ -17,18 +17,16 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
-from aggregator.storage.failures import AWAY, CONDITIONS, classify, explain_redis_error
+from aggregator.storage.failures import classify
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from aggregator.web.http.problem_responses import as_problem
-from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.rows import row
 from tests.support.running.redis_nodes import RedisNode, wait_for
 
 TOPIC = "reports"
-RUNBOOK = ROOT / "docs" / "operations.md"
 Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
 
 
@@ -217,11 +215,3 @@ def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
     (shown,) = status.status(store.overview(), METRICS, status.Rates()).partitions
     assert shown.halted
     assert owner in shown.reason
-
-
-def test_every_condition_has_its_section_in_the_runbook() -> None:
-    heads = re.findall(r"^#+ (.*)$", RUNBOOK.read_text(), re.MULTILINE)
-    slugs = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
-    sections = {one.section for one in (*CONDITIONS, AWAY)}
-    assert "(OOM command)" in explain_redis_error(redis.ResponseError("OOM command"))
-    assert sections | {"a-stored-value-cannot-be-read", "a-commit-failed-half-way"} <= slugs
