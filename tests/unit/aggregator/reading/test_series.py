@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
@@ -249,15 +248,6 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
     counting.count(0, counting.batch("delay", [1.0], 89))
     historian.series(question)
     assert estimated == [EPOCH + 80 * MINUTE]
-
-
-def test_estimates_that_are_kept_are_bounded(counting: Counting, reader: Reader) -> None:
-    counting.some(40)
-    known = EstimateCache(numbers=1_000)
-    historian = SeriesReader(reader, known)
-    for beta in (0.1, 0.2, 0.3):
-        historian.series(SeriesQuery(metric="delay", step="1m", beta=beta))
-        assert 0 < known.kept <= 1_000
 
 
 def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +23,7 @@ from aggregator.web.http.problem_responses import as_problem
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.rows import row
-from tests.support.running.redis_nodes import RedisNode, wait_for
+from tests.support.running.redis_nodes import RedisNode
 
 TOPIC = "reports"
 Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
@@ -43,22 +42,6 @@ def a_replica(node: RedisNode) -> Iterator[None]:
     node.ask("REPLICAOF", "127.0.0.1", "1")
     yield
     node.ask("REPLICAOF", "NO", "ONE")
-
-
-@contextlib.contextmanager
-def disk_full(node: RedisNode) -> Iterator[None]:
-    """The append-only log goes on in a file that takes nothing."""
-    (node.folder / "appendonlydir" / "appendonly.aof.2.incr.aof").symlink_to("/dev/full")
-    node.ask("BGREWRITEAOF")
-
-    def failed() -> bool:
-        with contextlib.suppress(redis.RedisError):
-            node.ask("SET", "more", "x")
-        return node.info("persistence").get("aof_last_write_status") == "err"
-
-    wait_for(failed, "the disk is full")
-    yield
-    node.ask("CONFIG", "SET", "appendonly", "no")
 
 
 @contextlib.contextmanager
@@ -84,38 +67,12 @@ def no_permission(node: RedisNode) -> Iterator[None]:
     node.ask("ACL", "SETUSER", "default", "+evalsha")
 
 
-@contextlib.contextmanager
-def busy(node: RedisNode) -> Iterator[None]:
-    node.ask("CONFIG", "SET", "busy-reply-threshold", 50)
-
-    def loop() -> None:
-        with contextlib.suppress(redis.RedisError):
-            node.ask("EVAL", "while true do end", 0)
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-
-    def is_busy() -> bool:
-        try:
-            node.ask("PING")
-        except redis.ResponseError:
-            return True
-        return False
-
-    wait_for(is_busy, "the script runs")
-    yield
-    node.ask("SCRIPT", "KILL")
-    thread.join()
-
-
 TROUBLES: dict[str, Trouble] = {
     "redis-is-full": full,
     "redis-is-read-only": a_replica,
-    "redis-cannot-write-to-its-disk": disk_full,
     "redis-has-too-few-replicas": without_replicas,
     "redis-refuses-the-user": another_password,
     "redis-refuses-a-command": no_permission,
-    "redis-is-busy": busy,
 }
 
 
