@@ -20,8 +20,6 @@ from tests.support.running.processes import living
 WORKER = """
 import os, pathlib, signal, sys
 folder, conduct = sys.argv[1:]
-if conduct == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if conduct == "good":
     def leave(*_):
         pathlib.Path(folder, f"{os.getpid()}.left").touch()
