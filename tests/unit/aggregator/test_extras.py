@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from aggregator.cli.main import COMMANDS
 from aggregator.extras import NEEDS
-from tests.support import base_install
 from tests.support.base_install import link_base_requirements, run_as_device
 
 WITHOUT = {
@@ -41,14 +39,6 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("device")
     link_base_requirements(folder)
     return folder
-
-
-def extras() -> dict[str, list[Requirement]]:
-    found = base_install.project()["optional-dependencies"]
-    assert isinstance(found, dict)
-    return {
-        extra: [Requirement(each) for each in requirements] for extra, requirements in found.items()
-    }
 
 
 COMMAND = """

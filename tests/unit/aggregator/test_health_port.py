@@ -9,7 +9,6 @@ import urllib.request
 
 import pytest
 
-from aggregator.counting.supervisor import Supervisor
 from aggregator.counting.watchdog import Watchdog
 from aggregator.health_port import answer_health
 from tests.support.running.deployment import wait_until
@@ -57,16 +56,3 @@ def test_a_thread_is_in_trouble_from_the_time_at_which_its_process_should_have_e
     hung.join()
     assert dog.trouble() == ""
     assert Watchdog(0, 0).trouble() == "", "never, if it should never end"
-
-
-def test_a_supervisor_is_in_trouble_while_a_worker_does_not_run() -> None:
-    supervisor = Supervisor(2, ["sh", "-c", "[ -e /nowhere ] || sleep 60"])
-    running = threading.Thread(target=supervisor.run)
-    running.start()
-    wait_until(lambda: len(supervisor._processes) == 2, "both run")
-    assert supervisor.trouble() == ""
-    supervisor._processes[0].kill()
-    wait_until(lambda: supervisor.trouble() == "1 of 2 workers do not run", "one has ended")
-    wait_until(lambda: supervisor.trouble() == "", "it runs again")
-    supervisor.stop()
-    running.join()

@@ -10,7 +10,6 @@ from aggregator.cli import format as text
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring import answer_samples
 from aggregator.reading import serialization
-from estimators.metrics.kinds import KINDS
 from estimators.shapes import Shape
 from producers.populations import truth
 
@@ -34,7 +33,3 @@ def test_the_dashboard_shows_every_shape() -> None:
     assert body is not None
     names = re.findall(r'^  "?([a-z ]+?)"?: {', body[1], re.MULTILINE)
     assert names == [shape.value for shape in Shape]
-
-
-def test_every_shape_is_that_of_a_kind() -> None:
-    assert {kind.shape for kind in KINDS.values()} == set(Shape)

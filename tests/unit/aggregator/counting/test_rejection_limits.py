@@ -59,18 +59,6 @@ def test_a_share_of_the_last_messages_is_too_large_once_there_are_so_many() -> N
     assert first([""] * 1000 + ["wrong_revision"] * 100, settings) == 1055
 
 
-def test_the_reason_names_what_was_seen_and_what_to_do() -> None:
-    settings = Aggregate(deadletter_consecutive=3, **AT_ONCE)
-    refused = [(0, "wrong_revision"), (1, "unknown_metric"), (2, "unknown_metric")]
-    why = RejectionWindow().add([0] * 3, refused, settings)
-    assert why.startswith("3 messages in a row cannot be counted (deadletter_consecutive), most of")
-    assert "most of them unknown_metric" in why
-    assert "--set aggregate.deadletter_consecutive=0" in why
-    settings = Aggregate(deadletter_ratio=0.5, deadletter_window=20)
-    why = RejectionWindow().add([0] * 20, [(i, "wrong_revision") for i in range(20)], settings)
-    assert why.startswith("100% of the last 20 messages cannot be counted (deadletter_ratio)")
-
-
 @given(
     st.lists(
         st.sampled_from(["", "", "wrong_revision", "unknown_metric", "malformed", "late"]),

@@ -20,8 +20,6 @@ from tests.support.running.processes import living
 WORKER = """
 import os, pathlib, signal, sys
 folder, conduct = sys.argv[1:]
-if conduct == "stubborn":
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if conduct == "good":
     def leave(*_):
         pathlib.Path(folder, f"{os.getpid()}.left").touch()
@@ -95,16 +93,6 @@ def test_a_worker_that_dies_at_once_is_not_started_in_a_tight_loop(
         wait_until(lambda: len(started(tmp_path)) >= 3, "three attempts")
     times = sorted(file.stat().st_mtime for file in tmp_path.glob("*.started"))
     assert times[2] - times[0] >= 0.4
-
-
-def test_a_worker_that_does_not_leave_in_time_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervisor, "LEAVE_SECONDS", 0.2)
-    with running(2, tmp_path, "stubborn"):
-        wait_until(lambda: len(started(tmp_path)) == 2, "two workers")
-        pids = set(started(tmp_path))
-    assert living(pids) == set()
 
 
 @pytest.mark.parametrize("given", [["--workers", "3"], ["--workers=3"], []])

@@ -179,21 +179,6 @@ def test_a_message_that_is_too_large_even_when_shortened_leaves_its_reason_and_p
     assert headers_of(found)["__connect.errors.offset"] == b"42"
 
 
-def test_a_broker_that_is_gone_is_an_error_that_says_how_many_are_left(
-    broker: EmbeddedBroker, opened: Open
-) -> None:
-    letters = opened(broker.bootstrap_servers)
-    letters.send(refusal(Refused()))
-    letters.flush(PATIENCE)
-    broker.__exit__()
-    for _ in range(3):
-        letters.send(refusal(Refused()))
-    with pytest.raises(DeadLettersUndelivered, match=r"3 dead letters .*'dead' within 0\.2 s"):
-        letters.flush(0.2)
-    with pytest.raises(DeadLettersUndelivered, match="3 dead letters"):
-        letters.flush(0.2)
-
-
 def test_the_error_says_why_once_kafkas_client_has_given_up(opened: Open) -> None:
     letters = opened("127.0.0.1:1", message_timeout_ms=300)
     letters.send(refusal(Refused()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -47,25 +46,3 @@ def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.Monke
     log = KafkaLog(Settings())
     looks = [log.ask().ends(2) for _ in range(3)]
     assert looks == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]
-
-
-class Lost(Client):
-    """A client that finds no broker any more, although there is one."""
-
-    def list_topics(self, **_: Any) -> Any:
-        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
-
-    def poll(self, _: float) -> int:
-        return 0
-
-
-def test_a_client_that_finds_no_broker_for_long_gives_way_to_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clients = [Lost(), Current()]
-    monkeypatch.setattr(KafkaLog, "_connected", lambda _: clients.pop(0))
-    seconds = itertools.count(0.0, 3.0)
-    log = KafkaLog(Settings(), clock=lambda: next(seconds))
-    looks = [log.ask().ends(1)[0] for _ in range(8)]
-    assert looks[:2] == [None, None], "it may be about to connect"
-    assert looks[-1] == 7

@@ -147,17 +147,6 @@ def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> 
     assert store.reads == 2, "the one in line was never read"
 
 
-def test_a_search_that_nobody_asks_for_any_more_ends(
-    background: Searches, store: Store, clock: Hands
-) -> None:
-    background.ask("tail")
-    wait_until(lambda: store.reads == 1, "it reads")
-    clock.seconds = searches.UNASKED_SECONDS + 1
-    store.may_read.set()
-    assert answer_of(background, start=1).strings
-    assert isinstance(background.ask("tail"), DiscoveryProgress), "it begins anew"
-
-
 def test_an_answer_is_not_kept_for_ever(
     background: Searches, store: Store, clock: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.errors import DitherError, SettingsError
-from aggregator.reading.query import Query
 from tests.support.reports.counted import Counting
 from tests.support.reports.messages import EPOCH
 from tests.support.rows import row
@@ -52,18 +50,6 @@ def test_variables_count_before_the_file_of_the_folder_and_arguments_before_vari
         assert reader.estimate("delay").reports == 800
 
 
-def test_a_settings_file_can_be_named(
-    here: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    with Reader(metrics=here / "metrics.toml", config=here / "dither.toml") as reader:
-        assert reader.estimate("delay").reports == 800
-    with pytest.raises(DitherError, match=r"no metrics file 'metrics\.toml'.*Reader\(metrics="):
-        Reader(config=here / "dither.toml")
-    with pytest.raises(SettingsError, match="a file that exists"):
-        Reader(config="missing.toml")
-
-
 def test_a_window_begins_at_a_time_in_any_form(here: Path) -> None:
     moment = datetime.datetime.fromtimestamp(BEGIN, datetime.UTC)
     starts: list[Any] = [
@@ -95,21 +81,3 @@ def test_a_duration_alone_is_the_last_stretch_that_was_counted(here: Path) -> No
         points = reader.series("delay", "2d", step=datetime.timedelta(days=1)).points
         assert sum(point.reports for point in points) == 800
         assert len(points) <= 3
-
-
-def test_what_is_no_time_is_refused_with_what_was_expected() -> None:
-    rows: list[tuple[dict[str, Any], str]] = [
-        ({"start": datetime.datetime(2013, 1, 1)}, "expected one with a time zone"),
-        ({"start": datetime.date(2013, 1, 1)}, "expected seconds since the epoch, or a datetime"),
-        ({"start": np.datetime64("2013-01-01")}, "or a datetime with a time zone"),
-        ({"start": "yesterday"}, "time 'yesterday'"),
-        ({"start": True}, "time True"),
-        ({"end": "7d"}, "end = '7d': expected a time; a duration may be a start or a window"),
-        ({"start": "7d", "window": "1d"}, "start = '7d' and window = '1d'"),
-        ({"window": 7}, "window = 7: expected a timedelta"),
-        ({"window": datetime.timedelta()}, "expected whole milliseconds above zero"),
-        ({"start": datetime.timedelta(microseconds=1)}, "expected whole milliseconds above zero"),
-    ]
-    for times, message in rows:
-        with row(times), pytest.raises(ValueError, match=message):
-            Query(**times)

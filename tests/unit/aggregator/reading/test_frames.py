@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 from aggregator import Reader
 from aggregator.reading.frames.columns import ESTIMATE
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
-from aggregator.reading.frames.frame import FORMULA, ArrowMissingError, Frame
+from aggregator.reading.frames.frame import FORMULA, Frame
 from aggregator.reading.windows import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
@@ -128,17 +126,3 @@ def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
             assert not shown.startswith(FORMULA)
             assert shown.removeprefix("'") == label
             assert float(value) == number
-
-
-def test_without_arro3_there_is_still_csv_and_a_message_for_the_rest(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("arro3.core", "arro3.io"):
-        monkeypatch.setitem(sys.modules, name, None)
-    frame = reader.estimate("delay").to_frame()
-    assert frame.to_csv().startswith("metric,")
-    assert frame.to_dict()["metric"] == ["delay"]
-    with pytest.raises(ArrowMissingError, match=r"pip install 'dither\[tables\]'"):
-        frame.__arrow_c_stream__()
-    with pytest.raises(ArrowMissingError, match="Parquet needs arro3"):
-        frame.to_parquet(tmp_path / "answer.parquet")

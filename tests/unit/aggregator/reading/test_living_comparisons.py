@@ -29,7 +29,7 @@ from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric, compare, define
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute, ReportBatch
-from tests.support.reports.counted import HOUR, Client, Counting
+from tests.support.reports.counted import HOUR, Counting
 from tests.support.reports.messages import EPOCH, batch
 
 
@@ -261,21 +261,6 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
         assert not ComparisonRun.resumed(reader, CHECKOUT).has_begun
     odd = msgspec.structs.replace(run.stored(), next_ms=run.next_ms + 1)
     assert not ComparisonRun(reader, CHECKOUT, odd).has_begun
-
-
-def test_http_answers_with_comparisons_by_name(reader: Reader) -> None:
-    client = Client(reader.store, DEFINITIONS, Settings())
-    found = client.json("/v1/comparisons")["comparisons"]
-    assert [one["comparison"] for one in found] == ["checkout", "colours"]
-    assert all("history" not in one for one in found)
-    one = client.json("/v1/comparisons/checkout", each="true")
-    assert one["p_value_kind"] == "may be looked at at any time"
-    assert one["decided"] is True
-    assert one["a"]["lower"] < one["a"]["value"] < one["a"]["upper"]
-    assert one["history"] == []
-    problem = client.problem(404, "/v1/comparisons/chekout")
-    assert "did you mean 'checkout'" in problem["detail"]
-    client.problem(400, "/v1/comparisons/checkout?each=maybe")
 
 
 def test_a_decision_is_an_event_until_it_is_published(

@@ -247,16 +247,6 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     )
 
 
-def test_an_answer_takes_few_round_trips_whatever_the_number_of_partitions(
-    store: Store, trips: list[int]
-) -> None:
-    Counted(store, [r for number in range(8) for r in every_minute(number, range(9))], batches=1)
-    for query in (Query(seconds(EPOCH), seconds(EPOCH + HOUR)), Query()):
-        trips.clear()
-        reader_of(store).window("delay", query)
-        assert 0 < len(trips) <= 4
-
-
 def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else(
     store: Store,
 ) -> None:

@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 
-from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
-from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from tests.support.reports.counted import MINUTE, Counting
-from tests.support.reports.messages import DAY, EPOCH
+from tests.support.reports.messages import EPOCH
 from tests.support.rows import row
 
 
@@ -63,19 +61,6 @@ def test_each_point_is_the_estimate_of_its_step_and_all_are_the_whole_range(
                 numbers = (expected.shown, expected.value) if expected.reports else (None, None)
                 assert (point.value, point.unbiased) == numbers
                 assert (point.lower, point.upper) == (expected.lower, expected.upper)
-
-
-def test_by_default_everything_is_shown_in_about_200_points(
-    counting: Counting, reader: Reader
-) -> None:
-    counting.count(0, *[counting.batch("delay", [1.0], minute) for minute in (7, 60, 24 * 60)])
-    found = ask(reader)
-    assert found.step_seconds == 15 * 60
-    assert len(found.points) == 97
-    assert found.points[0].start == iso(EPOCH)
-    assert found.points[-1].end == iso(EPOCH + DAY + 15 * MINUTE)
-    assert sum(point.reports for point in found.points) == 3
-    assert [p.status for p in found.points[:95]] == ["too_few_reports"] * 95
 
 
 def test_where_there_is_no_report_there_are_no_points(counting: Counting, reader: Reader) -> None:
@@ -129,15 +114,6 @@ def test_the_largest_categories_of_the_whole_range_are_shown_in_every_point(
     assert every.points[0].upper[3] == first.upper[1]
     asked = ask(reader, "carrier", step="1m", categories=("UA", "B6"))
     assert asked.categories == ["UA", "B6"]
-
-
-def test_a_range_is_read_in_few_round_trips(
-    counting: Counting, reader: Reader, trips: list[int]
-) -> None:
-    counting.some(40)
-    trips.clear()
-    assert len(ask(reader, step="1m").points) == 40
-    assert 0 < len(trips) <= 6, "the last one sees that Redis lost nothing meanwhile"
 
 
 def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
@@ -272,15 +248,6 @@ def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(
     counting.count(0, counting.batch("delay", [1.0], 89))
     historian.series(question)
     assert estimated == [EPOCH + 80 * MINUTE]
-
-
-def test_estimates_that_are_kept_are_bounded(counting: Counting, reader: Reader) -> None:
-    counting.some(40)
-    known = EstimateCache(numbers=1_000)
-    historian = SeriesReader(reader, known)
-    for beta in (0.1, 0.2, 0.3):
-        historian.series(SeriesQuery(metric="delay", step="1m", beta=beta))
-        assert 0 < known.kept <= 1_000
 
 
 def test_a_step_of_which_something_has_expired_says_so_and_the_others_are_whole(

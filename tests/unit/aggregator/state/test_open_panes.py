@@ -3,68 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NoReturn
 
 import pytest
 
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from tests.support.reports.messages import EPOCH, agreeing, batch, log
+from tests.support.reports.messages import EPOCH, agreeing, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, MINUTE, everything
 
 PATIENT = dataclasses.replace(DELAY, lateness="60m")
 METRICS = {PATIENT.name: PATIENT}
-
-
-class Unvisited(dict[PaneKey, Pane]):
-    """Panes that nobody may go through."""
-
-    def _refuse(self) -> NoReturn:
-        raise AssertionError("all open panes were looked at")
-
-    def __iter__(self) -> Any:
-        self._refuse()
-
-    def items(self) -> Any:
-        self._refuse()
-
-    def values(self) -> Any:
-        self._refuse()
-
-
-def opened(panes: int) -> Partition:
-    """Return a partition with so many panes, all committed."""
-    partition = Partition(METRICS, FUTURE_MS)
-    batches = [batch(PATIENT, [1], time_ms=EPOCH + at * MINUTE, seed=at) for at in range(panes)]
-    assert not partition.count(log(*batches))
-    partition.mark_committed()
-    return partition
-
-
-def test_a_batch_in_one_pane_does_not_look_at_all_open_panes() -> None:
-    partition = opened(30)
-    partition.panes = Unvisited(partition.panes)
-    more = batch(PATIENT, [1], time_ms=EPOCH, seed=99)
-    assert not partition.count(log(more, first=partition.next_offset))
-    assert len(partition.changed) == 1
-    assert partition.changed_bytes == PATIENT.zero().nbytes
-
-
-def measured(partition: Partition) -> int:
-    return sum(pane.nbytes for pane in partition.panes.values() if not pane.closed)
-
-
-def test_a_commit_does_not_look_at_all_open_panes() -> None:
-    partition = opened(30)
-    more = batch(PATIENT, [1], time_ms=EPOCH, seed=99)
-    assert not partition.count(log(more, first=partition.next_offset))
-    expected = measured(partition)
-    partition.panes = Unvisited(partition.panes)
-    assert partition.open_bytes == expected
-    assert not partition.mark_committed()
-    assert partition.open_bytes == expected
-    assert not partition.changed
 
 
 @pytest.mark.parametrize("together", [1, 3, 100])

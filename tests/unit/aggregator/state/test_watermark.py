@@ -79,10 +79,11 @@ def test_a_watermark_is_the_eighth_largest_of_the_last_32_times(
 
 
 def test_a_time_is_reached_by_barely_enough_batches_barely_close_to_each_other() -> None:
+    check([0] * 20 + [1] * 8 + [0] * 8, [20])
     rng = np.random.default_rng(5)
     for seed in range(120):
         ahead = rng.random(100) < rng.uniform(0.1, 0.4)
-        times = np.where(ahead, rng.integers(1, 6, 100), 0).tolist()
+        times = np.where(ahead, rng.integers(1, rng.choice([6, 1_000]), 100), 0).tolist()
         with row(seed):
             check(times, [0, int(rng.integers(20, 80))])
 

@@ -47,10 +47,3 @@ def test_a_server_is_looked_at_each_minute_and_when_it_was_away(client: redis.Re
     assert "maxmemory-policy = allkeys-lru" in watch()
     now = LOOK_SECONDS
     assert watch() == ""
-
-
-def test_a_user_who_may_not_ask_is_told_nothing(client: redis.Redis, redis_url: str) -> None:
-    client.acl_setuser("nobody", enabled=True, nopass=True, commands=["+ping"])
-    with redis.Redis.from_url(redis_url, username="nobody", password="") as stranger:
-        assert EvictionWatch(stranger)() == ""
-    client.acl_deluser("nobody")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,18 +16,16 @@ from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
-from aggregator.storage.failures import AWAY, CONDITIONS, classify, explain_redis_error
+from aggregator.storage.failures import classify
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
 from aggregator.web.http.problem_responses import as_problem
-from tests.support.paths import ROOT
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
 from tests.support.rows import row
-from tests.support.running.redis_nodes import RedisNode, wait_for
+from tests.support.running.redis_nodes import RedisNode
 
 TOPIC = "reports"
-RUNBOOK = ROOT / "docs" / "operations.md"
 Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
 
 
@@ -45,22 +42,6 @@ def a_replica(node: RedisNode) -> Iterator[None]:
     node.ask("REPLICAOF", "127.0.0.1", "1")
     yield
     node.ask("REPLICAOF", "NO", "ONE")
-
-
-@contextlib.contextmanager
-def disk_full(node: RedisNode) -> Iterator[None]:
-    """The append-only log goes on in a file that takes nothing."""
-    (node.folder / "appendonlydir" / "appendonly.aof.2.incr.aof").symlink_to("/dev/full")
-    node.ask("BGREWRITEAOF")
-
-    def failed() -> bool:
-        with contextlib.suppress(redis.RedisError):
-            node.ask("SET", "more", "x")
-        return node.info("persistence").get("aof_last_write_status") == "err"
-
-    wait_for(failed, "the disk is full")
-    yield
-    node.ask("CONFIG", "SET", "appendonly", "no")
 
 
 @contextlib.contextmanager
@@ -86,38 +67,12 @@ def no_permission(node: RedisNode) -> Iterator[None]:
     node.ask("ACL", "SETUSER", "default", "+evalsha")
 
 
-@contextlib.contextmanager
-def busy(node: RedisNode) -> Iterator[None]:
-    node.ask("CONFIG", "SET", "busy-reply-threshold", 50)
-
-    def loop() -> None:
-        with contextlib.suppress(redis.RedisError):
-            node.ask("EVAL", "while true do end", 0)
-
-    thread = threading.Thread(target=loop)
-    thread.start()
-
-    def is_busy() -> bool:
-        try:
-            node.ask("PING")
-        except redis.ResponseError:
-            return True
-        return False
-
-    wait_for(is_busy, "the script runs")
-    yield
-    node.ask("SCRIPT", "KILL")
-    thread.join()
-
-
 TROUBLES: dict[str, Trouble] = {
     "redis-is-full": full,
     "redis-is-read-only": a_replica,
-    "redis-cannot-write-to-its-disk": disk_full,
     "redis-has-too-few-replicas": without_replicas,
     "redis-refuses-the-user": another_password,
     "redis-refuses-a-command": no_permission,
-    "redis-is-busy": busy,
 }
 
 
@@ -217,11 +172,3 @@ def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
     (shown,) = status.status(store.overview(), METRICS, status.Rates()).partitions
     assert shown.halted
     assert owner in shown.reason
-
-
-def test_every_condition_has_its_section_in_the_runbook() -> None:
-    heads = re.findall(r"^#+ (.*)$", RUNBOOK.read_text(), re.MULTILINE)
-    slugs = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
-    sections = {one.section for one in (*CONDITIONS, AWAY)}
-    assert "(OOM command)" in explain_redis_error(redis.ResponseError("OOM command"))
-    assert sections | {"a-stored-value-cannot-be-read", "a-commit-failed-half-way"} <= slugs

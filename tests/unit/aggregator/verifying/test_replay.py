@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Sequence
 
 import pytest
 
-from aggregator.config.settings import Aggregate
-from aggregator.counting.assigned_partition import acquire_partition
-from aggregator.counting.continuity import Log
 from aggregator.state.batch_ids import BatchIds
 from aggregator.state.definition_history import Definitions
-from aggregator.state.pane_keys import PaneKey
 from aggregator.state.partition import Partition
-from aggregator.storage.connection import connect
 from aggregator.storage.snapshot import Snapshot
-from aggregator.storage.store import Store
-from aggregator.verifying import comparison
-from aggregator.verifying.comparison import Comparison, Verification, stored_panes
 from aggregator.verifying.replay import LogReplay
 from tests.support.reports.log_consumers import consumer_of
 from tests.support.reports.messages import EPOCH, agreeing, batch, log
@@ -54,34 +44,3 @@ def test_a_pane_that_was_taken_over_closes_when_its_watermark_says_so(changes: l
         pane.seen = BatchIds() if pane.closed else pane.seen  # those of closed panes are let go
     replay.state.panes = replay.panes
     assert everything(replay.state) == everything(counted)
-
-
-def test_closed_panes_are_read_a_few_at_a_time(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reports = [agreeing(DELAY, EPOCH + at * MINUTE, seed=100 * at) for at in range(20)]
-    messages = log(*itertools.chain.from_iterable(reports))
-    definitions = Definitions(METRICS, RULES)
-    monkeypatch.setattr(comparison, "READ_BYTES", 5 * DELAY.zero().nbytes)
-    with Store(connect(redis_url), "reports") as store:
-        here = Log(lambda: (0, len(messages)))
-        owned = acquire_partition(store, 0, "one", here, "", METRICS, Aggregate())
-        owned.state.count(messages)
-        owned.commit(store, len(messages))
-        snapshot = store.partition.snapshot(0)
-        replay = LogReplay("reports", 0, [(0, definitions)], snapshot, 0)
-        with consumer_of(messages) as consumer:
-            replay.run(consumer, lambda *_: None)
-        read, sizes = store.panes.statistics, list[int]()
-
-        def counted(keys: Sequence[tuple[int, PaneKey]]) -> list[bytes | None]:
-            sizes.append(len(keys))
-            return read(keys)
-
-        monkeypatch.setattr(store.panes, "statistics", counted)
-        outcome = Verification()
-        stored = stored_panes(store, 0)
-        Comparison(store, 0, stored, [definitions], replay, outcome).run()
-    assert outcome.verified
-    assert outcome.panes > sum(sizes) >= 15
-    assert max(sizes) <= 5
