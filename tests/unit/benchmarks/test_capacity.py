@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from benchmarks.capacity import main
 from benchmarks.capacity_model import (
     LEAST_PARTITIONS,
     PANE_BYTES,
@@ -18,7 +15,6 @@ from benchmarks.capacity_model import (
     need,
 )
 from benchmarks.capacity_rates import Rates
-from benchmarks.record import RECORDED
 
 RATES = Rates(
     message_seconds=2e-6,
@@ -68,10 +64,3 @@ def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:
     fleet = Fleet(1e9, metrics=1_000, levels=16, cells=1_025)
     with pytest.raises(ValueError, match=r"metrics of 131,200 bytes a pane.*Commit less"):
         need(fleet, RATES)
-
-
-def test_the_recorded_run_answers_for_a_fleet() -> None:
-    told = CliRunner().invoke(main, [str(RECORDED), "--devices", "1e8", "--posted", "0"])
-    assert told.exit_code == 0, told.output
-    for line in (r"^busy +\d+%$", r"^gateways +0$", "^workers", "^redis bytes"):
-        assert re.search(line, told.stdout, re.MULTILINE), line
