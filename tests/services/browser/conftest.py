@@ -11,7 +11,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from estimators.exact.randomness import SeededBits
 from producers import Reporter
 from tests.support.paths import ROOT
-from tests.support.running import fleet, http_client, servers, warm_commands
+from tests.support.running import fleet, http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 PATIENCE = 60_000
 """Milliseconds: of a machine that has other things to do."""
-PHONE = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">"
 METRICS = f"""
 [metrics.wait]
@@ -228,8 +226,7 @@ class Site:
     deployment: Deployment
     port: int
     flags: list[str]
-    process: BaseProcess | subprocess.Popen[bytes] | None = None
-    told: set[str] = dataclasses.field(default_factory=set)
+    process: BaseProcess | None = None
 
     @property
     def url(self) -> str:
@@ -239,22 +236,15 @@ class Site:
         """Start `dither serve` and wait until it answers."""
         sets = [word for flag in self.flags for word in ("--set", flag)]
         arguments = [f"--port={self.port}", *self.deployment.flags, *sets]
-        if os.environ.get("PYTHONPATH") == warm_commands.PYTHONPATH:
-            self.process = fleet.start("serve", arguments)
-        else:  # it has other modules
-            command = [sys.executable, "-m", "aggregator", "serve"]
-            self.process = subprocess.Popen([*command, *arguments])
+        self.process = fleet.start("serve", arguments)
         wait_until(self._answers, "the server answers")
 
     def stop(self) -> None:
         """Stop the server."""
         if self.process is not None:
             self.process.terminate()
-            if isinstance(self.process, subprocess.Popen):
-                self.process.wait(30)
-            else:
-                self.process.join(30)
-                assert self.process.exitcode is not None
+            self.process.join(30)
+            assert self.process.exitcode is not None
             self.process = None
 
     def _answers(self) -> bool:
@@ -349,10 +339,3 @@ def until(condition: Callable[[], bool], page: Page, what: str, seconds: float =
     while not condition():
         assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
         page.wait_for_timeout(50)
-
-
-def sideways(page: Page) -> int:
-    """Return by how many pixels the page is wider than the screen."""
-    return int(
-        page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    )

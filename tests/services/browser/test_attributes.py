@@ -12,9 +12,8 @@ import pytest
 
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute
-from tests.services.browser.conftest import PHONE, Site, Visitor, expect, numbers, sideways
+from tests.services.browser.conftest import Site, Visitor, expect, numbers
 from tests.support.reports.messages import batch
-from tests.support.running.deployment import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -89,12 +88,6 @@ metric = "pause"
 against = {{ variant = "old" }}
 split = "1:1"
 
-[comparisons.times]
-metric = "pause"
-of = "ratio"
-{ARMS}
-against = "rest"
-
 [comparisons.colours]
 metric = "colour"
 {ARMS}
@@ -163,24 +156,6 @@ def reported(
         yield site
 
 
-def pixels(page: Page, chart: str, colour: str) -> int:
-    """Count the pixels of a chart that have a colour of the style."""
-    found: int = page.evaluate(
-        """([chart, colour]) => {
-          const value = getComputedStyle(document.documentElement).getPropertyValue(colour).trim();
-          const wanted = [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16));
-          const canvas = document.querySelector(`${chart} canvas`);
-          const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-          let found = 0;
-          for (let i = 0; i < data.length; i += 4)
-            if (wanted.every((value, at) => data[i + at] === value)) found += 1;
-          return found;
-        }""",
-        [chart, colour],
-    )
-    return found
-
-
 def panel(view: Page) -> Locator:
     return view.locator("section.panel").filter(has=view.get_by_role("heading", name="Slices"))
 
@@ -211,11 +186,6 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         lower, upper, reports = numbers(one.locator(".about").inner_text())
         assert lower <= MEANS[country] <= upper
         assert reports == REPORTS[country]
-        places = one.locator(".whisker, .point").evaluate_all(
-            "all => all.flatMap((one) => ['x1', 'cx', 'x2'].map((at) => one.getAttribute(at)))"
-        )
-        left, right, _, _, _, _, middle = (float(at.rstrip("%")) for at in places if at)
-        assert left < middle < right
 
     menu.select_option("country,version")
     expect(slices.get_by_role("list", name="distance by country, version")).to_be_visible()
@@ -223,12 +193,6 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
     page.go_back()
     expect(slices.get_by_role("list", name="distance by country", exact=True)).to_be_visible()
     expect(menu).to_have_value("country")
-    page.get_by_text("24 h", exact=True).click()
-    expect(slices).to_contain_text("2 Jan 2026".replace(" ", "\u00a0"))
-    expect(slices.get_by_role("listitem")).to_have_count(2)
-    page.locator(".back").click()
-    expect(page.locator(".card")).to_have_count(7 + 4)
-    assert "by=" not in page.url
 
     # the category in front is the one that is sliced
     page.goto(f"{reported.url}/#metric=carrier&by=country")
@@ -237,9 +201,6 @@ def test_slices_are_sorted_by_value_with_bounds_that_hold_at_once(
         expect(slices.get_by_role("list", name=f"carrier, {category} by country")).to_be_visible()
         shares = numbers(slices.locator(".number").first.inner_text())
         assert all(low < value < high for value in shares)
-    page.goto(f"{reported.url}/#metric=plain&by=country")
-    expect(page.get_by_role("heading", name="plain")).to_be_visible()
-    expect(page.get_by_label("By", exact=True)).to_have_count(0)
 
 
 def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visitor: Visitor) -> None:
@@ -253,15 +214,9 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
     expect(card).to_contain_text(re.compile(r"Decided since 1.Jan.2026"))
     expect(card).to_contain_text("If both arms were equal, a difference as clear as this would")
     expect(card.locator("dl")).to_contain_text(re.compile(r"new[45]\d.*minutes · 1.600 reports"))
-    chart = '[aria-label="Comparison queue"]'
-    wait_until(lambda: pixels(page, chart, "--estimate") > 100, "the difference over time")
-    assert pixels(page, chart, "--muted") > 20, "the line at 0"
     label = card.locator(".history").get_attribute("aria-label")
     assert "both arms are equal at 0" in str(label)
 
-    ratio = page.get_by_role("article", name="Comparison times")
-    expect(ratio).to_contain_text("pause: new divided by the rest")
-    expect(ratio.locator(".value")).to_have_text(re.compile(r"^1\.[4-9]"))
     empty = page.get_by_role("article", name="Comparison empty")
     expect(empty.locator(".chip")).to_have_text("Waiting")
     expect(empty).to_contain_text("No reports yet.")
@@ -278,7 +233,7 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
 
     card.get_by_role("link").click()
     expect(page.get_by_role("heading", name="pause", level=2)).to_be_visible()
-    expect(page.locator(".comparison h2")).to_have_text(["queue", "times"])
+    expect(page.locator(".comparison h2")).to_have_text(["queue"])
 
 
 def test_an_alarm_says_what_has_moved_and_since_when(reported: Site, visitor: Visitor) -> None:
@@ -298,16 +253,6 @@ def test_an_alarm_says_what_has_moved_and_since_when(reported: Site, visitor: Vi
     expect(own).to_have_count(1)
     expect(own).to_contain_text("by_country")
     expect(page.locator(".history.large canvas")).to_be_visible()
-    wait_until(lambda: pixels(page, ".history.large", "--warning") > 100, "a line at an alarm")
     page.goto(f"{reported.url}/#metric=plain")
     expect(page.get_by_role("heading", name="plain", level=2)).to_be_visible()
     expect(page.locator("section.alarms:visible")).to_have_count(0)
-
-
-def test_all_of_it_fits_a_phone(reported: Site, visitor: Visitor) -> None:
-    page = visitor.open(reported.url, width=PHONE, height=780)
-    expect(page.get_by_role("article", name="Comparison queue")).to_be_visible()
-    assert sideways(page) <= 0
-    page.goto(f"{reported.url}/#metric=distance&by=country")
-    expect(panel(page).get_by_role("listitem")).to_have_count(4)
-    assert sideways(page) <= 0

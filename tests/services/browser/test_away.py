@@ -48,8 +48,7 @@ def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
     expect(result.locator(".notice.danger")).to_contain_text("Kafka does not answer")
     visitor.expect("503")
 
-
-def test_a_lag_that_kafka_does_not_tell_is_a_dash(without_kafka: Site, visitor: Visitor) -> None:
+    # a lag that Kafka does not tell is a dash
     page = visitor.open(without_kafka.url)
     tile = page.locator(".tile", has_text="Lag")
     expect(tile.locator(".note")).to_contain_text("unknown: Kafka does not answer")

@@ -203,6 +203,33 @@ def test_the_running_total_is_no_answer_to_another_window_or_other_weights(
     assert found == [2, None, None, None]
 
 
+def test_slices_by_another_attribute_are_not_shown(device: Modules) -> None:
+    found = device.evaluate(
+        """async () => {
+          const {Metric} = await load("metric.js");
+          const answers = [];
+          globalThis.fetch = (path) => new Promise((resolve) => {
+            const {searchParams} = new URL(path, location.href);
+            const by = searchParams.get("by");
+            if (by) answers.push(() => resolve(Response.json(by)));
+          });
+          const definition = {name: "m", kind: "mean", shape: "number", by: ["a", "b"]};
+          const metric = new Metric(definition, {by: "a"}, {top: 1, steps: 60, changed() {}});
+          const shown = [];
+          for (const next of ["b", null]) {
+            while (!answers.length) await new Promise((resolve) => setTimeout(resolve, 5));
+            if (next) metric.show({by: next});
+            answers.shift()();
+            for (let i = 0; i < 20; i += 1) await new Promise((resolve) => setTimeout(resolve));
+            shown.push(metric.slices);
+          }
+          metric.close();
+          return shown;
+        }"""
+    )
+    assert found == [None, "b"]
+
+
 FORMATS = """
 async () => {
   const f = await load("format.js");

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from producers.gateway import Gateway
@@ -144,7 +144,7 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(poster: Poster) -> 
     site = poster.site
     answers = [
         Response(body, status, media_type="application/json")
-        for body, status in ((b"{}", 200), (b"{}", 202), (b"[1]", 202))
+        for body, status in ((b'{"batch_id": "00"}', 200), (b"{}", 202), (b"[1]", 202))
     ]
     for after in ("3600", "Fri, 31 Dec 2999 23:59:59 GMT"):
         answers.append(Problem(429, "too often").response("/moody"))
@@ -166,6 +166,22 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(poster: Poster) -> 
     batch_id = ReportBatch.FromString(bytes(found["body"])).batch_id
     told = poster.device.evaluate(again, [f"{site.url}v1/reports", found["body"]])
     assert told == {"batch_id": batch_id.hex(), "reports": 1}
+
+
+def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(
+    poster: Poster,
+) -> None:
+    poster.site.answers.append(RedirectResponse("/v1/reports", 303))
+    found = poster.report("moody", LATE, 1, 2, attempts=1)
+    assert (found["name"], found["status"], len(poster.site.seen)) == ("DeliveryError", 0, 1)
+    script = """async (definition) => {
+      let given;
+      globalThis.fetch = async (_, init) => { given = init; return Response.json({}); };
+      await dither.report("http://device.test/", definition, 1, 2, { attempts: 1 }).catch(() => 0);
+      return [given.credentials, given.referrerPolicy, Object.keys(given.headers)];
+    }"""
+    found = poster.device.evaluate(script, definition(LATE))
+    assert found == ["omit", "no-referrer", ["Content-Type"]]
 
 
 def test_a_refusal_is_final_and_says_why(poster: Poster) -> None:

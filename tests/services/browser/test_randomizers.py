@@ -282,29 +282,20 @@ CAPS = {"mechanism": "caps", "coordinates": ["north"], "radius": 5, "constants":
 
 REFUSED: list[tuple[dict[str, Any], Any, Any, str]] = [
     ({}, 1, 0.00005, "epsilon = 0.00005: metric late offers 0.0001, 0.1"),
-    ({}, 1, None, "epsilon = null"),
     ({}, "yes", 1, "value yes of late: expected a number"),
-    ({"mechanism": "hemisphere"}, 1, 1, "late: expected a definition with coordinates and a"),
     ({**BALL, "options": {"grid": 2**25}}, [1, 2], 1, "options of late: expected a grid of 1"),
     ({**BALL, "radius": 0}, [1, 2], 1, "late: expected a definition with coordinates and a"),
-    (BALL, 1, 1, "value 1 of late: expected a list of 2 numbers"),
     (BALL, [1, 2, 3], 1, "value 1,2,3 of late: expected a list of 2 numbers"),
-    (BALL, [1, "2"], 1, "value 2 of late: expected a number"),
     ({"mechanism": "repetition", "options": {"of": "grr"}}, 1, 1, "of: randomized_response"),
-    ({"mechanism": "repetition", "options": {"off": 1}}, 1, 1, "options of late: expected of"),
     ({"mechanism": "laplace", "options": {"grid": 3}}, 1, 1, "expected a grid, a power of"),
     ({"mechanism": "laplace", "options": {"grid": 2**40}}, 1, 1, "expected another grid"),
-    ({"mechanism": "grr", "categories": ["a"]}, 0, 1, "names of two or more categories"),
     ({"mechanism": "rappor", "categories": 10**9}, 0, 1, "names of two or more categories"),
     ({"mechanism": "count_sketch"}, "a", 1, 'late: expected categories "open"'),
-    ({"range": None}, 1, 1, "late: a definition without a range"),
     ({**WINDOWS, "range": [0, 5e-324]}, 0, 1, "late: a definition without a range of finite"),
     ({**WINDOWS, "range": [-1.7e308, 1.7e308]}, 1e308, 1, "without a range of finite numbers"),
-    ({**WINDOWS, "range": ["0", "1"]}, 1, 1, "late: a definition without a range of finite"),
     (CAPS, [1], 1, "late: expected constants that fit level 0"),
     ({"levels": [0.5, 1e300]}, 1, 1, "levels of late: expected 1 to 255 ascending epsilons"),
     ({"levels": [1, 0.5]}, 1, 1, "levels of late: expected"),
-    ({"levels": ["0.5"]}, 1, 1, "levels of late: expected"),
     ({"trust": "central"}, 1, 1, "late is collected in trust: expected a metric that is"),
     ({"mechanism": "true_values"}, 1, 1, "mechanism true_values of late: this module has"),
     ({"levels": [0.00001, 1]}, 1, 1, "epsilon = 0.00001: expected above 0, at most 4 decimal"),
@@ -313,7 +304,6 @@ REFUSED: list[tuple[dict[str, Any], Any, Any, str]] = [
 ]
 SPOILT: list[dict[str, Any]] = [
     {"constants": None},
-    {"block_bits": [-1] * 8},
     {"block_bits": [8] * 8},
     {"hash_bits": [3] * 8},
     {"depths": [[0] * 9] * 8},
@@ -322,10 +312,7 @@ SPOILT: list[dict[str, Any]] = [
     {"depths": [[0] * 8 + [65536, 0]] * 8},
     {"edges": [0, 1, 1], "bins": None},
     {"bins": 1},
-    {"bins": 5000},
     {"bins": 1e15},
-    {"edges": {"length": 1e9}, "bins": None},
-    {"range": [0, 1, 2]},
     {"scale": "cubic"},
 ]
 """Of a distribution."""

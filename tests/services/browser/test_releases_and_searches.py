@@ -17,12 +17,10 @@ from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from tests.services.browser.conftest import (
-    PHONE,
     Site,
     Visitor,
     card,
     expect,
-    sideways,
     until,
     value_and_band,
 )
@@ -180,11 +178,3 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         expect(other.locator(".detail .policy")).to_be_hidden()
     finally:
         coordinator.stop()
-
-
-def test_both_fit_a_phone(watched: Site, visitor: Visitor) -> None:
-    page = visitor.open(watched.url, width=PHONE, height=780)
-    for place in ("/", "/#metric=wage", "/#metric=longest"):
-        page.goto(watched.url + place)
-        expect(page.locator(".chip").first).to_be_visible()
-        assert sideways(page) <= 0, place

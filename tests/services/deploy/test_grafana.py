@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
-
-import yaml  # type: ignore[import-untyped, unused-ignore]
 
 from deploy.grafana.build import FOLDER, documents
 from tests.services.deploy.test_prometheus import assert_names_exist
-from tests.support.paths import ROOT
 from tests.support.rows import row
 
 DASHBOARDS: dict[str, dict[str, Any]] = {
@@ -55,24 +51,3 @@ def test_a_panel_says_what_it_shows_and_asks_for_what_exists() -> None:
                 assert override["matcher"]["options"] in fields
                 properties = {one["id"]: one["value"] for one in override["properties"]}
                 assert properties.get("custom.fillBelowTo", next(iter(fields))) in fields
-
-
-def test_the_composition_provisions_what_is_here() -> None:
-    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
-    mounts = dict(mount.split(":")[:2] for mount in services["grafana"]["volumes"])
-    provisioning = ROOT / "deploy" / "grafana" / "provisioning"
-    assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
-    (provider,) = yaml.safe_load((provisioning / "dashboards" / "dither.yaml").read_text())[
-        "providers"
-    ]
-    assert mounts["./grafana/dashboards"] == provider["options"]["path"]
-    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())[
-        "datasources"
-    ]
-    assert source["url"] == "http://prometheus:9090"
-    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
-    assert source["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
-    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    assert Path(home).relative_to(provider["options"]["path"]).name in {
-        file.name for file in FOLDER.glob("*")
-    }

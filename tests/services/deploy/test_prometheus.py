@@ -54,14 +54,14 @@ def assert_names_exist(expression: str, others: Iterable[str] = ("up{",)) -> Non
     assert named or any(name in expression for name in others)
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("file", ["alerts.test.yml", "rules.test.yml"])
+@pytest.mark.parametrize(
+    "file", ["rules.test.yml", pytest.param("alerts.test.yml", marks=pytest.mark.more)]
+)
 def test_the_rules_do_what_they_say(file: str) -> None:
     promtool("test", "rules", FOLDER / file)
 
 
 def test_the_critical_alerts_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
-    """The test above tests all of them."""
     critical = {rule["alert"] for rule in ALERTS if rule["labels"]["severity"] == "critical"}
     given = yaml.load((FOLDER / "alerts.test.yml").read_text(), yaml.BaseLoader)
     given["rule_files"] = [str(FOLDER / name) for name in given["rule_files"]]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from benchmarks.capacity import main
 from benchmarks.capacity_model import (
     LEAST_PARTITIONS,
     PANE_BYTES,
@@ -18,9 +15,6 @@ from benchmarks.capacity_model import (
     need,
 )
 from benchmarks.capacity_rates import Rates
-from benchmarks.measure import Figure, Result
-from benchmarks.record import RECORDED, Record
-from tests.support.rows import row
 
 RATES = Rates(
     message_seconds=2e-6,
@@ -66,54 +60,7 @@ def test_memory_is_that_of_the_panes_that_are_kept() -> None:
     assert longer.redis_bytes / found.redis_bytes == pytest.approx(7, rel=0.01)
 
 
-def test_each_limit_of_a_broker_asks_for_more_of_them() -> None:
-    fleet, usual = Fleet(1e9), Assumptions()
-    for limit in (
-        "broker_disk_bytes_per_second",
-        "broker_network_bytes_per_second",
-        "broker_partitions",
-        "broker_disk_bytes",
-    ):
-        less = dataclasses.replace(usual, **{limit: max(1, getattr(usual, limit) // 1_000)})
-        assert need(fleet, RATES, less).brokers > need(fleet, RATES, usual).brokers, limit
-    found = need(Fleet(1e6, reports_per_day=1, report_bytes=20, outage_days=2), RATES)
-    assert found.kafka_bytes == pytest.approx(2 * 3 * 1e6 * 100), "an outage, in all replicas"
-
-
-def test_processor_time_counts_for_more_than_the_clock() -> None:
-    record = Record.read(RECORDED)
-    for reports, told in ((1, 2.0), (1_000, 7.0)):
-        name = f"end to end/cost, batches of {reports}/a message"
-        record.figures[name] = Figure(name, told, "us of a core")
-    held, posts = "memory/worker, id of a batch", "gateway/small posts/bare route"
-    record.figures[held] = Figure(held, 23.0, "B")
-    record.results[posts] = Result(8_000, 16_000, "posts/s", 0.5, 0.5, 0.5)
-    rates = Rates.of(record)
-    assert rates.message_seconds + rates.report_seconds == pytest.approx(2e-6)
-    assert rates.message_seconds + 1_000 * rates.report_seconds == pytest.approx(7e-6)
-    assert (rates.held_id_bytes, rates.posts) == (23.0, 8_000)
-
-
 def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:
     fleet = Fleet(1e9, metrics=1_000, levels=16, cells=1_025)
     with pytest.raises(ValueError, match=r"metrics of 131,200 bytes a pane.*Commit less"):
         need(fleet, RATES)
-
-
-def test_the_recorded_run_answers_for_a_fleet() -> None:
-    told = CliRunner().invoke(main, [str(RECORDED), "--devices", "1e8", "--posted", "0"])
-    assert told.exit_code == 0, told.output
-    for line in (r"^busy +\d+%$", r"^gateways +0$", "^workers", "^redis bytes"):
-        assert re.search(line, told.stdout, re.MULTILINE), line
-
-
-def test_a_fleet_that_cannot_be_is_told_by_its_option() -> None:
-    for option, value, said in (
-        ("--devices", "0", "--devices: 0: expected a finite number above 0"),
-        ("--devices", "nan", "--devices: nan: expected a finite number above 0"),
-        ("--batch-reports", "-1", "--batch-reports: -1: expected a finite number above 0"),
-        ("--posted", "-1", "--posted: -1: expected a finite number of 0 or more"),
-    ):
-        result = CliRunner().invoke(main, ["--devices", "1e6", option, value])
-        with row(option, value):
-            assert (result.exit_code, said in result.output) == (2, True)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from benchmarks import users
-from benchmarks.measure import CannotRunError, NotRun
+from benchmarks.measure import CannotRunError
 from benchmarks.metrics import CATEGORIES
 from benchmarks.peers import engines, environments, jvm, libraries, process, streams
 from benchmarks.places import PARTITIONS, Places
-from benchmarks.steady import Sample, steady
+from benchmarks.steady import Sample
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.rows import row
 
@@ -62,19 +62,6 @@ def test_a_peer_does_each_of_its_tasks(peer: str, tmp_path: Path) -> None:
             found.side("noise of nothing")(0)
 
 
-def test_peers_that_cannot_be_installed_are_listed_and_not_asked(
-    monkeypatch: pytest.MonkeyPatch, places: Places
-) -> None:
-    def refuse(name: str) -> Path:
-        raise environments.NotInstalledError(f"no {name} here")
-
-    monkeypatch.setattr(process, "python_of", refuse)
-    found = list(libraries.benchmarks(places))
-    expected = sum(len(names) for tasks in libraries.TASKS.values() for names in tasks.values())
-    assert len(found) == expected
-    assert all(isinstance(one, NotRun) and one.reason.startswith("no ") for one in found)
-
-
 def test_one_in_a_hundred_batches_comes_twice_in_its_partition_and_in_time() -> None:
     batches = [ReportBatch.FromString(one) for one in engines.payloads(MESSAGES, 1)]
     seen: dict[bytes, int] = {}
@@ -108,13 +95,6 @@ def test_a_run_counts_if_its_sums_are_the_same(
             pair.theirs(0)
     monkeypatch.setattr(pair, "_engine", lambda: counted(3))
     assert pair.ours(0) == pair.theirs(0) == 50
-
-
-def test_a_log_that_was_over_at_the_first_look_is_not_measured() -> None:
-    assert steady([Sample(0, 0, 0), Sample(2, 1, 100)], 100).rate == 50
-    for samples in ([Sample(0, 0, 90), Sample(2, 1, 100)], [Sample(0, 0, 100)]):
-        with pytest.raises(CannotRunError, match="were counted before the first look"):
-            steady(samples, 100)
 
 
 def test_the_noise_that_is_measured_is_that_of_the_law() -> None:

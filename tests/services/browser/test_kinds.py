@@ -1,0 +1,156 @@
+"""A distribution by its quantiles and hours, and strings that nobody listed, on their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import numpy as np
+import pytest
+
+from tests.services.browser.conftest import Site, Visitor, expect
+from tests.support.reports.messages import batch
+from tests.support.running import http_client
+
+pytestmark = pytest.mark.more
+
+METRICS = """
+[metrics.latency]
+description = "Time to first byte"
+kind = "distribution"
+range = [0, 100]
+bins = 20
+unit = "ms"
+levels = [2, 4]
+pane = "1h"
+lateness = "1h"
+
+[metrics.tail]
+description = "Codes of aircraft"
+kind = "frequency"
+categories = "open"
+discover = true
+preset = "bytes"
+levels = [4]
+pane = "1h"
+options = {last = 32, rows = 64}
+
+[metrics.tail.deny]
+presets = ["email"]
+
+[metrics.page]
+kind = "frequency"
+mechanism = "count_sketch"
+categories = "open"
+levels = [4]
+pane = "1h"
+"""
+SHARES = {"JFK": 0.5, "<b>": 0.3, "\u202e": 0.2}
+PEOPLE = 20_000
+
+
+@pytest.fixture(scope="module")
+def site(
+    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+) -> Iterator[Site]:
+    with site_of_metrics(METRICS) as site:
+        yield site
+
+
+def test_a_distribution_is_shown_by_its_quantiles(site: Site, visitor: Visitor) -> None:
+    values = np.linspace(0, 80, PEOPLE)
+    epsilons = np.where(np.arange(PEOPLE) % 2, 4.0, 2.0)
+    site.report("latency", values, epsilons, "2013-01-01T10:00", 1)
+
+    answer = http_client.get(f"{site.url}/v1/metrics/latency/estimate").json()
+
+    page = visitor.open(site.url)
+    card = page.get_by_role("article", name="latency")
+    card.get_by_role("radio", name="p99").wait_for()
+    named = [each.get_attribute("aria-label") for each in card.get_by_role("radio").all()]
+    assert [str(name).split(":")[0] for name in named] == ["median", "p90", "p99"]
+    card.get_by_role("link", name="latency").click()
+    page.get_by_role("heading", name="Quantiles").wait_for()
+    page.get_by_text("20", exact=True).first.wait_for()
+
+    heading = page.get_by_role("heading", name="Distribution")
+    panel = page.locator("section.panel", has=heading)
+    chart = panel.get_by_role("group")
+    chart.wait_for()
+    expect(panel).to_contain_text("the band holds for all values at once")
+    expect(panel).to_contain_text("95\u00a0%")
+    chart.focus()
+    chart.press("Home")
+    expect(panel.locator("#cdf-readout")).to_have_text(
+        "Below 0\u00a0ms: 0.0\u00a0%, 0.0\u00a0% to 0.0\u00a0%"
+    )
+    for _ in range(8):
+        chart.press("ArrowRight")
+    edges, shown = answer["distribution"]["edges"], answer["distribution"]["value"][8]
+    assert edges[8] == 40
+    expect(panel.locator("#cdf-readout")).to_contain_text(
+        f"Below 40\u00a0ms: {100 * shown:.0f}\u00a0%"
+    )
+
+    map_of_hours = page.get_by_role("group", name="how values are spread")
+    assert not map_of_hours.is_visible(), "one hour is no course of time"
+    site.report("latency", values / 4, epsilons, "2013-01-01T11:00", 2)
+    map_of_hours.wait_for()
+    map_of_hours.focus()
+    for key in ("End", *["ArrowDown"] * 20):
+        map_of_hours.press(key)
+    expect(page.locator("#heat-readout")).to_contain_text(
+        "11:00 \u2013 12:00: 0\u00a0ms to 5\u00a0ms: 2"
+    )
+    expect(page.locator("#heat-readout")).to_contain_text("20\u202f000 reports")
+
+
+def test_strings_are_found_when_somebody_asks_and_may_be_watched(
+    site: Site, visitor: Visitor
+) -> None:
+    rng = np.random.default_rng(5)
+    held = rng.choice([*SHARES], 20_000, p=[*SHARES.values()])
+    site.report("tail", held, np.full(held.size, 4.0), "2013-01-01T10:00", 1)
+    page = visitor.open(f"{site.url}/#metric=page")
+    page.get_by_role("heading", name="page", exact=True).wait_for()
+    assert page.get_by_role("button", name="Find frequent strings").count() == 0
+
+    page = visitor.open(f"{site.url}/#metric=tail")
+    panel = page.locator(".discoveries")
+    panel.get_by_role("button", name="Find frequent strings").click()
+    expect(panel.get_by_text("only panes that every partition has closed")).to_be_visible()
+
+    later = int(np.datetime64("2013-01-02T10:00", "ms").astype(np.int64))
+    for number in range(60):  # ten batches in each partition close what was before
+        one = batch(site.deployment.metrics["tail"], ["JFK"], 4, later, number)
+        site.deployment.produce([(number % 6, one.SerializeToString())])
+    site.deployment.wait_until_counted()
+    panel.get_by_role("button", name="Find frequent strings").or_(
+        panel.get_by_role("button", name="Search again")
+    ).click()
+    rows = panel.locator("tbody tr")
+    expect(rows).to_have_count(3, timeout=60_000)
+    named = [row.locator("th").inner_text() for row in rows.all()]
+    assert named == ["JFK", "<b>", "\\u{202e}"]
+    assert panel.locator("tbody b").count() == 0, "a stranger's string is no markup"
+    expect(panel).to_contain_text("3 found among")
+    expect(panel).to_contain_text("95\u00a0%, each of these is held by somebody")
+    expect(panel).to_contain_text("are found nearly always")
+
+    rows.nth(0).get_by_role("button", name="Watch JFK").click()
+    expect(page.get_by_role("heading", name="Strings on watch or in your query")).to_be_visible()
+    page.get_by_role("radio", name="JFK").wait_for()
+
+    page = visitor.open(f"{site.url}/try#metric=tail")
+    sent: list[bytes] = []
+    page.on("request", lambda r: sent.append(r.url.encode() + (r.post_data_buffer or b"")))
+    for text, denied in (("secret é", False), ("ann@example.org", True)):
+        page.get_by_label("Value").fill(text)
+        page.get_by_role("button", name="Randomize and send").click()
+        result = page.get_by_role("region", name="What was sent")
+        expect(result.locator(".kept")).to_contain_text(text)
+        expect(result).to_contain_text("Kafka has the report.")
+        expect(result).to_contain_text("does not ask how frequent your string is")
+        assert ("denies it" in result.locator(".kept").inner_text()) == denied
+    assert len([each for each in sent if b"/v1/reports" in each]) == 2
+    assert not [each for each in sent if b"secret" in each or b"ann" in each]
