@@ -44,7 +44,7 @@ def test_ctrl_c_ends_the_demo_early_with_a_summary_for_people(tmp_path: Path) ->
     environ = {k: v for k, v in os.environ.items() if not k.startswith("DITHER_")}
     with output.open("w") as out, errors.open("w") as err:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "aggregator", "demo", "--seconds", "240", "--stay"],
+            [sys.executable, "-m", "aggregator", "demo", "--seconds", "60", "--stay"],
             cwd=tmp_path,
             env={**environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
             stdout=out,
