@@ -142,3 +142,18 @@ def test_a_few_ids_take_no_more_than_themselves() -> None:
     ids = BatchIds(number.to_bytes(16, "big") for number in range(10))
     assert ids.nbytes == 160
     assert ids._table is None
+
+
+def test_an_id_that_was_loaded_twice_is_told_from_ids_of_one_rank() -> None:
+    last = id_table.SLICE
+    for second, expected in ((last, False), (last - 1, True)):
+        rank, rest = (np.arange(2 * last, dtype=np.uint64) for _ in range(2))
+        rank[9], rank[last], rest[last] = 8, last - 1, second
+        table = IdTable()
+        table.load(Scrambled(rank, rest))
+        assert table.has_repeats() == expected
+
+
+def test_copies_that_come_together_are_told_beside_a_table() -> None:
+    known = BatchIds(bytes([n // 256, n % 256]) * 8 for n in range(300))
+    assert known.find_repeats(as_ids([b"n" * 16, b"n" * 16])).tolist() == [False, True]
