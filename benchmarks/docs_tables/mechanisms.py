@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.point_collisions import (
     collisions_log_p,
@@ -29,7 +30,6 @@ from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
-from tests.support.reports.least_variances import LEAST_VARIANCES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from benchmarks.docs_tables.alarms import false_alarms, metric, pane
 from estimators import LocalMetric, define
 from estimators.alarms import Detector
 from estimators.exact.randomness import SeededBits
-from tests.support.reports.alarm_tables import false_alarms, metric, pane
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 from tests.support.windows import Sample

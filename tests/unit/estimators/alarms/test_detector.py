@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from benchmarks.docs_tables.alarms import PANE, false_alarms, metric
+from benchmarks.docs_tables.alarms import contrast as contrasts
+from benchmarks.docs_tables.alarms import pane as draw
 from estimators.alarms import Detector, smallest_shift
 from estimators.alarms.panes import PaneMean
-from tests.support.reports.alarm_tables import PANE, false_alarms, metric
-from tests.support.reports.alarm_tables import contrast as contrasts
-from tests.support.reports.alarm_tables import pane as draw
 from tests.support.reports.cases import metric_for
 from tests.support.rows import row
 
