@@ -45,6 +45,10 @@ def test_what_cannot_be_a_batch_is_refused() -> None:
     for metric, level, reports, time_ms, batch_id, said in cases:
         with row(said), pytest.raises(ValueError, match=said):
             encode_batch(metric, level, reports, time_ms, batch_id)
+    age = define(name="age", kind="maximum", range=(0, 1), levels=[1], rounds=3)
+    for number in (0, 4):
+        with row(number), pytest.raises(ReportError, match="bad_round"):
+            encode_batch(age, [0], [1], 5, number=number)
 
 
 def test_the_generated_code_is_that_of_the_schema(tmp_path: Path) -> None:

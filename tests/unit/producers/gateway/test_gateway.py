@@ -19,6 +19,7 @@ from estimators import define
 from producers.gateway import Gateway, receiving
 from producers.gateway.bodies import PROTOBUF, Times
 from producers.gateway.clients import UNKNOWN
+from producers.gateway.heads import Head
 from producers.gateway.problems import Problem
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
@@ -295,11 +296,8 @@ def test_reports_of_small_posts_are_counted_too() -> None:
         limits: dict[str, Any] = {"rate_limit_reports": "1/hour", "acknowledge_timeout": 0.1}
         async with Gateway(ALL, NOWHERE, "reports", **limits) as gateway:
             for _ in range(2):
-                body, head = (
-                    one_report(),
-                    read_head([(b"content-type", PROTOBUF.encode())], MEDIA_TYPES),
-                )
-                gateway.post_whole(head, body, UNKNOWN, lambda *_: None, is_secret=True)
+                head = Head(PROTOBUF, 0, "")
+                gateway.post_whole(head, one_report(), UNKNOWN, lambda *_: None, is_secret=True)
 
     with pytest.raises(Problem, match="more than 1 reports per 1 hour"):
         asyncio.run(main())
