@@ -146,9 +146,9 @@ def test_a_few_ids_take_no_more_than_themselves() -> None:
 
 def test_an_id_that_was_loaded_twice_is_told_from_ids_of_one_rank() -> None:
     last = id_table.SLICE
-    for second, expected in ((last, False), (last - 1, True)):
+    for ninth, second, expected in ((8, last, False), (8, last - 1, True), (9, last - 1, True)):
         rank, rest = (np.arange(2 * last, dtype=np.uint64) for _ in range(2))
-        rank[9], rank[last], rest[last] = 8, last - 1, second
+        rank[9], rank[last], rest[last] = ninth, last - 1, second
         table = IdTable()
         table.load(Scrambled(rank, rest))
         assert table.has_repeats() == expected
