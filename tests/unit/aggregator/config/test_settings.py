@@ -118,6 +118,7 @@ def test_origins_hosts_and_rates_are_as_they_are_sent_and_read() -> None:
         assert load(f"[serve]\nhosts = ['{host}', 'b.example']").serve.hosts[0] == host
     for url in ("", "https://a.example/registry"):
         assert load(f"[schemas]\nurl = '{url}'").schemas.url == url
+    assert load('[serve]\ntrusted_proxies = ["10.0.0.0/8"]').serve.trusted_proxies
     for rate in ("", "100/second", "5000 per hour"):
         assert load(f"[gateway]\nrate_limit = '{rate}'").gateway.rate_limit == rate
 
@@ -138,9 +139,9 @@ UNUSABLE: list[tuple[str, object, str]] = [
     ("aggregate.skip", ["8812"], "places as PARTITION:OFFSET, as in 3:8812"),
     ("gateway.rate_limit", "lots", "a rate such as 100/sec"),
     ("serve.cors_origins", "app", "origins as browsers send"),
-    ("serve.cors_origins", ["https://a.example/"], "origins as browsers send"),
+    ("serve.cors_origins", ["https://a.example", "https://a.example/"], "origins as browsers send"),
     ("serve.hosts", ["a.example:80"], "host names"),
-    ("serve.hosts", ["*a.example"], "host names"),
+    ("serve.hosts", ["a.example", "*a.example"], "host names"),
     ("publish.lease", "1ms", "a duration of 500ms or more"),
     ("publish.slices", ["late"], "METRIC: ATTRIBUTE, as in"),
     ("serve.slices", ["late: a, a"], "METRIC: ATTRIBUTE, as in 'late: country' or"),
