@@ -1,6 +1,7 @@
 """How often Cochran's Q raises an alarm where values do not go with the privacy level.
 
-``python -m benchmarks.docs_tables.heterogeneity`` prints the share of p-values below 0.05, 0.01 and 0.001.
+``python -m benchmarks.docs_tables.heterogeneity`` prints the share of p-values below 0.05, 0.01 and
+0.001.
 """
 
 from __future__ import annotations

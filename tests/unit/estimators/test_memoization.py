@@ -64,7 +64,7 @@ def permanent_laws(way: Memoization) -> list[Law]:
     assert isinstance(signs, FlippedSigns)
     flip = Fraction(signs.flips[0], WORD)
     bits = way.bits_of_a_report
-    held = [(0,), (1,)] if bits == 1 else list(np.eye(bits, dtype=int).tolist())
+    held = [(0,), (1,)] if bits == 1 else [tuple(one) for one in np.eye(bits, dtype=int).tolist()]
     return [{y: flipped(flip, x, y) for y in itertools.product((0, 1), repeat=bits)} for x in held]
 
 
@@ -164,7 +164,7 @@ def test_a_report_by_itself_is_flipped_exactly_as_its_level_says(
     way = Memoization(metric, 0, own + more)
     once = Fraction(way._permanent.signs.flips[0], WORD)  # type: ignore[attr-defined]
     again = way.second_flip
-    whole = Fraction(metric.randomizer.signs.flips[0], WORD)  # type: ignore[attr-defined]
+    whole = Fraction(metric.randomizer.signs.flips[0], WORD)
     assert 0 <= again < Fraction(1, 2)
     assert once + again - 2 * once * again == whole
     assert way._permanent.is_private(0)

@@ -112,7 +112,8 @@ def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(
             metric.estimate(statistic, beta=beta, bound=bound, target=target)
             for beta in (0.01, 0.2)
         )
-        limits = [wide.lower, narrow.lower, np.clip(wide.value, 0, 1), narrow.upper, wide.upper]
+        value = np.clip(wide.value, 0, 1)
+        limits = np.array([wide.lower, narrow.lower, value, narrow.upper, wide.upper])
         assert np.all(np.diff(limits, axis=0) >= 0), (rows, n)
 
 
