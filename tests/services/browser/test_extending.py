@@ -1,0 +1,100 @@
+"""A kind and a mechanism from another distribution, from the device to the dashboard."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from estimators.mechanisms import MECHANISMS
+from estimators.metrics.kinds import KINDS
+from tests.services.browser.conftest import Site, Visitor
+from tests.support import toy
+from tests.support.running import http_client
+
+pytestmark = pytest.mark.more
+
+METRICS = """
+[metrics.agree]
+kind = "share_of_yes"
+mechanism = "coin"
+yes = "agree"
+no = "disagree"
+levels = [1, 4]
+description = "Would they agree?"
+"""
+ENTRY_POINTS = """
+[dither.mechanisms]
+coin = dither_toy:Coin
+
+[dither.metrics]
+share_of_yes = dither_toy:SHARE_OF_YES
+"""
+PEOPLE, SHARE = 20_000, 0.7
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A distribution with the toy, for this process and for those that it starts."""
+    facts = tmp_path / "dither_toy-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: dither-toy\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text(ENTRY_POINTS)
+    shutil.copy(toy.__file__, tmp_path / "dither_toy.py")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *_paths()]))
+    known: list[dict[str, Any]] = [vars(MECHANISMS), vars(KINDS)]
+    for one in known:
+        one.pop("_outside", None)
+    yield
+    for one in known:
+        one.pop("_outside", None)
+
+
+def _paths() -> list[str]:
+    return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+def test_a_kind_that_is_brought_along_goes_all_the_way(
+    installed: None,
+    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+    visitor: Visitor,
+) -> None:
+    people = np.arange(PEOPLE)
+    values = np.where(people < SHARE * PEOPLE, "agree", "disagree")
+    epsilons = np.where(people % 2, 4.0, 1.0)
+    with site_of_metrics(METRICS) as site:
+        site.report("agree", values, epsilons, "2013-01-01T10:00", 1)
+
+        answer = http_client.get(f"{site.url}/v1/metrics/agree/estimate").json()
+        assert answer["reports"] == PEOPLE
+        assert 0.6 < answer["lower"] < SHARE < answer["upper"] < 0.8
+        scraped = http_client.get(f"{site.url}/metrics").text
+        assert f'dither_estimate{{category="",metric="agree"}} {answer["value"]}' in scraped
+        assert "agree: Would they agree?" in site.deployment.dither("estimate", "agree").stdout
+        assert site.deployment.dither("verify").returncode == 0
+
+        page = visitor.open(site.url)
+        card = page.get_by_role("article", name="agree")
+        card.get_by_text("Would they agree?").wait_for()
+        figure = card.locator(".figure .value")
+        figure.filter(visible=True).wait_for()
+        assert float(figure.inner_text()) == pytest.approx(answer["value"], abs=0.01)
+        card.get_by_role("link", name="agree").click()
+        page.get_by_text("share of yes").wait_for()
+
+
+def test_what_cannot_be_done_with_it_is_said(installed: None) -> None:
+    from estimators import DefinitionError, define
+
+    agree: dict[str, Any] = {"name": "agree", "kind": "share_of_yes", "mechanism": "coin"}
+    with pytest.raises(ValueError, match="value 'perhaps': expected 'yes' or 'no'"):
+        define(**agree, levels=[1]).randomize(np.array(["yes", "perhaps"]), [0, 0])
+    with pytest.raises(DefinitionError, match="false for kind 'share_of_yes'"):
+        define(**agree, levels=[1], memoized=True)
