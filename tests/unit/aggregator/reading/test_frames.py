@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,6 +68,54 @@ def test_one_number_has_no_label_a_running_total_no_window_and_what_is_not_known
     assert frame["status"] == ["not_ready"]
     assert frame["value"] == frame["unbiased"] == [None]
     assert frame.to_csv().splitlines()[1].split(",")[6] == ""
+
+
+OTHERS = """
+import subprocess
+import sys
+import duckdb, pandas, polars
+from aggregator import Reader
+from aggregator.reading.query import Query
+
+url, metrics, folder = sys.argv[1:]
+with Reader(url, metrics, topic="dither.reports") as reader:
+    frame = reader.estimate("carrier", "2013-01-01", "2013-01-02").to_frame()
+one, two = polars.DataFrame(frame), pandas.DataFrame.from_arrow(frame)
+three, plain = duckdb.sql("from frame").pl(), pandas.DataFrame(frame.to_dict())
+for name in frame.columns:
+    expected = frame[name]
+    assert one[name].to_list() == three[name].to_list() == expected, name
+    assert two[name].tolist() == plain[name].tolist() == expected, name
+assert str(one.schema["window_start"]) == "Datetime(time_unit='us', time_zone='UTC')"
+assert str(two["window_start"].dtype) == "datetime64[us, UTC]"
+(total,) = duckdb.sql("select sum(value) from frame where window_start < now()").fetchall()
+assert abs(total[0] - sum(frame["value"])) < 1e-9
+open(f"{folder}/answer.csv", "w", newline="").write(frame.to_csv())
+frame.to_parquet(f"{folder}/answer.parquet")
+assert polars.read_parquet(f"{folder}/answer.parquet").equals(one)
+for name in ("value", "lower", "upper"):
+    read = pandas.read_csv(f"{folder}/answer.csv")[name].tolist()
+    assert all(abs(a - b) <= 1e-13 * abs(b) for a, b in zip(read, frame[name]))
+    assert polars.read_csv(f"{folder}/answer.csv")[name].to_list() == frame[name]
+    assert duckdb.read_csv(f"{folder}/answer.csv").pl()[name].to_list() == frame[name]
+assert Query(pandas.Timestamp(9, unit="s", tz="UTC")) == Query(9.0)
+try:
+    Query(pandas.NaT)
+except ValueError as error:
+    assert "time NaT" in str(error)
+else:
+    raise AssertionError("NaT is no time")
+print("alike")
+"""
+
+
+@pytest.mark.more
+def test_pandas_polars_and_duckdb_take_a_table_as_it_is(
+    reader: Reader, redis_url: str, metrics_file: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", OTHERS, redis_url, str(metrics_file), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.stdout == "alike\n", ran.stderr
 
 
 def test_slices_have_a_column_for_each_attribute(closed: Reader) -> None:
