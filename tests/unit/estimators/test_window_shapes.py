@@ -104,6 +104,25 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
             assert found == pytest.approx(math.log(worst), rel=1e-9, abs=1e-14)
 
 
+def test_derivatives_are_those_of_the_cumulant_and_a_tangent_is_above_it() -> None:
+    law = mixed(free=False)
+    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.steepest / 4
+    h, at = 1e-5, law.cumulant(theta, tilt)
+    steps = h * tilt
+    above, below = (law.cumulant(theta, tilt + sign * steps) for sign in (1, -1))
+    right, left = (law.cumulant(theta + sign * h, tilt) for sign in (1, -1))
+    assert (above.value - below.value) / (2 * steps) == pytest.approx(at.by_tilt, rel=1e-6)
+    assert (above.by_tilt - below.by_tilt) / (2 * steps) == pytest.approx(at.curvature, rel=1e-6)
+    assert (right.value - left.value) / (2 * h) == pytest.approx(at.by_theta, rel=1e-6)
+    assert (right.by_tilt - left.by_tilt) / (2 * h) == pytest.approx(at.cross, rel=1e-6)
+    for free in (False, True):
+        value, slope = mixed(free=free).tangent(theta, tilt)
+        assert value == pytest.approx(mixed(free=free).cumulant(theta, tilt).value)
+        for x in (-1.0, -0.2, 0.9):
+            other = law.cumulant(x + 0 * theta, tilt).value
+            assert (value + slope * (x - theta) >= other - 1e-9).all()
+
+
 def test_free_means_have_no_larger_cumulant() -> None:
     rng, law = np.random.default_rng(7), mixed(free=True)
     weight = law.counts * law.coefficient
