@@ -242,6 +242,19 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_spent(path: Path) ->
         Ledger(path / "ledger", budget=2)
 
 
+def test_a_damaged_page_is_found_when_the_ledger_is_opened(path: Path) -> None:
+    Ledger(path, budget=2)
+    with closing(sqlite3.connect(path)) as database, database:
+        rows = [(0, "late" * 20, 1, 1, None)] * 2_000
+        database.executemany("INSERT INTO spent VALUES (?, ?, ?, ?, ?)", rows)
+    data = bytearray(path.read_bytes())
+    middle = len(data) // 2 // 4096 * 4096
+    data[middle : middle + 4096] = bytes(4096)
+    path.write_bytes(bytes(data))
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger(path)
+
+
 # -- Several at once ----------------------------------------------------------------------------
 
 

@@ -403,6 +403,7 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
         assert first == {"status": 202, "batch_id": keys[2].hex(), "reports": 1}
         assert second["status"] == 400
         assert "'lat'" in second["detail"]
+        assert "GET /v1/metrics" in second["remedy"]
         assert third["status"] == 403
         for body in (b"", b"\xff", ReportBatches(batches=[b""] * 1001).SerializeToString()):
             raw.send(post(body, "/v1/reports/batches"))
