@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from producers import Connection, DeliveryError, Reporter
+from tests.support.clocks import wait_until
 from tests.support.running.broker import LATE, Broker, count
-from tests.unit.producers.clocks import wait_until
 
 IMPATIENT = {
     "message.timeout.ms": 300,

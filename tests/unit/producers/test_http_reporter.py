@@ -57,12 +57,12 @@ from producers.http.report_queue import (
     Totals,
 )
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.clocks import Clock, wait_until
 from tests.support.paths import ROOT
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 from tests.support.running.flaky_gateway import FAULTS, FlakyGateway, listed
 from tests.support.running.gateway_server import serving
-from tests.unit.producers.clocks import Clock, wait_until
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 LONGEST = define(

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from estimators import Metric
 from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
-from tests.unit.producers.clocks import Clock
 
 HOUR = 3600.0
 

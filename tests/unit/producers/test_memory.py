@@ -14,9 +14,9 @@ import pytest
 from estimators import Metric
 from producers import AlreadyAnswered, BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
 from producers.ledger.permanent_answers import repeat_or_draw
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import DELAY, LATE, METRICS, Broker
-from tests.unit.producers.clocks import Clock
 
 MEMOIZED = dataclasses.replace(
     DELAY, name="late", mechanism="randomized_response", levels=[1, 2], memoized=True

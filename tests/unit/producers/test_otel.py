@@ -42,10 +42,10 @@ from producers import (
 from producers.gateway import Gateway
 from producers.otel.exported_increases import ExportedIncreases
 from producers.otel.points import Of, UnusableError
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import DELAY, LATE, PLACE, Broker, count
 from tests.support.running.gateway_server import serving
-from tests.unit.producers.clocks import Clock
 
 NOWHERE = "http://127.0.0.1:9"
 DAY = 86_400.0

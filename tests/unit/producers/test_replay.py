@@ -20,9 +20,9 @@ from producers.populations.population import Population
 from producers.populations.produce import produce
 from producers.populations.replay import Progress, Replay
 from producers.populations.truth import RunningTruth
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, PLACE, WORDS, Broker, count
-from tests.unit.producers.clocks import Clock
 
 MIX = LevelDistribution.parse("1:0.5,4:0.5")
 

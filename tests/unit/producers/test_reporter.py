@@ -17,9 +17,9 @@ from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
 from producers.delivery.errors import DeliveryError
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
-from tests.unit.producers.clocks import Clock
 
 
 def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(broker: Broker) -> None:

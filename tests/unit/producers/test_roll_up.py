@@ -12,9 +12,9 @@ import pytest
 from estimators import define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device.roll_up import How
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, Broker
-from tests.unit.producers.clocks import Clock
 
 DAY = 86_400.0
 BEGIN = 20_000 * DAY

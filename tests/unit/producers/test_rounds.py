@@ -20,9 +20,9 @@ from producers import BudgetSpent, DefinitionChanged, Ledger, Reporter, Rounds
 from producers.device.rounds import Round, decode, encode
 from producers.ledger.ledger_file import transaction
 from producers.ledger.round_participation import claim_round
+from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import Broker
-from tests.unit.producers.clocks import Clock
 
 ROUNDS = 6
 

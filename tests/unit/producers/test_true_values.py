@@ -15,9 +15,9 @@ from aggregator.state.partition import Partition
 from estimators import Metric, define
 from estimators.metrics.loading import definition_of
 from producers import AlreadyAnswered, BudgetSpent, DefinitionChanged, Ledger, Reporter
+from tests.support.clocks import Clock
 from tests.support.reports.messages import log
 from tests.support.running.broker import CARRIER, LATE, Broker, Message
-from tests.unit.producers.clocks import Clock
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[0.1, 1], lateness="1h")
 VOTE = define(name="vote", kind="frequency", trust="central", categories=3, levels=[1], pane="1m")

@@ -19,8 +19,8 @@ from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
+from tests.support.clocks import Clock
 from tests.support.running.broker import LATE
-from tests.unit.producers.clocks import Clock
 
 BEGINNING = 1_700_000_000.0
 PERIOD = 600

@@ -9,8 +9,8 @@ import pytest
 from aggregator.web.http.access import Caller
 from producers.gateway.clients import CALLER, Clients
 from producers.gateway.problems import Problem
+from tests.support.clocks import Clock
 from tests.support.rows import row
-from tests.unit.producers.clocks import Clock
 
 
 def from_address(address: str) -> dict[str, Any]:

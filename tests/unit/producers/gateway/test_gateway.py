@@ -23,11 +23,11 @@ from producers.gateway.heads import Head
 from producers.gateway.problems import Problem
 from producers.wire.batch import encode_batch, heartbeat, new_batch_id
 from producers.wire.framing import frame
+from tests.support.clocks import wait_until
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.broker import LATE, METRICS, Broker, count
 from tests.support.running.gateway_server import serving
-from tests.unit.producers.clocks import wait_until
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 ALL = {metric.name: metric for metric in [*METRICS, PAY]}
