@@ -110,11 +110,13 @@ class RunOutput:
             return
         self._shown = now
         passed = now - self._began
-        left = passed / self._done * (self._total - self._done)
         line = (
             f"{self._done:,} of {self._total:,} tests, {self._outcomes['failed']} failed, "
-            f"{minutes(passed)} so far, about {minutes(left)} left"
+            f"{minutes(passed)} so far"
         )
+        if 20 * self._done >= self._total:  # the first ones tell too little
+            left = passed / self._done * (self._total - self._done)
+            line += f", about {minutes(left)} left"
         if is_terminal:
             width = shutil.get_terminal_size().columns - 1
             self._terminal.rewrite(line[:width], erase=True)
