@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import traceback
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from unittest.mock import patch
 
 from confluent_kafka import KafkaException
@@ -101,16 +101,10 @@ class Schedule:
     Parameters
     ----------
     seed : int
-    worker : type
-        What counts; tests break it on purpose.
-    only : collection of str
-        The faults between calls that strike, often; all that the seed chooses if it is empty.
     """
 
-    def __init__(
-        self, seed: int, worker: type[Worker] = Worker, only: Collection[str] = ()
-    ) -> None:
-        self.seed, self._worker = seed, worker
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.world = World(seed)
         rng = self.world.rng
         self.partitions = rng.randrange(1, 4)
@@ -126,8 +120,6 @@ class Schedule:
         self.world.chances = {k: v for k, v in AT_A_CALL.items() if rng.random() < 0.4}
         self.faults = {k: v for k, v in BETWEEN_CALLS.items() if rng.random() < 0.5}
         self.rate = rng.choice((0.0, 0.03, 0.08, 0.15)) if self.faults else 0.0
-        if only:
-            self.faults, self.rate = {kind: BETWEEN_CALLS[kind] for kind in only}, 0.15
         self.turns = 0
         self._buried = 0
 
@@ -165,7 +157,7 @@ class Schedule:
                 unreadable,
                 count,
             )
-            worker = self._worker(settings, METRICS, store, name, mine, ProcessClock(process))
+            worker = Worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
             worker.run()
 

@@ -7,26 +7,13 @@ from collections import Counter
 
 import pytest
 
-from tests.models.simulation.mutants import BREAKS
 from tests.models.simulation.runs import Tally, run, story
-from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS, Schedule
+from tests.models.simulation.schedule import AT_A_CALL, BETWEEN_CALLS
 
 SCHEDULES = 300
 PART = 60
 """Of these in one test, which has a limit of time."""
 MANY = 20_000
-CAUGHT_WITHIN = 450
-FLUSHES = ("redis flushed", "freeze", "session lost", "worker started")
-"""Under which an epoch comes again soon."""
-FORGETS = ("redis flushed", "log cut by retention", "crash")
-"""Under which Redis and the log forget what was counted."""
-RARELY_SEEN = (
-    "a partition that is not there holds no answer back",
-    "an epoch that came again is believed",
-)
-"""Noticed after hundreds of schedules."""
-MOVES = ("session lost",)
-"""Under which partitions are acquired late."""
 
 
 def kept(seeds: range) -> Tally:
@@ -72,18 +59,3 @@ def test_a_schedule_repeats_itself() -> None:
     first, second = run(7, keep_trace=True), run(7, keep_trace=True)
     assert len(first.trace) > 50
     assert story(first) == story(second)
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(what, marks=pytest.mark.slow if what in RARELY_SEEN else pytest.mark.more)
-        for what in BREAKS
-    ],
-)
-def test_a_broken_worker_is_noticed(what: str) -> None:
-    with BREAKS[what]() as worker:
-        faults = {"came again": FLUSHES, "remembers": FORGETS, "not there": MOVES}
-        only = next((kinds for part, kinds in faults.items() if part in what), ())
-        schedules = (Schedule(seed, worker, only) for seed in range(CAUGHT_WITHIN))
-        assert any(schedule.run().violation for schedule in schedules)
