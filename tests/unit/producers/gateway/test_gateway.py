@@ -33,7 +33,7 @@ PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
 ALL = {metric.name: metric for metric in [*METRICS, PAY]}
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
 PANE_MS = 1_700_000_000_000
-PROMPT_SECONDS, AT_ONCE_SECONDS = 4.0, 0.5
+PROMPT_SECONDS, AT_ONCE_SECONDS = 4.0, 2.0
 """Kafka's client knows in milliseconds that nobody is there, and one question of a second proves
 it; the rest is for a busy machine."""
 ONE = {"metric": "late", "reports": [{"level": 1, "report": 1}]}
