@@ -22,7 +22,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 from aggregator.local.deployment import free_port
 from tests.services.security.conftest import Places
-from tests.support.running import warm_commands
+from tests.support.running import fleet
 from tests.support.running.deployment import PATIENCE, wait_until
 from tests.support.running.processes import PROC, descendants
 
@@ -92,7 +92,7 @@ class Service:
     def run(self, role: str, *arguments: str, code: int = 0, **wrong: str) -> str:
         """Run a command to its end and return what it printed."""
         environ = self.environ(self.places.role(role), **wrong)
-        ran = warm_commands.run(arguments, PATIENCE, environ)
+        ran = fleet.run(arguments, PATIENCE, environ)
         self.said += [ran.stdout, ran.stderr]
         assert ran.returncode == code, ran.stdout + ran.stderr
         return ran.stdout

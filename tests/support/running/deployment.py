@@ -30,7 +30,7 @@ from aggregator.tracing.spans import Tracer
 from aggregator.verifying.comparison import Verification
 from aggregator.verifying.verify import verify
 from estimators import Metric
-from tests.support.running import warm_commands
+from tests.support.running import fleet
 from tests.support.running.servers import Kafka
 
 PATIENCE = 90.0
@@ -121,7 +121,7 @@ class Deployment:
 
     def dither(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        return warm_commands.run([*arguments, *self.flags], PATIENCE)
+        return fleet.run([*arguments, *self.flags], PATIENCE)
 
     def start_worker(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start `dither aggregate` in a process group of its own."""

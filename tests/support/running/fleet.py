@@ -1,4 +1,9 @@
-"""Workers and servers as processes that are cheap to start: forked with all their imports."""
+"""Commands of `dither` as processes that are cheap to start: forked with all their imports.
+
+The process of a command spends half a second of processor time on imports. Here one process has
+imported them, and forks for each command: it still is a process of its own, with its arguments,
+environment, folder, output and exit code.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,9 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,16 +25,50 @@ CONTEXT.set_forkserver_preload(
     [
         "aggregator.cli.main",
         "aggregator.cli.commands.aggregate",
+        "aggregator.cli.commands.deadletters",
+        "aggregator.cli.commands.estimate",
+        "aggregator.cli.commands.produce",
         "aggregator.cli.commands.serve",
+        "aggregator.cli.commands.verify",
         "aggregator.publishing.publisher",
         "aggregator.verifying.verify",
         "aggregator.web",
+        "producers",
+        "scipy.special",
         "tests.support.running.fleet",
         "uvicorn",
     ]
 )
 STARTING = threading.Lock()
 LEAVE_SECONDS = 60.0
+PYTHONPATH = os.environ.get("PYTHONPATH")
+"""With another one, a command has other modules, and begins with none."""
+
+
+def run(
+    arguments: Sequence[str], timeout: float, environ: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as `subprocess.run` would.
+
+    Raises
+    ------
+    TimeoutExpired
+        After `timeout` seconds; the command has been killed.
+    """
+    if environ.get("PYTHONPATH") != PYTHONPATH:
+        command = [sys.executable, "-m", "aggregator", *arguments]
+        return subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    with tempfile.NamedTemporaryFile("r") as output, tempfile.NamedTemporaryFile("r") as errors:
+        process = _start(arguments, (output.name, errors.name), environ)
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise subprocess.TimeoutExpired([*arguments], timeout)
+        told = output.read(), errors.read()
+        return subprocess.CompletedProcess([*arguments], process.exitcode, *told)
 
 
 def start(
@@ -46,7 +87,17 @@ def start(
     ahead_seconds : float
         By how much its clock is ahead.
     """
-    given = (command, [*arguments], str(log or ""), ahead_seconds, dict(os.environ))
+    logs = (str(log), str(log)) if log else ()
+    return _start([command, *arguments], logs, os.environ, ahead_seconds)
+
+
+def _start(
+    arguments: Sequence[str],
+    logs: Sequence[str],
+    environ: Mapping[str, str],
+    ahead_seconds: float = 0.0,
+) -> BaseProcess:
+    given = ([*arguments], logs, dict(environ), str(Path.cwd()), ahead_seconds)
     process = CONTEXT.Process(target=be, args=given)
     with STARTING:
         process.start()
@@ -54,27 +105,27 @@ def start(
 
 
 def be(
-    command: str,
     arguments: Sequence[str],
-    log: str,
-    ahead_seconds: float,
+    logs: Sequence[str],
     environ: Mapping[str, str],
+    folder: str,
+    ahead_seconds: float,
 ) -> None:
-    """Be a command of `dither`, writing to a log file, on a machine whose clock is wrong."""
+    """Be a command of `dither`, writing to log files, on a machine whose clock is wrong."""
     from aggregator.cli.main import main
 
     os.environ.clear()
     os.environ.update(environ)
+    os.chdir(folder)
     _set_clocks(ahead_seconds)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's; whoever started us stops us
     os.setpgrp()
-    if log:
-        with Path(log).open("ab") as output:
-            os.dup2(output.fileno(), 1)
-            os.dup2(output.fileno(), 2)
+    for number, log in enumerate(logs, start=1):
+        with Path(log).open("ab") as file:
+            os.dup2(file.fileno(), number)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    sys.argv = ["dither", command, *arguments]
+    sys.argv = ["dither", *arguments]
     main()
 
 
