@@ -213,31 +213,6 @@ class ConsumerModel:
         self.cluster.group.leave(self)
 
 
-class TopicIdModel:
-    """Asks for the id of the topic."""
-
-    def __init__(self, cluster: Cluster, process: Process) -> None:
-        self._cluster, self._process = cluster, process
-
-    def __call__(self) -> str:
-        self._process.pause()
-        if self._cluster.away or not self._cluster.exists:
-            raise BrokerUnreachable("the model", "no answer")
-        return f"T{self._cluster.incarnation}"
-
-
-class PartitionCountModel:
-    """Asks how many partitions the topic has."""
-
-    def __init__(self, cluster: Cluster, process: Process) -> None:
-        self._cluster, self._process = cluster, process
-
-    def __call__(self) -> int:
-        self._process.pause()
-        is_there = self._cluster.exists and not self._cluster.away
-        return self._cluster.partitions if is_there else 0
-
-
 class InspectorModel(ConsumerModel):
     """The consumer that answers questions about the log."""
 
@@ -253,6 +228,19 @@ class InspectorModel(ConsumerModel):
     def renew(self) -> None:
         """Forget what was asked for last."""
         self.fetches.clear()
+
+    def topic_id(self) -> str:
+        """Return the id of the topic."""
+        self.process.pause()
+        if self.cluster.away or not self.cluster.exists:
+            raise BrokerUnreachable("the model", "no answer")
+        return f"T{self.cluster.incarnation}"
+
+    def partition_count(self) -> int:
+        """Return how many partitions the topic has."""
+        self.process.pause()
+        is_there = self.cluster.exists and not self.cluster.away
+        return self.cluster.partitions if is_there else 0
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = 0.0, cached: bool = False

@@ -38,7 +38,6 @@ class Database:
     def __init__(self) -> None:
         self.keys: Keys = {}
         self._texts: dict[bytes, bytes] = {}
-        self._compiled: dict[bytes, Any] = {}
         self.disturb: Callable[[bytes], None] | None = None
         calls = {b"call": self._call_from_lua, b"pcall": self._pcall_from_lua}
         self._table = _lua.table_from(calls)
@@ -107,99 +106,99 @@ class Database:
             )
         return value
 
-    def _get(self, key: Word) -> bytes | None:
+    def redis_get(self, key: Word) -> bytes | None:
         return self._of(key, bytes) if key in self.keys else None
 
-    def _set(self, key: Word, value: Word, *_: Word) -> bytes:
+    def redis_set(self, key: Word, value: Word, *_: Word) -> bytes:
         self.keys[key] = value
         return b"OK"
 
-    def _setrange(self, key: Word, offset: Word, value: Word) -> int:
+    def redis_setrange(self, key: Word, offset: Word, value: Word) -> int:
         before, start = self._of(key, bytes), int(offset)
         after = before[start + len(value) :]
         self.keys[key] = before[:start].ljust(start, b"\0") + value + after
         return len(self.keys[key])
 
-    def _strlen(self, key: Word) -> int:
+    def redis_strlen(self, key: Word) -> int:
         return len(self._of(key, bytes))
 
-    def _getrange(self, key: Word, first: Word, last: Word) -> bytes:
+    def redis_getrange(self, key: Word, first: Word, last: Word) -> bytes:
         found: bytes = self._of(key, bytes)
         return found[int(first) : int(last) + 1]
 
-    def _del(self, *keys: Word) -> int:
+    def redis_del(self, *keys: Word) -> int:
         return sum(self.keys.pop(key, None) is not None for key in keys)
 
-    _unlink = _del
+    redis_unlink = redis_del
 
-    def _exists(self, *keys: Word) -> int:
+    def redis_exists(self, *keys: Word) -> int:
         return sum(key in self.keys for key in keys)
 
-    def _pttl(self, key: Word) -> int:
+    def redis_pttl(self, key: Word) -> int:
         return -1 if key in self.keys else -2
 
-    def _pexpireat(self, key: Word, _: Word) -> int:
+    def redis_pexpireat(self, key: Word, _: Word) -> int:
         return int(key in self.keys)
 
-    def _hset(self, key: Word, *pairs: Word) -> int:
+    def redis_hset(self, key: Word, *pairs: Word) -> int:
         fields = self._of(key, Hash, create=True)
         before = len(fields)
         fields.update(zip(pairs[::2], pairs[1::2], strict=True))
         return len(fields) - before
 
-    def _hmget(self, key: Word, *names: Word) -> list[bytes | None]:
+    def redis_hmget(self, key: Word, *names: Word) -> list[bytes | None]:
         fields = self._of(key, Hash)
         return [fields.get(name) for name in names]
 
-    def _hlen(self, key: Word) -> int:
+    def redis_hlen(self, key: Word) -> int:
         return len(self._of(key, Hash))
 
-    def _hdel(self, key: Word, *names: Word) -> int:
+    def redis_hdel(self, key: Word, *names: Word) -> int:
         fields = self._of(key, Hash)
         gone = sum(fields.pop(name, None) is not None for name in names)
         if not fields:
             self.keys.pop(key, None)
         return gone
 
-    def _hgetall(self, key: Word) -> list[bytes]:
+    def redis_hgetall(self, key: Word) -> list[bytes]:
         return [word for pair in self._of(key, Hash).items() for word in pair]
 
-    def _hscan(self, key: Word, *_: Word) -> list[Any]:
-        return [b"0", self._hgetall(key)]
+    def redis_hscan(self, key: Word, *_: Word) -> list[Any]:
+        return [b"0", self.redis_hgetall(key)]
 
-    def _hincrby(self, key: Word, name: Word, more: Word) -> int:
+    def redis_hincrby(self, key: Word, name: Word, more: Word) -> int:
         fields = self._of(key, Hash, create=True)
         value = int(fields.get(name, b"0")) + int(more)
         fields[name] = b"%d" % value
         return value
 
-    def _sadd(self, key: Word, *members: Word) -> int:
+    def redis_sadd(self, key: Word, *members: Word) -> int:
         found = self._of(key, Members, create=True)
         before = len(found)
         found.update(dict.fromkeys(members))
         return len(found) - before
 
-    def _srem(self, key: Word, *members: Word) -> int:
+    def redis_srem(self, key: Word, *members: Word) -> int:
         found = self._of(key, Members)
         gone = [member for member in members if found.pop(member, self) is None]
         if not found:
             self.keys.pop(key, None)
         return len(gone)
 
-    def _scard(self, key: Word) -> int:
+    def redis_scard(self, key: Word) -> int:
         return len(self._of(key, Members))
 
-    def _smembers(self, key: Word) -> list[bytes]:
+    def redis_smembers(self, key: Word) -> list[bytes]:
         return list(self._of(key, Members))
 
-    def _zadd(self, key: Word, *ranks: Word) -> int:
+    def redis_zadd(self, key: Word, *ranks: Word) -> int:
         found = self._of(key, Ranks, create=True)
         before = len(found)
         for score, member in zip(ranks[::2], ranks[1::2], strict=True):
             found[member] = int(score)
         return len(found) - before
 
-    def _zcard(self, key: Word) -> int:
+    def redis_zcard(self, key: Word) -> int:
         return len(self._of(key, Ranks))
 
 
@@ -226,32 +225,10 @@ class Ranks(dict[bytes, int]):
 
 _compiled: dict[bytes, Any] = {}
 COMMANDS: dict[bytes, Callable[..., Any]] = {
-    name.upper().encode(): getattr(Database, f"_{name}")
-    for name in (
-        *(
-            "get",
-            "set",
-            "setrange",
-            "del",
-            "unlink",
-            "exists",
-            "pexpireat",
-            "pttl",
-            "strlen",
-            "getrange",
-            "hset",
-            "hdel",
-            "hlen",
-            "hmget",
-            "hgetall",
-            "hscan",
-            "hincrby",
-        ),
-        *("sadd", "srem", "scard", "smembers", "zadd", "zcard"),
-    )
+    name.removeprefix("redis_").upper().encode(): command
+    for name, command in vars(Database).items()
+    if name.startswith("redis_")
 }
-
-
 WRITES = {b"SET", b"SETRANGE", b"PEXPIREAT", b"HSET", b"HDEL", b"HINCRBY", b"SADD", b"SREM"}
 WRITES |= {b"ZADD", b"DEL", b"UNLINK"}
 

@@ -22,9 +22,7 @@ from aggregator.storage.store import Store
 from tests.models.simulation.clients import (
     ConsumerModel,
     InspectorModel,
-    PartitionCountModel,
     ProducerModel,
-    TopicIdModel,
     unreadable,
 )
 from tests.models.simulation.cluster import TOPIC, Cluster
@@ -111,6 +109,11 @@ class Schedule:
         self.ledger = Ledger(self.world)
         self.cluster = Cluster(self.world, self.partitions, has_gaps=rng.random() < 0.5)
         self.redis = RedisServer(self.world, self.ledger)
+        self.losses = {
+            "redis lost its last second": self.redis.lose_last_second,
+            "redis failed over": self.redis.fail_over,
+            "redis flushed": self.redis.flush,
+        }
         self.ledger.cluster, self.ledger.database = self.cluster, self.redis.database
         self.finality = Finality(seed, self.cluster, self.redis.database)
         self.workers: dict[str, tuple[Process, list[Worker], list[ConsumerModel]]] = {}
@@ -147,15 +150,13 @@ class Schedule:
             inspector = InspectorModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
             store = Store(RedisClient(self.redis, process), TOPIC)
-            topic_id = TopicIdModel(self.cluster, process)
-            count = PartitionCountModel(self.cluster, process)
             mine = worker_clients.Clients(
                 consumer,  # type: ignore[arg-type]
                 inspector,  # type: ignore[arg-type]
                 producer,  # type: ignore[arg-type]
-                topic_id,
+                inspector.topic_id,
                 unreadable,
-                count,
+                inspector.partition_count,
             )
             worker = Worker(settings, METRICS, store, name, mine, ProcessClock(process))
             made.append(worker)
@@ -200,15 +201,9 @@ class Schedule:
             self._away(kind, self.redis)
         elif kind == "kafka away":
             self._away(kind, self.cluster)
-        elif kind == "redis lost its last second":
+        elif kind in self.losses:
             world.inject(kind, "")
-            self.redis.lose_last_second()
-        elif kind == "redis failed over":
-            world.inject(kind, "")
-            self.redis.fail_over()
-        elif kind == "redis flushed":
-            world.inject(kind, "")
-            self.redis.flush()
+            self.losses[kind]()
         elif kind == "log cut by retention":
             log = rng.choice(self.cluster.logs)
             log.low = rng.randrange(log.low, log.high + 1)

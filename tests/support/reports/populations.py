@@ -133,16 +133,6 @@ class Population:
         )  # weights sum to 1 but for 2^-52
         return shares if isinstance(self.theta, tuple) else float(2 * shares[1] - 1)
 
-    def reports(self, held: Counts, rng: np.random.Generator) -> tuple[Any, Any]:
-        """Return values and levels of these users, in a random order."""
-        level = np.repeat(np.arange(len(self.levels)), held.sum(axis=1)).astype(np.uint8)
-        index = np.concatenate([np.repeat(np.arange(held.shape[1]), row) for row in held])
-        order = rng.permutation(level.size)
-        values: Any = index if isinstance(self.theta, tuple) else 2.0 * index - 1
-        if self.metric.categories == "open":
-            values = np.array(self.names)[index]
-        return values[order], level[order]
-
 
 def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Counts:
     """Draw the table of a mechanism, given how many users of each level hold each value."""

@@ -11,12 +11,7 @@ import numpy as np
 import pytest
 
 from estimators.bounds.bets.cells import Bet
-from estimators.bounds.bets.symbol_limits import (
-    symbol_limits,
-)
-from estimators.comparison.arms import Arm
-from estimators.comparison.joint import Found
-from estimators.estimate import Floats
+from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.mechanisms import Windows
 from estimators.question import Question
 from estimators.weights import WEIGHTINGS
@@ -125,26 +120,3 @@ def test_limits_are_in_order_around_the_estimate_within_the_range() -> None:
         found = mechanism.estimate(table, Question(beta=beta, bound=bound, weights=weights))
         limits: Any = (-1, found.lower, np.clip(found.value, -1, 1), found.upper, 1)
         assert np.all(np.diff(limits) >= 0), (symbol, n, beta, bound, weights)
-
-
-LEVELS = ("0.5", "2", "6")
-SHARES = (0.1, 0.3, 0.6)
-
-
-def sample(n: float, *, free: bool = False) -> Sample:
-    return Sample(LEVELS, n * np.array([0.5, 0.3, 0.2]), SHARES, free=free)
-
-
-def arm(drawn: Sample, counts: list[Floats]) -> Arm:
-    bets = drawn.bets(counts)
-    total = float(1 / drawn.law.coefficient.max())
-    return Arm(np.array([bets.mean]), drawn.law, None, total, bets=bets)
-
-
-def expected(drawn: Sample, kind: str) -> Arm:
-    """The arm whose counts are at their expectation."""
-    return arm(drawn, [n * law for n, law in zip(drawn.law.counts, drawn.laws(kind), strict=True)])
-
-
-def half(found: Found) -> float:
-    return float((found.upper - found.lower)[0] / 2)

@@ -21,7 +21,6 @@ from tests.support.running.broker import CARRIER, LATE, Broker, Message
 
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[0.1, 1], lateness="1h")
 VOTE = define(name="vote", kind="frequency", trust="central", categories=3, levels=[1], pane="1m")
-DAY = 86_400.0
 
 
 @pytest.fixture
