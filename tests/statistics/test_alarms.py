@@ -18,7 +18,7 @@ import pytest
 from benchmarks.docs_tables.alarms import false_alarms, metric, pane
 from estimators import LocalMetric, define
 from estimators.alarms import Detector
-from estimators.exact.randomness import SeededBits
+from tests.support.reports.cases import summed
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 from tests.support.windows import Sample
@@ -89,25 +89,16 @@ SHARES = LocalMetric.require(
 )
 
 
-def alarms_of_shares(
-    ends: tuple[float, float], years: int, devices: int, replaced: float, least: float
-) -> int:
-    """Return the alarms of some years, of devices of which a part is replaced after each pane.
-
-    A half of all people have the first of two values, and nothing moves but who reports.
-    """
+def alarms_of_shares(ends: tuple[float, float], years: int) -> int:
+    """Return the alarms of some years; half of the people have the first of two values."""
     draws, raised = np.random.default_rng(5), 0
     for year in range(years):
-        values, panes = draws.choice(ends, devices), []
-        for number in range(BASELINE + YEAR):
-            statistic, level = SHARES.zero(), np.zeros(devices, dtype=np.uint8)
-            reports = SHARES.randomize(values, level, SeededBits(1000 * year + number))
-            SHARES.accumulate(statistic, level, reports)
-            panes.append(statistic)
-            new = draws.random(devices) < replaced
-            values[new] = draws.choice(ends, int(new.sum()))
+        panes = [
+            summed(SHARES, draws.choice(ends, 300), seed=1000 * year + number)
+            for number in range(BASELINE + YEAR)
+        ]
         baseline = np.sum(panes[:BASELINE], axis=0)
-        detector = Detector(SHARES, ALPHA, baseline=baseline, category=EDGE, least=least)
+        detector = Detector(SHARES, ALPHA, baseline=baseline, category=EDGE)
         raised += sum(detector.update(pane).raised for pane in panes[BASELINE:])
     return raised
 
@@ -117,4 +108,4 @@ def test_years_of_shares_have_fewer_false_alarms_than_promised() -> None:
     """Other people in each pane, values beside the limit or far from it; 15 are promised."""
     for ends in ((2.5, 3.5), (0.5, 7.5), (2.5, 7.5)):
         with row(ends):
-            assert alarms_of_shares(ends, 4, 300, 1.0, 0.0) <= 4 * YEAR * ALPHA
+            assert alarms_of_shares(ends, 4) <= 4 * YEAR * ALPHA

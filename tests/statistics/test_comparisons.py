@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import binom
 
 from estimators import LocalMetric, compare, define
-from estimators.exact.randomness import SeededBits
+from tests.support.reports.cases import summed
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 
@@ -48,12 +48,9 @@ class Case(NamedTuple):
         if self.mechanism != "dyadic_hadamard":
             population = Population(self.mechanism, theta, counts)
             return population.statistic(population.held(rng), rng)
-        metric, statistic = self.metric, self.metric.zero()
-        level = np.repeat(np.arange(len(counts)), counts).astype(np.uint8)
+        level = np.repeat(np.arange(len(counts)), counts)
         values = np.where(rng.random(level.size) < theta, LIMIT - 0.5, LIMIT + 0.5)
-        bits = SeededBits(int(rng.integers(2**31)))
-        metric.accumulate(statistic, level, metric.randomize(values, level, bits))
-        return statistic
+        return summed(self.metric, values, level, int(rng.integers(2**31)))
 
     def both(self, rng: np.random.Generator) -> tuple[Counts, Counts]:
         """Draw the sums of both arms."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from estimators import LocalMetric, compare, define
-from estimators.exact.randomness import SeededBits
+from tests.support.reports.cases import summed
 from tests.support.rows import row
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ def arms(
     rng, found = np.random.default_rng(seed), []
     for share in shares:
         values = np.where(rng.random(n) < share, LIMIT - 0.5, LIMIT + 0.5)
-        level = rng.integers(0, len(metric.levels), n).astype(np.uint8)
-        statistic = metric.zero()
-        bits = SeededBits(int(rng.integers(2**31)))
-        metric.accumulate(statistic, level, metric.randomize(values, level, bits))
-        found.append(statistic)
+        level = rng.integers(0, len(metric.levels), n)
+        found.append(summed(metric, values, level, int(rng.integers(2**31))))
     return found[0], found[1]
 
 

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binom, chi2, kstest
 
 from estimators import define
-from estimators.exact.randomness import SeededBits
+from tests.support.reports.cases import summed
 from tests.support.reports.populations import LEVELS, Population
 from tests.support.rows import row
 
@@ -163,9 +163,7 @@ def test_one_coordinate_that_goes_with_the_level_is_found_and_none_where_none_do
         rng = np.random.default_rng(seed)
         level = np.repeat(np.arange(len(LEVELS)), each)
         axes = np.eye(3)[rng.integers(0, 3, level.size)] * rng.choice([-0.5, 0.5], (level.size, 1))
-        statistic = metric.zero()
-        reports = metric.randomize(centres[level] + axes, level, SeededBits(seed))
-        metric.accumulate(statistic, level, reports)
+        statistic = summed(metric, centres[level] + axes, level, seed)
         found: float | None = metric.estimate(statistic, bound="normal").heterogeneity
         return found
 

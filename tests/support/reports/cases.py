@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from estimators import LocalMetric, Metric, define
+from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import MECHANISMS, mechanism_class
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from estimators.estimate import Counts
     from estimators.exact.randomness import Words
 
 #: From next to nothing to next to no privacy; 64 is the largest that a metric may offer.
@@ -102,6 +104,14 @@ def values_for(metric: Metric, n: int, seed: int = 0) -> np.ndarray[Any, np.dtyp
         return uniform**2
     indices = np.floor(len(metric.category_names) * uniform**2).astype(np.int64)
     return indices if metric.categories != "open" else np.array(NAMES)[indices]
+
+
+def summed(metric: Any, values: Any, level: Any = 0, seed: int = 1) -> Counts:
+    """Return the statistic of a report of each value, at one level or at a level each."""
+    statistic: Counts = metric.zero()
+    levels = np.full(len(values), level, dtype=np.uint8)
+    metric.accumulate(statistic, levels, metric.randomize(values, levels, SeededBits(seed)))
+    return statistic
 
 
 def exact(epsilon: float) -> Fraction:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import Comparison, SeededBits, compare, define
+from estimators import Comparison, compare, define
 from estimators.bounds import Law
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import anytime, fixed_difference, fixed_ratio
+from tests.support.reports.cases import summed
 from tests.support.reports.populations import Population
 from tests.support.rows import row
 
@@ -263,8 +264,7 @@ def test_several_numbers_have_a_joint_law(mechanism: str, bound: str) -> None:
     for seed, mean in enumerate(means):
         level = rng.integers(0, 2, 4000)
         values = np.tile(mean, (4000, 1)) if vectors else rng.choice(3, 4000, p=mean)
-        arms.append(metric.zero())
-        metric.accumulate(arms[-1], level, metric.randomize(values, level, SeededBits(seed)))
+        arms.append(summed(metric, values, level, seed))
     found = compare(metric, arms[0], arms[1], bound=bound)
     union = compare(metric, arms[0], arms[1], bound=bound, independent=False)
     lower, upper, p_value = (np.asarray(x) for x in (found.lower, found.upper, found.p_value))

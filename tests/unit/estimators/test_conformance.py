@@ -24,6 +24,7 @@ from tests.support.reports.cases import (
     MANY_LEVELS,
     exact,
     metric_for,
+    summed,
     values_for,
 )
 from tests.support.rows import row
@@ -203,10 +204,7 @@ def test_every_level_is_unbiased() -> None:
             truth = values.mean(axis=0)
         spread = 1.0 if metric.kind not in SHARES else 0.5
         for level in range(len(LEVELS)):
-            index = np.full(n, level, dtype=np.uint8)
-            statistic = metric.zero()
-            metric.accumulate(statistic, index, metric.randomize(values, index, SeededBits(level)))
-            estimate = metric.estimate(statistic)
+            estimate = metric.estimate(summed(metric, values, level, seed=level))
             with row(name, level):
                 error = spread / np.sqrt(estimate.effective_reports)
                 assert np.all(np.abs(estimate.value - truth) < 5 * error)
@@ -291,9 +289,7 @@ def test_the_first_reports_already_have_bounds(levels: Any, sizes: Any, targets:
         metric = metric_for(name, MANY_LEVELS)
         for level in levels:
             for n in sizes:
-                index, statistic = np.full(n, level, dtype=np.uint8), metric.zero()
-                reports = metric.randomize(values_for(metric, n), index, SeededBits(n))
-                metric.accumulate(statistic, index, reports)
+                statistic = summed(metric, values_for(metric, n), level, seed=n)
                 for bound in BOUNDS:
                     for target in targets:
                         estimate = metric.estimate(statistic, target=target, bound=bound)

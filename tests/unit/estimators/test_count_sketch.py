@@ -12,8 +12,8 @@ from estimators.bounds.collisions import Collisions, collision_bound
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.own_signs import own_sign_limits
 from estimators.exact.hashing import mix, row_constants
-from estimators.exact.randomness import SeededBits
 from estimators.question import Question
+from tests.support.reports.cases import summed
 from tests.support.rows import row
 
 
@@ -81,10 +81,8 @@ def test_without_noise_signs_and_collisions_have_the_bounds_of_their_inequalitie
 
 def test_a_sketchs_bounds_fall_below_what_the_worst_collisions_allow() -> None:
     """Where no string is frequent: 100,000 people of whom no two hold the same."""
-    metric, n = sketch(levels=[8], watch=["never"]), 100_000
-    statistic = metric.zero()
-    level, names = np.zeros(n, dtype=np.uint8), np.array([f"name {i}" for i in range(n)])
-    metric.accumulate(statistic, level, metric.randomize(names, level, SeededBits(2)))
+    metric = sketch(levels=[8], watch=["never"])
+    statistic = summed(metric, np.array([f"name {i}" for i in range(100_000)]), seed=2)
     found = metric.estimate(statistic)
     assert np.asarray(found.upper)[0] < collision_bound(512, 64, np.log(0.025)) / 1.5
     assert np.asarray(metric.estimate(statistic, bound="anytime").upper)[0] > 0.015
@@ -97,15 +95,11 @@ def test_the_seed_changes_what_a_report_means_and_the_watch_does_not() -> None:
 
 def test_strings_nobody_listed_are_found_again() -> None:
     values = np.repeat(["N725MQ", "", "émile"], [30_000, 15_000, 5_000])
-    level, asked = (
-        np.tile([0, 1, 2, 2, 2], 10_000).astype(np.uint8),
-        ["émile", "N725MQ", "never", ""],
-    )
+    level, asked = np.tile([0, 1, 2, 2, 2], 10_000), ["émile", "N725MQ", "never", ""]
     truth = np.array([0.1, 0.6, 0.0, 0.3])
     for buckets in (1, 2, 64):
         metric = sketch(options={"rows": 1024, "buckets": buckets})
-        statistic, empty = metric.zero(), sketch(watch=[])
-        metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
+        statistic, empty = summed(metric, values, level), sketch(watch=[])
         for bound in ("fixed", "anytime", "normal"):
             found = metric.estimate(statistic, bound=bound, categories=asked)
             with row(buckets, bound):

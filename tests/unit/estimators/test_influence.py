@@ -15,7 +15,7 @@ from estimators import LocalMetric, define
 from estimators.bounds.manipulation import Reach, largest_shifts
 from estimators.exact.randomness import SeededBits
 from estimators.weights import WEIGHTINGS
-from tests.support.reports.cases import CASES, metric_for, values_for
+from tests.support.reports.cases import CASES, metric_for, summed, values_for
 
 LEVELS = (0.25, 1.0, 4.0)
 CASE = st.sampled_from(sorted(CASES))
@@ -24,10 +24,7 @@ POLICY = st.sampled_from(sorted(WEIGHTINGS))
 
 def statistic_of(metric: LocalMetric, counts: list[int], seed: int) -> np.ndarray[Any, Any]:
     level = np.repeat(np.arange(len(counts)), counts)
-    statistic = metric.zero()
-    values = values_for(metric, level.size, seed)
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
-    return statistic
+    return summed(metric, values_for(metric, level.size, seed), level, seed)
 
 
 def with_reports(

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from estimators import DefinitionError, Estimate, ReportError, define
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Rappor
-from tests.support.reports.cases import metric_for
+from tests.support.reports.cases import metric_for, summed
 from tests.support.rows import row
 
 GOOD: dict[str, Any] = {
@@ -235,9 +234,7 @@ def test_vectors_are_shortened_to_the_radius_on_the_device() -> None:
 
 def test_a_vector_is_answered_in_the_unit_of_its_radius() -> None:
     metric, n = define(**VECTOR), 20_000
-    level, statistic = np.zeros(n, dtype=np.uint8), metric.zero()
-    metric.accumulate(statistic, level, metric.randomize([[3.0, 0]] * n, level, SeededBits(2)))
-    estimate = metric.estimate(statistic)
+    estimate = metric.estimate(summed(metric, [[3.0, 0]] * n, seed=2))
     assert estimate.value == pytest.approx([3, 0], abs=0.15)
     assert estimate.radius is not None
     assert 0 < estimate.radius < 0.2

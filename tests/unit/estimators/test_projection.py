@@ -16,7 +16,7 @@ from estimators.bounds.projections import projection_limits
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import Projection
 from estimators.question import Question
-from tests.support.reports.cases import LEVELS, exact, metric_for, values_for
+from tests.support.reports.cases import LEVELS, exact, metric_for, summed, values_for
 from tests.support.rows import row
 
 EPSILONS = [exact(level) for level in LEVELS]
@@ -32,11 +32,8 @@ def open_metric(**changes: Any) -> LocalMetric:
     return metric_for("projection", **{**definition, **changes})
 
 
-def filled(metric: LocalMetric, values: Any, seed: int = 1) -> Any:
-    level = np.arange(len(values), dtype=np.uint8) % len(LEVELS)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(seed)))
-    return statistic
+def filled(metric: LocalMetric, values: Any) -> Any:
+    return summed(metric, values, np.arange(len(values)) % len(LEVELS))
 
 
 def test_hadamards_columns_are_balanced_and_orthogonal() -> None:

@@ -29,6 +29,7 @@ from estimators.central.weights import (
     report_weights,
 )
 from estimators.exact.randomness import SeededBits
+from tests.support.reports.cases import summed
 from tests.support.rows import row
 
 LEVELS = [0.1, 0.5, 2.0]
@@ -43,14 +44,12 @@ def trusted(kind: str, **changes: Any) -> TrustedMetric:
     return metric
 
 
-def collected(metric: TrustedMetric, n: int = 6000, seed: int = 1) -> Any:
-    rng = np.random.default_rng(seed)
+def collected(metric: TrustedMetric, n: int = 6000) -> Any:
+    rng = np.random.default_rng(1)
     level = rng.integers(0, len(metric.levels), n).astype(np.uint8)
     size = len(metric.category_names)
     values = rng.integers(0, size, n) if size else rng.uniform(-60, 180, n)
-    statistic = metric.zero()
-    metric.accumulate(statistic, level, metric.randomize(values, level))
-    return statistic, values, level
+    return summed(metric, values, level), values, level
 
 
 # -- What a user loses -----------------------------------------------------------------------------
@@ -192,16 +191,13 @@ def test_each_call_draws_anew_and_the_same_bits_give_the_same_release(kind: str)
 @every_kind
 def test_levels_without_reports_cost_and_count_nothing(kind: str) -> None:
     metric = trusted(kind)
-    statistic = metric.zero()
-    nothing = metric.release(statistic)
+    nothing = metric.release(metric.zero())
     low, high = metric.range or (0, 1)
     assert np.all(np.isnan(nothing.value))
     assert np.all((np.asarray(nothing.lower) == low) & (np.asarray(nothing.upper) == high))
     assert nothing.privacy is not None
     assert not nothing.privacy.any()
-    level = np.full(500, 2, dtype=np.uint8)
-    metric.accumulate(statistic, level, metric.randomize(np.arange(500) % 4, level))
-    released = metric.release(statistic, SeededBits(1))
+    released = metric.release(summed(metric, np.arange(500) % 4, 2), SeededBits(1))
     assert released.privacy is not None
     assert released.privacy.tolist() == [0, 0, pytest.approx(2)]
     assert released.weights.tolist() == [0, 0, 1]
@@ -361,9 +357,7 @@ def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
 ) -> None:
     domain: dict[str, Any] = {"range": (0, 1)} if kind == "mean" else {"categories": 2}
     metric = define(name="m", kind=kind, trust="central", levels=[epsilon], **domain)
-    statistic, level = metric.zero(), np.zeros(n, dtype=np.uint8)
-    metric.accumulate(statistic, level, metric.randomize(np.arange(n) % 2, level))
-    released = metric.release(statistic, SeededBits(5))
+    released = metric.release(summed(metric, np.arange(n) % 2), SeededBits(5))
     numbers = 1 if kind == "mean" else 2
     rng = np.random.default_rng(1)
     both = rng.laplace(scale=numbers / (n * epsilon), size=300_000)
@@ -375,8 +369,7 @@ def test_bounds_are_close_to_the_quantile_of_noise_and_sampling(
 
 def test_bounds_have_room_for_the_rounding_on_the_device() -> None:
     metric = trusted("mean", range=(0, 1), options={"grid": 2})
-    statistic, level = metric.zero(), np.zeros(100_000, dtype=np.uint8)
-    metric.accumulate(statistic, level, metric.randomize(np.full(level.size, 0.26), level))
+    statistic = summed(metric, np.full(100_000, 0.26))
     for target in ("population", "sample"):
         released = metric.release(statistic, SeededBits(1), target=target)
         assert released.value == pytest.approx(0.5, abs=0.01)

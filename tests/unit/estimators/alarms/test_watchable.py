@@ -12,8 +12,7 @@ from estimators import LocalMetric, Metric, define
 from estimators.alarms import Detector, check_watchable
 from estimators.alarms.panes import PaneMean
 from estimators.estimate import Counts, Floats
-from estimators.exact.randomness import SeededBits
-from tests.support.reports.cases import CASES, CATEGORIES, metric_for
+from tests.support.reports.cases import CASES, CATEGORIES, metric_for, summed
 from tests.support.rows import row
 
 REFUSED = {
@@ -32,18 +31,13 @@ REPORTS = 6_000
 
 def panes(metric: LocalMetric, share: float, number: int, seed: int, reports: int) -> list[Counts]:
     """Draw panes where so many hold the first category, or the largest value."""
-    rng, bits, found = np.random.default_rng(seed), SeededBits(seed), []
-    for _ in range(number):
+    rng, found = np.random.default_rng(seed), []
+    for place in range(number):
         held, level = rng.random(reports) < share, rng.integers(0, len(LEVELS), reports)
         values = np.where(held, 0, 1 + rng.integers(0, CATEGORIES - 1, reports))
-        statistic = metric.zero()
-        drawn = metric.randomize(
-            np.where(held, 1.0, -1.0) if metric.kind == "mean" else values,
-            level.astype(np.uint8),
-            bits,
-        )
-        metric.accumulate(statistic, level.astype(np.uint8), drawn)
-        found.append(statistic)
+        if metric.kind == "mean":
+            values = np.where(held, 1.0, -1.0)
+        found.append(summed(metric, values, level, 1000 * seed + place))
     return found
 
 
@@ -102,11 +96,7 @@ def waits(
     draws = np.random.default_rng(seed)
     for number in range(count):
         values = np.where(draws.random(reports) < share, *ends)
-        level = (np.arange(reports) % len(MIX)).astype(np.uint8)
-        statistic = WAIT.zero()
-        reported = WAIT.randomize(values, level, SeededBits(1000 * seed + number))
-        WAIT.accumulate(statistic, level, reported)
-        yield statistic
+        yield summed(WAIT, values, np.arange(reports) % len(MIX), 1000 * seed + number)
 
 
 @pytest.mark.parametrize("name", SPLITS)

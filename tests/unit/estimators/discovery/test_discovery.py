@@ -12,9 +12,9 @@ from scipy.stats import binom
 from estimators import LocalMetric, define
 from estimators.discovery.own_points import Rows, TailBound
 from estimators.estimate import Counts, Floats
-from estimators.exact.randomness import SeededBits
 from estimators.mechanisms import PrefixTree
 from tests.support.paths import ROOT
+from tests.support.reports.cases import summed
 from tests.support.rows import row
 
 WORDS = (ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split()
@@ -43,10 +43,7 @@ def collected(
     levels = np.random.default_rng(seed).integers(0, len(metric.levels), who.size)
     if level is not None:
         levels[:] = level
-    statistic = metric.zero()
-    values = np.array(names)[who]
-    metric.accumulate(statistic, levels, metric.randomize(values, levels, SeededBits(seed)))
-    return statistic
+    return summed(metric, np.array(names)[who], levels, seed)
 
 
 def zipf(n: int, names: int, power: float, seed: int) -> Counts:

@@ -12,14 +12,13 @@ import pytest
 from estimators import DefinitionError, LocalMetric, define
 from estimators.discovery.layout import Layout, depths_between
 from estimators.exact.geometries import LARGEST, points_of
-from estimators.exact.randomness import SeededBits
 from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import PrefixTree
 from estimators.metrics.categories import CodedVocabulary
 from estimators.metrics.loading import definition_of, read_definition
 from tests.support.paths import ROOT
 from tests.support.prepared_words import PreparedWords
-from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
 
 
@@ -38,9 +37,8 @@ def tree_of(metric: LocalMetric) -> PrefixTree:
 
 def test_counts_that_no_reports_can_have_are_named() -> None:
     metric = strings(options={"last": 16, "rows": 1})
-    statistic, level = metric.zero(), np.arange(100) % 2
-    metric.accumulate(statistic, level, metric.randomize(["JFK"] * 100, level, SeededBits(1)))
-    table, tree = metric.table(statistic), tree_of(metric)
+    table = metric.table(summed(metric, ["JFK"] * 100, np.arange(100) % 2))
+    tree = tree_of(metric)
     assert tree.find_error(table) is None
     for cell, more, why in (
         ((0, 0), 1, "over all symbols"),

@@ -25,7 +25,7 @@ from estimators.mechanisms import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses
 from estimators.mechanisms.dyadic_hadamard.scores import haar_moments, score_tables
-from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
+from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
 
 #: Published: c, m and 2^16 times the probabilities of the depths, for 256 bins.
@@ -78,9 +78,9 @@ def test_the_threshold_is_the_largest_that_is_private() -> None:
         assert threshold + 1 == WORD or ratios[1] > high, (epsilon, symbols)
 
 
-def reports_of(mechanism: DyadicHadamard, which: int = 0) -> np.ndarray[Any, Any]:
-    """Return every report of a level, packed."""
-    level, found = mechanism.levels[which], []
+def reports_of(mechanism: DyadicHadamard) -> np.ndarray[Any, Any]:
+    """Return every report of the first level, packed."""
+    level, found = mechanism.levels[0], []
     for depth in level.depths:
         rows = range(1, 1 << (depth - level.block_bits))
         pairs = [(first, 0) for first in rows]
@@ -254,12 +254,7 @@ def test_a_report_that_no_value_can_have_is_refused() -> None:
 def test_sums_that_no_reports_can_have_are_named() -> None:
     metric = define(name="m", kind="distribution", range=(0, 1), bins=16, levels=[0.5, 2])
     mechanism: Any = metric.randomizer
-    n = 1000
-    level = np.arange(n).astype(np.uint8) % 2
-    statistic = metric.zero()
-    reports = metric.randomize(np.linspace(0, 1, n), level, SeededBits(1))
-    metric.accumulate(statistic, level, reports)
-    table = metric.table(statistic)
+    table = metric.table(summed(metric, np.linspace(0, 1, 1000), np.arange(1000) % 2))
     assert mechanism.find_error(table) is None
     for change, why in (
         ((0, 0, 1), "over all depths"),
@@ -355,10 +350,8 @@ def test_the_revision_is_of_bins_and_constants_not_of_quantiles() -> None:
 
 def test_edges_of_ones_own_are_the_edges_of_the_answer() -> None:
     metric = distribution(edges=[0, 100, 250, 1000], levels=[8], quantiles=[0.5])
-    statistic, level = metric.zero(), np.zeros(3000, dtype=np.uint8)
     values = [50] * 1000 + [100] * 1000 + [5000] * 1000
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
-    found = metric.estimate(statistic)
+    found = metric.estimate(summed(metric, values))
     assert isinstance(found, DistributionEstimate)
     assert found.edges.tolist() == [0, 100, 250, 1000]
     assert np.allclose(found.cdf, [0, 1 / 3, 2 / 3, 1], rtol=0, atol=0.1)
@@ -373,9 +366,7 @@ THIRDS: dict[str, Any] = {"range": (1, 1000), "bins": 3, "scale": "log", "levels
 
 def test_an_edge_is_known_by_its_number_however_it_was_rounded() -> None:
     metric = distribution(**THIRDS)
-    statistic, level = metric.zero(), np.zeros(2000, dtype=np.uint8)
-    values = [2.0] * 1000 + [20.0] * 600 + [200.0] * 400
-    metric.accumulate(statistic, level, metric.randomize(values, level, SeededBits(1)))
+    statistic = summed(metric, [2.0] * 1000 + [20.0] * 600 + [200.0] * 400)
     found = metric.estimate(statistic)
     assert isinstance(found, DistributionEstimate)
     assert found.edges[1] != 10 != found.edges[2] / 10
