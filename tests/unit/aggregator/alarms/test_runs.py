@@ -101,6 +101,10 @@ def take(reader: Reader, run: AlarmRun) -> list[Taken]:
     return [*run.advance(overview, watermark)]
 
 
+def said(taken: Sequence[Taken]) -> list[tuple[Any, ...]]:
+    return [(one.start_ms, one.raised, [step for _, step in one.steps]) for one in taken]
+
+
 def test_the_share_below_a_limit_raises_an_alarm(store: Store) -> None:
     """Half of the users wait for less than 4 s; from some hour on, all do."""
     known: dict[str, Any] = {"range": (0, 8), "bins": 8, "levels": [4], "unit": "s", "pane": "1h"}
@@ -165,12 +169,7 @@ def test_a_run_that_is_resumed_says_the_same(reader: Reader) -> None:
         found += [*run.advance(overview, EPOCH + closed * HOUR)]
         kept = msgspec.msgpack.decode(msgspec.msgpack.encode(run.stored()), type=StoredAlarm)
         run = AlarmRun(reader, MOVES, kept)
-    assert [(one.start_ms, one.raised) for one in found] == [
-        (one.start_ms, one.raised) for one in whole
-    ]
-    assert [[step for _, step in one.steps] for one in found] == [
-        [step for _, step in one.steps] for one in whole
-    ]
+    assert said(found) == said(whole)
 
 
 def test_what_changes_while_it_is_read_is_looked_at_again(
@@ -188,12 +187,7 @@ def test_what_changes_while_it_is_read_is_looked_at_again(
     run, found = AlarmRun(reader, MOVES), list[Taken]()
     while run.next_ms < EPOCH + PANES * HOUR:
         found += take(reader, run)
-    assert [(one.start_ms, one.raised) for one in found] == [
-        (one.start_ms, one.raised) for one in whole
-    ]
-    assert [[step for _, step in one.steps] for one in found] == [
-        [step for _, step in one.steps] for one in whole
-    ]
+    assert said(found) == said(whole)
 
 
 def test_panes_without_reports_are_looked_at_unless_they_have_expired(

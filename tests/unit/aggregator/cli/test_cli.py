@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.cli.main import BLAS_THREADS, COMMANDS, cli, main
 from aggregator.local.embedded import EmbeddedUnavailableError
+from aggregator.verifying.comparison import Verification
 from tests.support.paths import ROOT
 from tests.support.rows import row
 
@@ -273,6 +274,18 @@ def test_show_settings_tells_sources_and_masks_secrets(monkeypatch: pytest.Monke
         ["topics.partitions", "6", "default"],
     ):
         assert line in lines
+
+
+def test_verify_says_how_often_definitions_have_changed(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Verification()
+    monkeypatch.setattr("aggregator.cli.commands.verify.replay", lambda *_: outcome)
+    monkeypatch.setattr("aggregator.cli.commands.verify.clients.admin", lambda *_: None)
+    for digest, told in (("a", ""), ("b", "changed 1 time: "), ("c", "changed 2 times: ")):
+        outcome.definitions.append(digest)
+        shown = run("verify", "--redis", redis_url).stdout
+        assert ("definitions" in shown, told in shown) == (bool(told), True)
 
 
 def strict(text: str) -> Any:

@@ -77,23 +77,16 @@ def tells(said: str) -> list[str]:
 
 @given(variable=mistyped(), text=st.one_of(secrets, addresses))
 @settings(max_examples=150, deadline=None)
-def test_no_variable_shows_a_secret_however_it_is_spelt(variable: str, text: str) -> None:
-    try:
-        said = json.dumps([*in_force(load_settings(environ={variable: text}))])
-    except DitherError as error:
-        said = told(error)
-    assert not tells(said), (variable, text)
-
-
-@given(variable=mistyped(), text=st.one_of(secrets, addresses))
-@settings(max_examples=150, deadline=None)
-def test_no_setting_shows_a_secret_however_it_is_spelt(variable: str, text: str) -> None:
+def test_no_variable_and_no_setting_shows_a_secret_however_it_is_spelt(
+    variable: str, text: str
+) -> None:
     key = variable.removeprefix("DITHER_").lower().replace("_", ".")
-    try:
-        said = json.dumps([*in_force(load_settings(flags={key: text}, environ={}))])
-    except DitherError as error:
-        said = told(error)
-    assert not tells(said), (key, text)
+    for environ, flags in (({variable: text}, {}), ({}, {key: text})):
+        try:
+            said = json.dumps([*in_force(load_settings(flags=flags, environ=environ))])
+        except DitherError as error:
+            said = told(error)
+        assert not tells(said), (environ, flags)
 
 
 @given(text=addresses)

@@ -9,12 +9,15 @@ import shlex
 from array import array
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import redis
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
+from aggregator.counting.assignment import Assignment
 from aggregator.counting.continuity import KnownProgress, Log, Mark
 from aggregator.errors import Fenced
 from aggregator.storage.store import Store
@@ -54,19 +57,24 @@ def count(owned: AssignedPartition, first: int, batches: int = 1) -> None:
     owned.state.count(log(*(batch(DELAY, [1.0], seed=i) for i in seeds), first=first))
 
 
+def counted(
+    store: Store, low: int, high: int, batches: int, topic_id: str = "", **more: Any
+) -> AssignedPartition:
+    """Take a partition over, count so many batches from the beginning of its log, and commit."""
+    owned = taken(store, low, high, topic_id, **more)
+    count(owned, low, batches)
+    owned.commit(store, high)
+    return owned
+
+
 def test_a_new_partition_begins_at_the_beginning_of_its_log(store: Store) -> None:
-    owned = taken(store, low=40, high=90)
-    assert owned.state.next_offset == 40
-    count(owned, 40)
-    owned.commit(store, high=90)
+    counted(store, 40, 90, 1)
     assert store.owner(0)["begin"] == "40"
     assert store.owner(0)["next"] == "41"
 
 
 def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
-    first = taken(store, 0, 5)
-    count(first, 0, 3)
-    first.commit(store, high=5)
+    first = counted(store, 0, 5, 3)
     second = taken(store, 0, 5, worker="two")
     assert (second.state.next_offset, second.committed, second.epoch) == (3, 3, first.epoch + 1)
     with pytest.raises(Fenced):
@@ -84,9 +92,7 @@ def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
 def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
     store: Store, low: int, high: int, topic_id: str, reason: str
 ) -> None:
-    first = taken(store, 0, 3, "A")
-    count(first, 0, 3)
-    first.commit(store, high=3)
+    counted(store, 0, 3, 3, "A")
     halted = taken(store, low, high, topic_id, messages=written(0, 9))
     assert not halted.is_counting
     assert re.search(reason, halted.halted)
@@ -98,9 +104,7 @@ def test_a_log_that_does_not_go_on_halts_the_partition_with_what_to_do(
 
 
 def test_a_gap_that_is_accepted_is_recorded_and_adds_up(store: Store) -> None:
-    first = taken(store, 0, 3)
-    count(first, 0, 3)
-    first.commit(store, high=3)
+    counted(store, 0, 3, 3)
     second = taken(store, 10, 20, on_gap="skip")
     assert second.is_counting
     assert second.state.next_offset == 10
@@ -163,12 +167,8 @@ def test_the_last_message_may_have_left_the_log_by_retention(store: Store) -> No
 def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
     store: Store,
 ) -> None:
-    first = taken(store, 40, 50, "A")
-    count(first, 40, 10)
-    first.commit(store, high=50)
-    second = taken(store, 0, 5, "B", on_gap="skip")
-    count(second, 0, 5)
-    second.commit(store, high=5)
+    counted(store, 40, 50, 10, "A")
+    counted(store, 0, 5, 5, "B", on_gap="skip")
     owner = store.owner(0)
     assert (owner["begin"], owner["next"], owner["gap"]) == ("0", "5", "0")
     for told in ("B", ""):  # a cluster that names no topic says nothing of another one
@@ -214,9 +214,7 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
     again.commit(store, 30)
     assert store.owner(0)["halted"] == again.halted
     assert taken(store, low, 30, "A", remembered=known).halted, "nothing was decided"
-    skipping = taken(store, low, 30, "A", on_gap="skip", remembered=known)
-    count(skipping, low)
-    skipping.commit(store, 30)
+    skipping = counted(store, low, 30, 1, "A", on_gap="skip", remembered=known)
     owner = store.owner(0)
     assert (owner["gap"], owner["begin"], owner["halted"]) == (str(lost), str(low), "")
     assert skipping.progress == (KnownProgress(low, low + 1, "A"),)
@@ -224,9 +222,7 @@ def test_a_partition_that_redis_forgot_halts_if_the_log_has_not_all_that_was_cou
 
 def test_another_group_on_the_same_redis_is_refused_and_fences_nobody(store: Store) -> None:
     client: Any = store.client
-    first = taken(store, 0, 9, group="one")
-    count(first, 0)
-    first.commit(store, 9)
+    first = counted(store, 0, 9, 1, group="one")
     before = store.owner(0)
     other = taken(store, 0, 9, worker="two", group="another")
     assert not other.is_counting
@@ -274,6 +270,13 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
     assert owned.count([LogMessage(0, b"junk", about=bytes(1_000), more=more)], Aggregate())
     assert owned.refused_bytes == 4 + 1_000 + 5 + 500
     assert owned.open_bytes == owned.refused_bytes
+
+
+def test_where_redis_is_away_when_the_group_assigns_the_worker_backs_off() -> None:
+    assignment: Any = Assignment(*(Mock() for _ in range(9)))
+    assignment._acquire = Mock(side_effect=redis.ConnectionError)
+    assignment._assigned(Mock(), [Mock(partition=0)])
+    assignment._backoff.fail.assert_called_once()
 
 
 def test_a_commit_whose_reply_was_lost_is_measured_once(store: Store) -> None:

@@ -62,15 +62,6 @@ def started(folder: Path) -> list[int]:
     return [int(file.stem) for file in files]
 
 
-def test_as_many_workers_run_as_were_asked_for_and_all_leave_at_the_end(tmp_path: Path) -> None:
-    with running(3, tmp_path):
-        wait_until(lambda: len(started(tmp_path)) == 3, "three workers")
-        pids = set(started(tmp_path))
-        assert living(pids) == pids
-    assert living(pids) == set()
-    assert {int(file.stem) for file in tmp_path.glob("*.left")} == pids
-
-
 def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
     deaths: list[int] = []
     with running(2, tmp_path, died=lambda: deaths.append(1)):

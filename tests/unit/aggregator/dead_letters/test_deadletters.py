@@ -17,41 +17,27 @@ from aggregator.dead_letters.writer import (
     DeadLetters,
     DeadLettersUndelivered,
 )
-from aggregator.kafka.headers import Header
 from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 from aggregator.state.decoder import Rejection
+from tests.support.reports.messages import LogMessage
 
 PATIENCE = 60.0
 
 
 @dataclasses.dataclass
-class Refused:
+class Refused(LogMessage):
     """A message as Kafka handed it to the worker."""
 
+    at: int = 42
     payload: bytes | None = b"not a batch"
-    name: bytes | None = b"shard 7"
-    extra: list[Header] | None = None
+    arrived: int = 1_357_000_000_000
+    about: bytes | None = b"shard 7"
 
     def topic(self) -> str:
         return "reports"
 
     def partition(self) -> int:
         return 3
-
-    def offset(self) -> int:
-        return 42
-
-    def key(self) -> bytes | None:
-        return self.name
-
-    def value(self) -> bytes | None:
-        return self.payload
-
-    def headers(self) -> list[Header] | None:
-        return self.extra
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_357_000_000_000
 
 
 def refusal(message: Refused, reason: str = "bad_level", detail: str = "level 9") -> Rejection:
@@ -116,7 +102,7 @@ def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
     broker: EmbeddedBroker, opened: Open
 ) -> None:
     letters = opened(broker.bootstrap_servers)
-    letters.send(refusal(Refused(extra=[("trace", b"1"), ("trace", b"2")])))
+    letters.send(refusal(Refused(more=[("trace", b"1"), ("trace", b"2")])))
     letters.flush(PATIENCE)
     found = only(broker)
     assert (found.key(), found.value()) == (b"shard 7", b"not a batch")
@@ -138,7 +124,7 @@ def test_keys_and_values_are_preserved_tombstones_too(broker: EmbeddedBroker, op
     pairs = {(name, payload) for name in (None, b"", b"key") for payload in (None, b"", b"value")}
     letters = opened(broker.bootstrap_servers, queue_buffering_max_messages=3)
     for name, payload in pairs:
-        letters.send(refusal(Refused(payload, name)))
+        letters.send(refusal(Refused(payload=payload, about=name)))
     letters.flush(PATIENCE)
     found = arrived(broker.bootstrap_servers, "dead", EMBEDDED_PARTITIONS, len(pairs))
     assert {(one.key(), one.value()) for one in found} == pairs
@@ -149,7 +135,7 @@ def test_a_message_too_large_for_the_producer_is_shortened_and_says_so(
 ) -> None:
     letters = opened(broker.bootstrap_servers, message_max_bytes=200_000)
     payload = bytes(range(256)) * 1000
-    letters.send(refusal(Refused(payload)))
+    letters.send(refusal(Refused(payload=payload)))
     letters.flush(PATIENCE)
     found = only(broker)
     assert found.value() == payload[:KEPT_BYTES]
@@ -162,8 +148,8 @@ def test_a_message_too_large_for_the_producer_is_shortened_and_says_so(
     "message",
     [
         Refused(payload=b"x" * 90_000),
-        Refused(name=b"x" * 90_000),
-        Refused(payload=None, name=b"x" * 90_000),
+        Refused(about=b"x" * 90_000),
+        Refused(payload=None, about=b"x" * 90_000),
     ],
     ids=["value", "key", "key of a tombstone"],
 )

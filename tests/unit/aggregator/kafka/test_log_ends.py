@@ -15,33 +15,27 @@ from aggregator.kafka.log_ends import KafkaLog
 
 
 class Client:
+    """A client: one that knew the leader before a broker was replaced asks never again."""
+
+    def __init__(self, *, is_outdated: bool) -> None:
+        self.is_outdated = is_outdated
+
     def list_topics(self, **_: Any) -> Any:
         reports = SimpleNamespace(error=None, partitions={0: None, 1: None})
         return SimpleNamespace(topics={"dither.reports": reports})
 
-
-class Outdated(Client):
-    """A client that knew the leader before a broker was replaced: it never asks again who leads."""
-
-    def list_offsets(self, wanted: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
-        found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
-        for answer in found.values():
-            answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
-        return found
-
-
-class Current(Client):
-    """A client that knows the leader of now."""
-
     def list_offsets(self, wanted: Mapping[TopicPartition, Any], **_: Any) -> dict[Any, Any]:
         found: dict[Any, Future[Any]] = {place: Future() for place in wanted}
         for place, answer in found.items():
-            answer.set_result(TopicPartition("reports", place.partition, 7))
+            if self.is_outdated:
+                answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+            else:
+                answer.set_result(TopicPartition("reports", place.partition, 7))
         return found
 
 
 def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = [Outdated(), Current()]
+    clients = [Client(is_outdated=True), Client(is_outdated=False)]
     monkeypatch.setattr(KafkaLog, "_connected", lambda _: clients.pop(0))
     log = KafkaLog(Settings())
     looks = [log.ask().ends(2) for _ in range(3)]

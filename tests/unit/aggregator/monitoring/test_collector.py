@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 import subprocess
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import httpx
@@ -27,7 +26,7 @@ from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
 from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.monitoring import metric_definitions, slice_samples
+from aggregator.monitoring import answer_samples, metric_definitions, slice_samples
 from aggregator.publishing import events
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import state_key as comparison_key
@@ -47,11 +46,10 @@ from producers.device.rounds import Round, encode
 from producers.gateway import Gateway
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 from tests.support.paths import ROOT
-from tests.support.reports.messages import ARRIVAL, EPOCH, batch, log
+from tests.support.reports.counted import MINUTE, TOPIC, Client, Counting
+from tests.support.reports.messages import ARRIVAL, EPOCH, batch
 from tests.support.running.servers import Redis, program
 
-MINUTE = 60_000
-TOPIC = "reports"
 TOP = 3
 HIGH = 17
 """Where the log of partition 0 ends: four messages are not counted."""
@@ -104,56 +102,31 @@ MEASURED = (
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
-
-
 openmetrics: Callable[[str], Iterable[Family]] = from_openmetrics
 
 
-class Client:
-    """Asks an application as a scraper does, without a socket."""
-
-    def __init__(
-        self,
-        store: Store,
-        top: int = TOP,
-        metrics: Mapping[str, Metric] = METRICS,
-        otlp: str = "",
-        **serve: Any,
-    ) -> None:
-        settings = Settings(serve=Serve(top_categories=top, **serve), otlp=Otlp(endpoint=otlp))
-        self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
-        app = application(Reader(store, metrics), settings, ends=lambda: self.ends)
-        self._transport = httpx.ASGITransport(app)
-
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            async with httpx.AsyncClient(
-                transport=self._transport, base_url="http://localhost"
-            ) as client:
-                return await client.get(path, headers=headers)
-
-        return asyncio.run(ask())
+def client_of(
+    store: Store,
+    top: int = TOP,
+    metrics: Mapping[str, Metric] = METRICS,
+    otlp: str = "",
+    **serve: Any,
+) -> Client:
+    """Return who asks an application that knows where the logs end, as a scraper does."""
+    settings = Settings(serve=Serve(top_categories=top, **serve), otlp=Otlp(endpoint=otlp))
+    found = Client(store, metrics, settings)
+    found.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
+    return found
 
 
 @pytest.fixture
 def client(store: Store) -> Client:
-    return Client(store)
+    return client_of(store)
 
 
-def count(
-    store: Store, number: int, *messages: ReportBatch | bytes, **facts: str | int
-) -> list[Any]:
-    """Take a partition over, count messages after what is there, and commit; return refusals."""
-    snapshot = store.partition.acquire(number, "test")
-    partition, before = snapshot.partition(ALL, 10 * MINUTE), snapshot.next_offset
-    refused = partition.count(log(*messages, first=max(0, before)))
-    known: dict[str, str | int] = {"updated": ARRIVAL, **facts}
-    store.partition.commit(number, int(snapshot.owner["epoch"]), before, partition, known)
-    return refused
+def count(store: Store, number: int, *messages: ReportBatch | bytes, **facts: str | int) -> None:
+    """Take a partition over, count messages after what is there, and commit."""
+    Counting(store, ALL).count(number, *messages, **facts)
 
 
 def count_something(store: Store) -> None:
@@ -222,7 +195,7 @@ def count_slices(store: Store) -> None:
         for place, (country, reports) in enumerate([("DE", 400), ("FR", 600), ("GB", 20)])
         for attributes in [[Attribute(name="country", value=country)]]
     ]
-    assert count(store, 3, *sent) == []
+    count(store, 3, *sent)
 
 
 def families(text: str) -> dict[str, Family]:
@@ -256,7 +229,7 @@ def scrape(client: Client) -> str:
 def test_quantiles_are_exported_with_bounds(store: Store) -> None:
     """Bounds at beta = 0.05; the seeds of the reports are the system's."""
     count_heights(store)
-    text = scrape(Client(store))
+    text = scrape(client_of(store))
     found = bounded(text, "dither_quantile")
     assert [[*each] for each in found] == [[("tall", q) for q in ("0.5", "0.9", "0.99")]] * 3
     for name in found[1]:
@@ -277,7 +250,7 @@ def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_
 ) -> None:
     count_slices(store)
     metrics = {**METRICS, "late": LATE}
-    text = scrape(Client(store, 2, metrics, slices=["late: country", "late: country, version"]))
+    text = scrape(client_of(store, 2, metrics, slices=["late: country", "late: country, version"]))
     reports = {"DE": 400, "FR": 600, "other": 20}
     assert samples(text, "dither_slice_reports") == {
         ("late", f"country={country}{version}"): count
@@ -295,14 +268,14 @@ def test_slices_of_the_settings_are_exported_with_their_bounds_and_no_more_than_
             zip(shown.labels, np.atleast_1d(numbers), strict=True)
         )
         assert len(each) == 2 * 2 * 2, "too few reports: no estimate"
-    assert "dither_slice" not in scrape(Client(store, metrics=metrics))
+    assert "dither_slice" not in scrape(client_of(store, metrics=metrics))
 
     about: dict[str, Any] = {"metrics": metrics, "slices": ["late: country"]}
-    text = scrape(Client(store, **about, top_slices=1))
+    text = scrape(client_of(store, **about, top_slices=1))
     assert samples(text, "dither_slice_reports") == {("late", "country=FR"): 600}
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 2}
     monkeypatch.setattr(slice_samples, "MOST_SAMPLES", 25)
-    text = scrape(Client(store, **about))
+    text = scrape(client_of(store, **about))
     assert sum("dither_slice" in line for line in text.splitlines() if line[0] != "#") <= 25
     assert samples(text, "dither_slices_left_out") == {("late", "country"): 1}
 
@@ -356,7 +329,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     note_alarm(store)
     note_comparison(store, metrics)
     otlp = "http://127.0.0.1:9"
-    client = Client(store, metrics=metrics, otlp=otlp, slices=["late: country"])
+    client = client_of(store, metrics=metrics, otlp=otlp, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
     store.client.hset(
         redis_keys.failed_searches_key(redis_keys.publisher_key(store.topic)), "word", 1
@@ -405,7 +378,7 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
-    answer = client.get("/metrics", accept=OPENMETRICS)
+    answer = client.get("/metrics", headers={"Accept": OPENMETRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
     new, old = (
@@ -446,7 +419,7 @@ def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_to
     store: Store,
 ) -> None:
     wages(store)
-    client = Client(store, metrics={WAGE.name: WAGE})
+    client = client_of(store, metrics={WAGE.name: WAGE})
     first, second = (((EPOCH + number * WAGE.pane_ms) / 1000) for number in (1, 2))
     text = scrape(client)
     assert samples(text, "dither_release_timestamp_seconds") == {}
@@ -516,7 +489,7 @@ def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, clie
 def test_what_is_not_known_has_no_number(store: Store) -> None:
     """Too few reports, reports whose sum is spoilt, and a partition that cannot be read."""
     few = {m.name: dataclasses.replace(m, minimum_reports=50) for m in (DELAY, TALL)}
-    client = Client(store, metrics={**few, "carrier": CARRIER})
+    client = client_of(store, metrics={**few, "carrier": CARRIER})
     sent = [
         batch(m, [4.0] * 20, m.levels[-1], EPOCH, 1 + place) for place, m in enumerate(few.values())
     ]
@@ -532,6 +505,10 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
         "dither_share_below",
     ):
         assert samples(text, name) == {}
+    gone = Window(metric=DELAY, status="").expired()
+    told = [one.what for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
+    assert metric_definitions.EFFECTIVE_REPORTS in told
+    assert metric_definitions.ESTIMATE not in told
     unreadable = samples(text, "dither_metric_unreadable")
     assert unreadable == {("delay",): 0, ("tall",): 0, ("carrier",): 1}
     store.client.hset(f"{redis_keys.tag(TOPIC, 0)}:owner", "next", "spoilt")
@@ -593,7 +570,7 @@ def test_the_largest_categories_are_exported_whatever_their_names_and_nothing_of
     count_something(store)
     names = CARRIER.category_names
     for top, left_out in ((TOP, 2), (99, 0)):
-        text = scrape(Client(store, top))
+        text = scrape(client_of(store, top))
         for found in bounded(text, "dither_estimate"):
             assert {c for m, c in found if m == "carrier"} == {*names[: len(names) - left_out]}
         assert samples(text, "dither_categories_left_out") == {("carrier",): left_out}
@@ -605,17 +582,12 @@ def test_the_largest_categories_are_exported_whatever_their_names_and_nothing_of
 
 def scrape_gateway(store: Store, publishes: bool = False) -> httpx.Response:
     """Return what a gateway's scrape gives after a request for a path that it does not have."""
-    settings = Settings(publish=Publish(enabled=publishes))
+    client = Client(store, METRICS, Settings(publish=Publish(enabled=publishes)))
     gateway = Gateway(METRICS, {"bootstrap.servers": "127.0.0.1:1"}, TOPIC)
-    app = application(Reader(store, METRICS), settings, gateway=gateway, ends=LogEnds)
-
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await client.get("/nothing")
-            return await client.get("/metrics")
-
-    return asyncio.run(ask())
+    reader = Reader(store, METRICS)
+    client.app = application(reader, client.settings, gateway=gateway, ends=LogEnds)
+    client.get("/nothing")
+    return client.get("/metrics")
 
 
 OWN = {

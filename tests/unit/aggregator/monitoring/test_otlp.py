@@ -23,7 +23,6 @@ from aggregator.monitoring.collector import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
 from aggregator.monitoring.tracing import configured_tracing
 from aggregator.reading.reader import Reader
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.service_context import Service
@@ -35,7 +34,6 @@ from tests.support.running.otlp import Receiver, Series, attributes_of, in_prome
 from tests.unit.aggregator.monitoring.test_collector import (
     HIGH,
     METRICS,
-    TOPIC,
     count_heights,
     count_something,
     count_vectors,
@@ -43,12 +41,6 @@ from tests.unit.aggregator.monitoring.test_collector import (
 
 CHANGING = "dither_collection_duration_seconds"
 """How long a collection took: another one takes another time."""
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as found:
-        yield found
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ from aggregator import Reader
 from aggregator.reading.comparisons.answers import as_dicts
 from aggregator.reading.comparisons.compared import CompareQuery
 from aggregator.reading.query import Query
-from aggregator.storage.connection import connect
-from aggregator.storage.store import Store
 from estimators import Metric, compare
+from tests.support.reports.counted import connected
 from tests.support.reports.messages import DAY, EPOCH, agreeing
 from tests.support.rows import row
 from tests.support.running.servers import Redis
 from tests.unit.aggregator.reading.test_slices import (
     LATE,
     PARTITIONS,
-    TOPIC,
     Counting,
     devices,
     late,
@@ -38,17 +36,17 @@ START, END = EPOCH / 1000, (EPOCH + 3 * DAY) / 1000
 def reader(redis_server: Redis) -> Iterator[Reader]:
     """A reader of three days that are final; FR is late more often. No test changes them."""
     redis_server.clear()
-    with Store(connect(redis_server.url), TOPIC) as store:
+    with connected(redis_server.url) as store:
         counting = Counting(store, METRICS)
         everyone = devices(800)
         rng = np.random.default_rng(2)
         for one in everyone:
             one.values = rng.binomial(1, 0.9 if one.country == "FR" else 0.3, 5).tolist()
-        counting.count([message(LATE, one, seed) for seed, one in enumerate(everyone)])
-        counting.count([message(LATER, one, 5000 + i) for i, one in enumerate(everyone)])
+        counting.count_all([message(LATE, one, seed) for seed, one in enumerate(everyone)])
+        counting.count_all([message(LATER, one, 5000 + i) for i, one in enumerate(everyone)])
         for metric in (LATE, LATER):
             ends = [agreeing(metric, EPOCH + 4 * DAY, 10**6 + 99 * p) for p in range(PARTITIONS)]
-            counting.count([one for pair in zip(*ends, strict=True) for one in pair])
+            counting.count_all([one for pair in zip(*ends, strict=True) for one in pair])
         yield Reader(store, METRICS)
 
 

@@ -6,8 +6,10 @@ import csv
 import io
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,15 +18,17 @@ from aggregator import Reader
 from aggregator.reading.frames.columns import ESTIMATE
 from aggregator.reading.frames.estimates import WindowDistribution, with_window
 from aggregator.reading.frames.frame import FORMULA, Frame
+from aggregator.reading.frames.pictures import Pictured
 from aggregator.reading.windows import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.counted import HOUR, Counting, connected
 from tests.support.rows import row
-from tests.unit.aggregator.reading.test_slices import closed, counting, store
+from tests.unit.aggregator.reading.test_slices import closed, counting
 
-__all__ = ["closed", "counting", "store"]
+__all__ = ["closed", "counting"]
 NUMBERS = ("value", "lower", "upper")
+HOSTILE = '<script>alert("1")</script>$x^2$'
 
 
 @pytest.fixture
@@ -32,7 +36,7 @@ def reader(redis_url: str, metrics: dict[str, Any]) -> Reader:
     counted = Counting(connected(redis_url), metrics)
     delays = [counted.batch("delay", [minute] * 20, minute) for minute in range(10)]
     carriers = [counted.batch("carrier", [0] * 60 + [1] * 30, 1, 8) for _ in range(2)]
-    counted.count(0, *delays, *carriers, counted.batch("page", ["/"] * 90, 1, 8))
+    counted.count(0, *delays, *carriers, counted.batch("page", [HOSTILE] * 90, 1, 8))
     return Reader(counted.store, metrics)
 
 
@@ -177,3 +181,47 @@ def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
             assert not shown.startswith(FORMULA)
             assert shown.removeprefix("'") == label
             assert float(value) == number
+
+
+# -- In a notebook: intervals drawn as SVG, nothing that a label could run, and plots --------------
+
+
+@pytest.fixture
+def pyplot() -> Iterator[Any]:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    yield pyplot
+    pyplot.close("all")
+
+
+def drawn(answer: Pictured) -> ElementTree.Element:
+    """Return what a notebook shows, which has to be well-formed."""
+    return ElementTree.fromstring(answer._repr_html_())  # noqa: S314
+
+
+def test_a_notebook_shows_an_estimate_with_its_interval(reader: Reader) -> None:
+    shown = drawn(reader.estimate("delay"))
+    text = "".join(shown.itertext())
+    assert text.startswith("delay: Departure delay")
+    assert "200 reports from the first report to now" in text
+    assert "minutes in [" in text
+    (picture,) = shown.iter("svg")
+    assert str(picture.get("aria-label")) in text
+    assert picture.get("fill") == picture.get("stroke") == "currentColor"
+    assert len([*picture.iter("circle")]) == 1
+    unknown = drawn(reader.estimate("silent"))
+    assert not [*unknown.iter("svg")]
+    assert "not ready; 0 reports" in "".join(unknown.itertext())
+
+
+def test_labels_are_text_whatever_they_say(reader: Reader, pyplot: Any) -> None:
+    found = reader.estimate("page", categories=[HOSTILE])
+    assert "<script" not in found._repr_html_()
+    (label,) = drawn(found).iter("th")
+    assert label.text == HOSTILE
+    axes = found.plot()
+    axes.figure.canvas.draw()
+    assert axes.get_yticklabels()[0].get_text() == HOSTILE.replace("$", r"\$")

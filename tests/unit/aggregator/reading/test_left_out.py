@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ from click.testing import CliRunner, Result
 
 import estimators
 from aggregator.cli.main import cli
-from aggregator.storage.connection import connect
-from aggregator.storage.store import Store
 from estimators import Metric, SearchMetric, load_metrics
 from producers.wire.reports_pb2 import ReportBatch
-from tests.support.reports.messages import ARRIVAL, batch, log
+from tests.support.reports.counted import Counting, connected
+from tests.support.reports.messages import ARRIVAL, batch
 
 METRICS = """
 [metrics.delay]
@@ -24,20 +22,9 @@ mechanism = "randomized_response"
 range = [0, 10]
 levels = [1]
 """
-SEARCH = """
-[metrics.delay]
-kind = "maximum"
-range = [0, 10]
-rounds = 3
-levels = [1]
-"""
-TRUSTED = """
-[metrics.delay]
-kind = "mean"
-trust = "central"
-range = [0, 10]
-levels = [1]
-"""
+RANDOMIZED = 'mechanism = "randomized_response"'
+SEARCH = METRICS.replace('"mean"', '"maximum"').replace(RANDOMIZED, "rounds = 3")
+TRUSTED = METRICS.replace(RANDOMIZED, 'trust = "central"')
 
 
 @pytest.fixture(autouse=True)
@@ -51,15 +38,9 @@ def define(text: str) -> Metric:
     return load_metrics("metrics.toml")["delay"]
 
 
-def count(redis_url: str, metrics: Mapping[str, Metric], *batches: ReportBatch) -> None:
+def count(redis_url: str, metric: Metric, *batches: ReportBatch) -> None:
     """Count batches into the store, after those that are there."""
-    with Store(connect(redis_url), "dither.reports") as store:
-        snapshot = store.partition.acquire(0, "test")
-        partition = snapshot.partition(metrics, 60_000)
-        partition.count(log(*batches, first=partition.next_offset))
-        store.partition.commit(
-            0, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {"partitions": 1}
-        )
+    Counting(connected(redis_url), {"delay": metric}).count(0, *batches)
 
 
 def run(redis_url: str, *arguments: str) -> Result:
@@ -76,7 +57,7 @@ def test_refused_reports_are_told_with_their_reasons_and_where_to_look(redis_url
     ahead = batch(metric, [1] * 20, time_ms=ARRIVAL + 3_600_000, seed=2)
     foreign = batch(metric, [4], seed=3, metric="delays")
     nobodys = batch(metric, [4] * 5, seed=4, revision=7)
-    count(redis_url, {"delay": metric}, fine, ahead, foreign, nobodys)
+    count(redis_url, metric, fine, ahead, foreign, nobodys)
     line = (
         "refused    25 reports of delay (20 future, 5 wrong_revision): "
         "`dither deadletters list --metric delay`"
@@ -115,14 +96,14 @@ def test_reports_under_another_definition_are_told_beside_those_of_this_one(
     redis_url: str, old: str, new: str
 ) -> None:
     before = define(old)
-    count(redis_url, {"delay": before}, answers(before, [0, 1], seed=1))
+    count(redis_url, before, answers(before, [0, 1], seed=1))
     assert "earlier" not in run(redis_url, "estimate", "delay").stdout
     now = define(new)
     line = (
         "earlier    2 reports were counted under another definition of delay: they stay in Redis "
         "and are not part of this answer"
     )
-    count(redis_url, {"delay": now}, answers(now, [0, 1, 1], seed=2))
+    count(redis_url, now, answers(now, [0, 1, 1], seed=2))
     assert line in run(redis_url, "estimate", "delay").stdout
     assert line in run(redis_url, "estimate", "delay", "--json").stderr
     assert line in run(redis_url, "metrics").stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,18 @@ from aggregator import Reader
 from aggregator.errors import StateUnreadable
 from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
-from aggregator.reading.windows import Window, event_time
+from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import LocalMetric, define
 from estimators.estimate import Counts
 from producers.wire.batch import heartbeat
+from tests.support.reports.counted import HOUR, MINUTE, TOPIC
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
 from tests.support.rows import row
 
-MINUTE, HOUR = 60_000, 3_600_000
-TOPIC = "reports"
 FUTURE_MS = 10 * MINUTE
 SECOND = 1000
 
@@ -111,12 +109,6 @@ class Counted:
 
 def statistics(partition: Partition) -> dict[PaneKey, Counts]:
     return {key: pane.statistic.copy() for key, pane in partition.panes.items()}
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
 
 
 def reader_of(store: Store) -> Reader:
@@ -335,41 +327,6 @@ def test_a_metric_that_is_redefined_is_read_by_its_new_definition(store: Store) 
     assert (found.levels, found.reports) == ((1, 2), 0)
     assert reader.meaning(metrics["delay"]) != meaning
     assert reader.read(before).reports == 20, "what was described before is read as it was"
-
-
-def test_a_policy_is_in_force_from_the_next_read(store: Store) -> None:
-    reader = reader_of(store)
-    assert reader.estimate("delay").policy == "optimal"
-    store.registry.set_policy("delay", "uniform")
-    assert reader.estimate("delay").policy == "uniform"
-    assert reader.estimate("delay", weights="paper").policy == "paper"
-    assert reader.estimate("awkward").policy == "optimal"
-
-
-def test_what_may_still_grow_has_bounds_for_all_times_and_a_final_window_fixed_ones(
-    store: Store,
-) -> None:
-    Counted(store, every_minute(0, range(100)), batches=CONFIRMING_BATCHES)
-    reader = reader_of(store)
-    start, end = seconds(EPOCH), seconds(EPOCH + HOUR)
-    for first, last, bound in (
-        (None, None, "anytime"),
-        (start, None, "anytime"),
-        (None, end, "fixed"),
-        (start, end, "fixed"),
-        (start, seconds(EPOCH + 3 * HOUR), "anytime"),
-    ):
-        with row(first, last):
-            assert reader.estimate("delay", first, last).bound == bound
-            assert reader.estimate("delay", first, last, bound="normal").bound == "normal"
-
-
-def test_the_event_time_is_the_latest_of_all_partitions(store: Store) -> None:
-    Counted(store, [*every_minute(0, range(5)), *every_minute(1, range(9))], batches=1)
-    reader = reader_of(store)
-    delay, awkward = (reader.describe(store.overview(), name) for name in ("delay", "awkward"))
-    assert event_time(delay.watermarks) == EPOCH + 8 * MINUTE
-    assert event_time(awkward.watermarks) is None
 
 
 # -- Status: how far the answer can still change ------------------------------------------------

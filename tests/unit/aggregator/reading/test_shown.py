@@ -14,17 +14,15 @@ from rich.console import Console
 
 from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
-from aggregator.local.demo_view import View
 from aggregator.publishing import events
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.windows import SearchState, Sums, Window
-from estimators import Estimate, Metric, SearchMetric, define
+from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import Interval
 from producers.device.rounds import Round
-from producers.populations.truth import Truth
 from tests.support.rows import row
 
 RARE = define(name="rare", kind="frequency", mechanism="grr", categories=4, levels=[1])
@@ -170,28 +168,6 @@ def test_the_headline_of_a_search_is_what_is_certain(kind: str, side: str) -> No
         assert number is not None
         said, exact = Fraction(number[1]), Fraction(repr(told["certified"]))
         assert said >= exact if kind == "minimum" else said <= exact, "no stronger than certain"
-
-
-# -- The demo -------------------------------------------------------------------------------------
-
-
-LEVELS = np.ones(1, dtype=np.int64)
-
-
-def view(estimates: dict[str, Estimate], truths: dict[str, Any]) -> View:
-    search = searching(LONGEST)
-    return View(
-        progress=None,
-        windows={n: search if n == "longest" else window(RARE, OUTSIDE) for n in estimates},
-        truths={name: Truth(1, truth, LEVELS) for name, truth in truths.items()},
-        estimates=estimates,
-        devices=1,
-        counted=1,
-        answers=0,
-        seconds=1,
-        url="",
-        places="",
-    )
 
 
 def test_names_send_nothing_to_a_terminal_and_are_no_markup() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,14 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading.query import Query
 from aggregator.reading.slices.estimates import Slices
 from aggregator.state.definition_history import Definitions
-from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric, define
 from producers.wire.reports_pb2 import Attribute
-from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
+from tests.support.reports import counted
+from tests.support.reports.counted import HOUR
+from tests.support.reports.messages import DAY, EPOCH, agreeing, batch
 from tests.support.rows import row
 
-HOUR, MINUTE = 3_600_000, 60_000
-TOPIC = "reports"
 PARTITIONS = 2
 VERSIONS = ["1", "2", "3"]
 BY: dict[str, Any] = {
@@ -79,43 +77,23 @@ def message(metric: Metric, device: Device, seed: int) -> Any:
     return batch(metric, device.values, 4.0, device.time_ms, seed, attributes=sent)
 
 
-class Counting:
-    """Partitions that are counted into the store, and go on from there."""
+class Counting(counted.Counting):
+    """Counts into each partition in turn, several commits each, and keeps the definitions."""
 
-    def __init__(self, store: Store, metrics: dict[str, Metric]) -> None:
-        self.store, self.following = store, dict.fromkeys(range(PARTITIONS), 0)
-        self.metrics = metrics
-
-    def count(self, payloads: list[Any]) -> None:
-        """Count payloads into each partition in turn, several commits each."""
+    def count_all(self, payloads: list[Any]) -> None:
         definitions = Definitions(self.metrics, {"future": "1h", "past": "3650d"})
         self.store.registry.keep_definitions(definitions.digest, definitions.encode())
         for number in range(PARTITIONS):
-            mine = [*payloads[number::PARTITIONS]]
-            messages = log(*mine, first=self.following[number])
-            snapshot = self.store.partition.acquire(number, "worker")
-            partition = snapshot.partition(self.metrics, HOUR)
-            committed = snapshot.next_offset
-            for part in np.array_split(np.arange(len(messages)), 3):
-                here: list[LogMessage] = [messages[i] for i in part.tolist()]
-                assert partition.count(here) == []
-                epoch = int(snapshot.owner["epoch"])
-                facts = {"partitions": PARTITIONS, "updated": ARRIVAL}
-                self.store.partition.commit(number, epoch, committed, partition, facts)
-                committed = partition.next_offset
-            self.following[number] = committed
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    with Store(connect(redis_url), TOPIC) as store:
-        yield store
+            mine = payloads[number::PARTITIONS]
+            third = -(-len(mine) // 3)
+            for first in range(0, len(mine), third):
+                self.count(number, *mine[first : first + third], partitions=PARTITIONS)
 
 
 @pytest.fixture
 def counting(store: Store) -> Counting:
     counting = Counting(store, METRICS)
-    counting.count([message(LATE, one, seed) for seed, one in enumerate(devices())])
+    counting.count_all([message(LATE, one, seed) for seed, one in enumerate(devices())])
     return counting
 
 
@@ -123,7 +101,7 @@ def counting(store: Store) -> Counting:
 def closed(counting: Counting) -> Reader:
     """A reader of three days that are final."""
     ends = [agreeing(LATE, EPOCH + 4 * DAY, 10**6 + 99 * part) for part in range(PARTITIONS)]
-    counting.count([one for together in zip(*ends, strict=True) for one in together])
+    counting.count_all([one for together in zip(*ends, strict=True) for one in together])
     return Reader(counting.store, METRICS)
 
 
@@ -200,9 +178,9 @@ def test_a_marginal_goes_on_where_an_attribute_was_added(store: Store) -> None:
     everyone = devices()
     counting = Counting(store, {"late": before})
     half = len(everyone) // 2
-    counting.count([message(before, one, seed) for seed, one in enumerate(everyone[:half])])
+    counting.count_all([message(before, one, seed) for seed, one in enumerate(everyone[:half])])
     counting.metrics = {"late": LATE}
-    counting.count([message(LATE, one, 1000 + i) for i, one in enumerate(everyone[half:])])
+    counting.count_all([message(LATE, one, 1000 + i) for i, one in enumerate(everyone[half:])])
     with Reader(store, {"late": LATE}) as reader:
         found = reader.estimate("late", by=["country"])
         assert reports(found) == expected("country", 0, 2**60)
@@ -222,7 +200,7 @@ def test_a_table_that_is_gone_is_told(closed: Reader) -> None:
 
 def test_tables_that_expired_lower_the_coverage(store: Store) -> None:
     short = late(by_retention="1ms")
-    Counting(store, {"late": short}).count(
+    Counting(store, {"late": short}).count_all(
         [message(short, one, seed) for seed, one in enumerate(devices())]
     )
     reader, start = Reader(store, {"late": short}), EPOCH + 5 * HOUR

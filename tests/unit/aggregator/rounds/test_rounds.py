@@ -32,7 +32,7 @@ from estimators.extremes import Progress
 from producers.device.rounds import Round, encode
 from producers.wire.batch import encode_batch
 from producers.wire.reports_pb2 import ReportBatch
-from tests.support.reports.counted import Client, Counting, connected
+from tests.support.reports.counted import Client, Counting
 from tests.support.reports.messages import log
 from tests.support.rows import row
 
@@ -74,29 +74,25 @@ def test_each_round_is_counted_by_itself_and_a_later_one_closes_none() -> None:
     assert f"age@{AGE.revision:08x}.4" in {key.metric for key in partition.panes}
 
 
-def test_many_alike_are_counted_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages = log(*(answers(1 + seed % 4, 3, seed) for seed in range(200)))
-    together = Partition(METRICS, FUTURE_MS)
+@pytest.mark.parametrize("time_ms", [0, 1_700_000_000_000])
+def test_many_alike_are_counted_as_each_by_itself(
+    time_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times and rounds may both be on the wire: then the layout has both."""
+    batches = [answers(1 + seed % 4, 3, seed) for seed in range(200)]
+    for seed, batch in enumerate(batches):
+        batch.time_ms = time_ms and time_ms + seed
+    messages = log(*batches)
+    for message in messages:
+        message.arrived = 1_700_000_001_000
+    together, apart = Partition(METRICS, FUTURE_MS), Partition(METRICS, FUTURE_MS)
     assert together.count(messages) == []
     monkeypatch.setattr(decoder, "MATRIX_MESSAGES", 10**6)
-    apart = Partition(METRICS, FUTURE_MS)
     for message in messages:
         assert apart.count([message]) == []
     for number in range(1, 5):
         assert counted(together, number) == counted(apart, number) == [100, 50]
     assert together.watermarks == apart.watermarks
-
-
-def test_batches_with_times_of_many_rounds_are_read_as_columns() -> None:
-    """Times and rounds are both on the wire: the layout has both."""
-    messages = [answers(1 + seed % 2, 2, seed) for seed in range(100)]
-    for seed, batch in enumerate(messages):
-        batch.time_ms = 1_700_000_000_000 + seed
-    partition, arrived = Partition(METRICS, FUTURE_MS), log(*messages)
-    for message in arrived:
-        message.arrived = 1_700_000_001_000
-    assert partition.count(arrived) == []
-    assert counted(partition, 1) == counted(partition, 2) == [50, 50]
 
 
 def test_a_round_that_the_metric_does_not_have_is_refused() -> None:
@@ -155,31 +151,30 @@ def test_devices_tell_what_they_wait_for_once_nobody_has_answered_for_a_while() 
     assert "29,950 answers sent; it closes with 30,000 counted, or 1h" in (waiting.due() or "")
 
 
-def test_an_estimate_follows_the_rounds_that_were_published(redis_url: str) -> None:
-    with connected(redis_url) as store:
-        reader, counting = Reader(store, METRICS), Counting(store, METRICS)
-        assert reader.estimate("age").status == "not_ready"
-        published(store, decided(0))
-        assert reader.estimate("age").status == "too_few_reports"
-        counting.count(0, answers(1, 8), answers(2, 6))
-        counting.count(1, answers(2, 4, seed=1), answers(3, 2))
-        published(store, decided(1))
-        window = reader.window("age")
-        assert AGE.counts(window.sums).tolist() == [5, 5], "of round 2, in both partitions"
-        assert window.reports == 200 + 10
-        found = reader.answer(window)
-        assert (found.status, found.lower, found.upper) == ("provisional", 32.0, 64.0)
-        told = status(store.overview(), METRICS, Rates()).metrics["age"]
-        assert told.event_time is None
-        assert told.updated is not None
-        live = msgspec.to_builtins(Live.of(window, found).data(1))
-        assert live["search"]["answers"] == 10, "live events tell as much"
-        assert live["search"] == as_dict(window, found)["search"]
-        published(store, decided(4))
-        found = reader.estimate("age")
-        assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)
-        with pytest.raises(ValueError, match="asked in rounds"):
-            reader.estimate("age", window="1h")
+def test_an_estimate_follows_the_rounds_that_were_published(store: Store) -> None:
+    reader, counting = Reader(store, METRICS), Counting(store, METRICS)
+    assert reader.estimate("age").status == "not_ready"
+    published(store, decided(0))
+    assert reader.estimate("age").status == "too_few_reports"
+    counting.count(0, answers(1, 8), answers(2, 6))
+    counting.count(1, answers(2, 4, seed=1), answers(3, 2))
+    published(store, decided(1))
+    window = reader.window("age")
+    assert AGE.counts(window.sums).tolist() == [5, 5], "of round 2, in both partitions"
+    assert window.reports == 200 + 10
+    found = reader.answer(window)
+    assert (found.status, found.lower, found.upper) == ("provisional", 32.0, 64.0)
+    told = status(store.overview(), METRICS, Rates()).metrics["age"]
+    assert told.event_time is None
+    assert told.updated is not None
+    live = msgspec.to_builtins(Live.of(window, found).data(1))
+    assert live["search"]["answers"] == 10, "live events tell as much"
+    assert live["search"] == as_dict(window, found)["search"]
+    published(store, decided(4))
+    found = reader.estimate("age")
+    assert (found.status, found.value, found.lower) == ("final", 62.0, 60.0)
+    with pytest.raises(ValueError, match="asked in rounds"):
+        reader.estimate("age", window="1h")
 
 
 @dataclasses.dataclass
@@ -193,93 +188,89 @@ class Hands(Clock):
 
 
 def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_counted(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     age = SearchMetric.require(dataclasses.replace(AGE, round_reports=10, minimum_reports=5))
-    with connected(redis_url) as store:
-        reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
-        settings = Settings()
-        settings.topics.reports = store.topic
-        coordinator = Coordinator(settings, reader, Hands())
-        opened = Round.of(age, Progress(), 0)
-        ends = LogEnds({}, "Kafka is away")
-        monkeypatch.setattr(coordinator._log_ends, "ask", lambda: ends)
+    reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
+    settings = Settings()
+    settings.topics.reports = store.topic
+    coordinator = Coordinator(settings, reader, Hands())
+    opened = Round.of(age, Progress(), 0)
+    ends = LogEnds({}, "Kafka is away")
+    monkeypatch.setattr(coordinator._log_ends, "ask", lambda: ends)
 
-        def is_due(now: int, metric: SearchMetric = age) -> bool:
-            coordinator._clock.now = now  # type: ignore[attr-defined]
-            overview = store.overview()
-            statistic = coordinator._answers(overview, metric, opened)
-            return coordinator._is_due(overview, metric, opened, statistic)
+    def is_due(now: int, metric: SearchMetric = age) -> bool:
+        coordinator._clock.now = now  # type: ignore[attr-defined]
+        overview = store.overview()
+        statistic = coordinator._answers(overview, metric, opened)
+        return coordinator._is_due(overview, metric, opened, statistic)
 
-        counting.count(0, answers(1, 4), answers(1, 2, seed=1))
-        assert not is_due(age.round_ms), "nobody knows where the log ends"
-        ends = LogEnds({0: (0, 2), 1: (0, 1)}, "")
-        assert not is_due(age.round_ms), "partition 1 is not counted"
-        counting.count(1, answers(2))
-        assert is_due(age.round_ms)
-        assert not is_due(age.round_ms - 1), "its time is not over"
-        assert not is_due(age.round_ms, dataclasses.replace(age, minimum_reports=7))
-        ends = LogEnds({0: (0, 2), 1: (0, 7)}, "")
-        assert is_due(age.round_ms), "what came after its time is not waited for"
-        with monkeypatch.context() as torn:
-            torn.setattr(Store, "is_same_history", lambda *_: False)
-            assert not is_due(age.round_ms)
-        assert coordinator.lease.acquire()
-        coordinator._note(age, opened)
-        assert not is_due(age.round_ms), "of another round it is asked anew"
-        counting.count(1, answers(1, 4, seed=2))
-        assert is_due(0), "it has its answers"
+    counting.count(0, answers(1, 4), answers(1, 2, seed=1))
+    assert not is_due(age.round_ms), "nobody knows where the log ends"
+    ends = LogEnds({0: (0, 2), 1: (0, 1)}, "")
+    assert not is_due(age.round_ms), "partition 1 is not counted"
+    counting.count(1, answers(2))
+    assert is_due(age.round_ms)
+    assert not is_due(age.round_ms - 1), "its time is not over"
+    assert not is_due(age.round_ms, dataclasses.replace(age, minimum_reports=7))
+    ends = LogEnds({0: (0, 2), 1: (0, 7)}, "")
+    assert is_due(age.round_ms), "what came after its time is not waited for"
+    with monkeypatch.context() as torn:
+        torn.setattr(Store, "is_same_history", lambda *_: False)
+        assert not is_due(age.round_ms)
+    assert coordinator.lease.acquire()
+    coordinator._note(age, opened)
+    assert not is_due(age.round_ms), "of another round it is asked anew"
+    counting.count(1, answers(1, 4, seed=2))
+    assert is_due(0), "it has its answers"
 
 
-def test_of_two_decisions_of_a_round_the_first_stays(redis_url: str) -> None:
-    with connected(redis_url) as store:
-        settings = Settings()
-        settings.topics.reports = store.topic
-        coordinator = Coordinator(settings, Reader(store, METRICS), Hands())
-        with pytest.raises(LeaseLost):
-            coordinator._check()
-        with pytest.raises(LeaseLost):
-            coordinator._store(AGE, b"", decided(0))
-        assert coordinator.lease.acquire()
+def test_of_two_decisions_of_a_round_the_first_stays(store: Store) -> None:
+    settings = Settings()
+    settings.topics.reports = store.topic
+    coordinator = Coordinator(settings, Reader(store, METRICS), Hands())
+    with pytest.raises(LeaseLost):
+        coordinator._check()
+    with pytest.raises(LeaseLost):
         coordinator._store(AGE, b"", decided(0))
-        coordinator._store(AGE, encode(decided(0)), decided(1))
-        with pytest.raises(Changed):
-            coordinator._store(AGE, encode(decided(0)), decided(2))
-        assert store.client.hvals(coordinator._stored) == [encode(decided(1))]
+    assert coordinator.lease.acquire()
+    coordinator._store(AGE, b"", decided(0))
+    coordinator._store(AGE, encode(decided(0)), decided(1))
+    with pytest.raises(Changed):
+        coordinator._store(AGE, encode(decided(0)), decided(2))
+    assert store.client.hvals(coordinator._stored) == [encode(decided(1))]
 
 
-def test_a_stored_round_that_cannot_be_is_named(redis_url: str) -> None:
-    with connected(redis_url) as store:
-        published(store, decided(1))
-        key = metric_key(AGE.name, AGE.revision)
-        torn = encode(decided(1)).replace(b'"threshold":48.0', b'"threshold":40.0')
-        for text in (b"?", torn):
-            store.client.hset(rounds_key(store.topic), key, text)
-            with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
-                Reader(store, METRICS).estimate("age")
+def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
+    published(store, decided(1))
+    key = metric_key(AGE.name, AGE.revision)
+    torn = encode(decided(1)).replace(b'"threshold":48.0', b'"threshold":40.0')
+    for text in (b"?", torn):
+        store.client.hset(rounds_key(store.topic), key, text)
+        with pytest.raises(StateUnreadable, match=r"coordinator:dither.reports.*age@"):
+            Reader(store, METRICS).estimate("age")
 
 
-def test_the_round_that_is_open_is_read_over_http(redis_url: str) -> None:
-    with connected(redis_url) as store:
-        client = Client(store, METRICS, Settings())
-        path = "/v1/metrics/age/round"
-        assert "no round" in client.problem(503, path)["detail"]
-        told = decided(2)
-        published(store, told)
-        answer: httpx.Response = client.get(path)
-        assert answer.json()["threshold"] == told.threshold == 56.0
-        assert answer.json()["number"] == 3
-        again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
-        assert again.status_code == 304
-        assert "has no rounds" in client.problem(400, "/v1/metrics/delay/round")["detail"]
-        search = client.json("/v1/metrics/age/estimate")["search"]
-        assert search["bisection"] == [48.0, 64.0]
-        assert search["certified"] == 48.0
-        assert search["certainty"] == 0.95
-        assert "influence" not in client.json("/v1/metrics/age/estimate")
-        assert "asked in rounds" in client.problem(400, "/v1/metrics/age/series")["detail"]
-        scraped = client.get("/metrics").text
-        assert 'dither_search_threshold{metric="age"} 56.0' in scraped
-        assert 'dither_search_round{metric="age"} 3.0' in scraped
-        definition = client.json("/v1/metrics/age")
-        assert (definition["rounds"], definition["split"]) == (4, "users")
+def test_the_round_that_is_open_is_read_over_http(store: Store) -> None:
+    client = Client(store, METRICS, Settings())
+    path = "/v1/metrics/age/round"
+    assert "no round" in client.problem(503, path)["detail"]
+    told = decided(2)
+    published(store, told)
+    answer: httpx.Response = client.get(path)
+    assert answer.json()["threshold"] == told.threshold == 56.0
+    assert answer.json()["number"] == 3
+    again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+    assert "has no rounds" in client.problem(400, "/v1/metrics/delay/round")["detail"]
+    search = client.json("/v1/metrics/age/estimate")["search"]
+    assert search["bisection"] == [48.0, 64.0]
+    assert search["certified"] == 48.0
+    assert search["certainty"] == 0.95
+    assert "influence" not in client.json("/v1/metrics/age/estimate")
+    assert "asked in rounds" in client.problem(400, "/v1/metrics/age/series")["detail"]
+    scraped = client.get("/metrics").text
+    assert 'dither_search_threshold{metric="age"} 56.0' in scraped
+    assert 'dither_search_round{metric="age"} 3.0' in scraped
+    definition = client.json("/v1/metrics/age")
+    assert (definition["rounds"], definition["split"]) == (4, "users")

@@ -17,7 +17,6 @@ from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from estimators import Metric, define
-from estimators.exact.randomness import SeededBits
 from producers.wire.batch import heartbeat
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agreeing, batch, log
@@ -26,7 +25,6 @@ from tests.support.reports.partitions import (
     CARRIER,
     DELAY,
     FUTURE_MS,
-    HOUR,
     METRICS,
     MINUTE,
     PAY,
@@ -45,40 +43,13 @@ def key(metric: Metric, start: int, grain: str = "pane") -> PaneKey:
 
 
 def test_the_sum_equals_accumulating_the_reports_directly() -> None:
-    rng = np.random.default_rng(3)
-    level = rng.integers(0, 2, 500).astype(np.uint8)
-    reports = CARRIER.randomize(rng.integers(0, 11, 500), level, SeededBits(4))
-    expected = CARRIER.zero()
-    CARRIER.accumulate(expected, level, reports)
-    partition = new_partition()
-    for i, rows in enumerate(np.array_split(np.arange(500), 7)):
-        one = batch(
-            CARRIER,
-            [0],
-            seed=i,
-            levels=level[rows].tobytes(),
-            values=CARRIER.randomizer.encode(reports[rows]),
-        )
-        partition.count(log(one, first=i))
+    partition, expected = new_partition(), CARRIER.zero()
+    sent = [batch(CARRIER, [seed, 3], 1 + seed % 2, seed=seed) for seed in range(10)]
+    for one in sent:
+        levels = np.frombuffer(one.levels, np.uint8)
+        CARRIER.accumulate(expected, levels, CARRIER.randomizer.decode(one.values))
+    assert partition.count(log(*sent)) == []
     assert (partition.panes[key(CARRIER, EPOCH)].statistic == expected).all()
-
-
-def test_a_batch_that_comes_twice_is_counted_once() -> None:
-    one = batch(DELAY, [1.0, 2.0], seed=9)
-    partition = new_partition()
-    assert partition.count(log(one, one)) == []
-    partition.count(log(one, first=2))
-    assert partition.counts == {"accepted:delay": 2, "duplicate:delay": 4}
-
-
-def test_a_copy_of_a_batch_is_recognised_until_its_pane_is_closed_and_is_late_afterwards() -> None:
-    one = batch(DELAY, [1.0], seed=1)
-    partition = new_partition()
-    partition.count(log(one, *agreeing(DELAY, EPOCH + 2 * MINUTE, 2)))
-    partition.mark_committed()
-    refused = partition.count(log(one, first=partition.next_offset))
-    assert [refusal.reason for refusal in refused] == ["late"]
-    assert partition.counts["accepted:delay"] == 9
 
 
 def test_the_ids_that_a_pane_remembers_are_of_what_it_counted() -> None:
@@ -117,40 +88,10 @@ def test_a_pane_closes_when_event_time_passes_its_end_and_the_allowed_lateness()
     assert key(DELAY, EPOCH) not in partition.panes
 
 
-def test_closed_panes_are_added_to_hour_day_and_total() -> None:
-    partition = new_partition()
-    minutes = range(0, 26 * 60, 7)
-    batches = [batch(DELAY, [1.0, 4.0], time_ms=EPOCH + i * MINUTE, seed=i) for i in minutes]
-    closed: dict[PaneKey, Pane] = {}
-    for offset, one in enumerate(batches):
-        partition.count(log(one, first=offset))
-        closed |= partition.mark_committed()
-    everywhere = closed | partition.panes
-    panes = [p for k, p in everywhere.items() if k.grain == "pane" and p.closed]
-    total = sum((p.statistic for p in panes), start=DELAY.zero())
-    assert (everywhere[key(DELAY, 0, "total")].statistic == total).all()
-    first_day = [
-        p.statistic
-        for k, p in everywhere.items()
-        if k.grain == "pane" and EPOCH <= k.start < EPOCH + DAY
-    ]
-    assert closed[key(DELAY, EPOCH, "day")].closed
-    assert (closed[key(DELAY, EPOCH, "day")].statistic == np.sum(first_day, axis=0)).all()
-    hours = [k for k in closed if k.grain == "hour"]
-    assert len(hours) == 25
-    first_hour = [
-        p.statistic
-        for k, p in everywhere.items()
-        if k.grain == "pane" and EPOCH <= k.start < EPOCH + HOUR
-    ]
-    assert (closed[key(DELAY, EPOCH, "hour")].statistic == np.sum(first_hour, axis=0)).all()
-
-
 def test_a_wrong_clock_ahead_of_kafka_does_not_make_others_late() -> None:
     partition = new_partition()
-    ahead = batch(DELAY, [1.0], time_ms=ARRIVAL + 9 * MINUTE, seed=1)
-    on_time = batch(DELAY, [1.0], time_ms=ARRIVAL, seed=2)
-    assert partition.count(log(ahead, on_time)) == []
+    ahead = agreeing(DELAY, ARRIVAL + 9 * MINUTE, 1)
+    assert partition.count(log(*ahead, batch(DELAY, [1.0], time_ms=ARRIVAL))) == []
 
 
 def test_a_refusal_tells_its_times_as_iso_8601() -> None:
@@ -175,13 +116,6 @@ def test_a_batch_of_any_time_is_counted_or_refused_with_words(time: int, arrived
     messages = [dataclasses.replace(m, arrived=arrived) for m in log(two, one)]
     refused = new_partition().count(messages)
     assert all(refusal.detail for refusal in refused)
-
-
-def test_metrics_with_other_event_times_do_not_close_each_other() -> None:
-    partition = new_partition()
-    new = batch(AGE, [50.0], time_ms=ARRIVAL, seed=1)
-    old = batch(DELAY, [1.0], time_ms=EPOCH, seed=2)
-    assert partition.count(log(new, old)) == []
 
 
 def test_time_zero_means_kafkas_timestamp() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import defaultdict
 from typing import Any
@@ -239,21 +240,10 @@ def test_integers_are_as_wide_as_they_need() -> None:
 
 
 def test_slices_are_kept_as_long_as_they_say() -> None:
-    kept = define(**{**definition(), "retention": "30d", "by_retention": "7d"})
+    kept = dataclasses.replace(LATE, retention="30d", by_retention="7d")
     assert kept_ms(SLICES, kept) == 7 * DAY
     assert kept_ms(SLICES_DAY, kept) == kept_ms("pane", kept) == 30 * DAY
     assert width_ms(SLICES, kept) == HOUR
     assert width_ms(SLICES_TOTAL, kept) is None
     assert kept_ms(SLICES, LATE) is None
     assert LATE.pane_ms == MINUTE * 20
-
-
-def definition() -> dict[str, Any]:
-    return {
-        "name": "late",
-        "kind": "mean",
-        "mechanism": "randomized_response",
-        "range": (0, 1),
-        "levels": [1],
-        **BY,
-    }

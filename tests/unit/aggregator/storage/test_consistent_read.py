@@ -80,13 +80,18 @@ def test_a_commit_between_any_two_commands_is_seen_whole_or_not_at_all(
     assert "after" in seen
 
 
+def count_more(counting: Counting) -> None:
+    """Count a batch of a pane that is open, so that the same panes are."""
+    counting.count(0, counting.batch("delay", [9.0], 0))
+
+
+@pytest.mark.parametrize("happens", [close_and_open, count_more])
 def test_a_partition_that_never_stands_still_is_refused_after_a_while(
-    store: Store, metrics: dict[str, Metric]
+    happens: Callable[[Counting], None], store: Store, metrics: dict[str, Metric]
 ) -> None:
     counting = Counting(store, metrics)
     counting.count(0, counting.batch("delay", [1.0], 0))
-
-    reading = Interleaved(store, None, functools.partial(close_and_open, counting))
+    reading = Interleaved(store, None, functools.partial(happens, counting))
     with pytest.raises(redis.exceptions.TryAgainError, match="changes while it is read"):
         total(reading.store, metrics["delay"])
 
@@ -99,6 +104,9 @@ def test_what_is_no_pane_and_no_total_is_refused(store: Store, metrics: dict[str
     with pytest.raises(StateUnreadable, match="expected a pane that is open"):
         total(store, metrics["delay"])
     store.client.srem(f"{place}:open", f"pane:{key}:now")
+    store.client.hincrby(f"{place}:owner", "begun", 1)
+    store.client.delete(f"{place}:open")
+    assert total(store, metrics["delay"]) == [], "after half a commit no size is believed"
     store.client.rpush(f"{place}:total:{key}:0", "a list")
     with pytest.raises(StateUnreadable, match="another type"):
         total(store, metrics["delay"])

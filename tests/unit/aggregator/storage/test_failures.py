@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -29,26 +29,16 @@ TOPIC = "reports"
 Trouble = Callable[[RedisNode], contextlib.AbstractContextManager[None]]
 
 
-@contextlib.contextmanager
-def full(node: RedisNode) -> Iterator[None]:
-    node.ask("SET", "filler", "x" * 1_000_000)
-    node.ask("CONFIG", "SET", "maxmemory", "1mb")
-    yield
-    node.ask("CONFIG", "SET", "maxmemory", "0")
+def asking(words: Sequence[Any], undo: Sequence[Any]) -> Trouble:
+    """Return trouble that a command makes, and another one ends."""
 
+    @contextlib.contextmanager
+    def trouble(node: RedisNode) -> Iterator[None]:
+        node.ask(*words)
+        yield
+        node.ask(*undo)
 
-@contextlib.contextmanager
-def a_replica(node: RedisNode) -> Iterator[None]:
-    node.ask("REPLICAOF", "127.0.0.1", "1")
-    yield
-    node.ask("REPLICAOF", "NO", "ONE")
-
-
-@contextlib.contextmanager
-def without_replicas(node: RedisNode) -> Iterator[None]:
-    node.ask("CONFIG", "SET", "min-replicas-to-write", 1)
-    yield
-    node.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+    return trouble
 
 
 @contextlib.contextmanager
@@ -60,19 +50,14 @@ def another_password(node: RedisNode) -> Iterator[None]:
         client.acl_setuser("default", enabled=True, nopass=True)
 
 
-@contextlib.contextmanager
-def no_permission(node: RedisNode) -> Iterator[None]:
-    node.ask("ACL", "SETUSER", "default", "-evalsha")
-    yield
-    node.ask("ACL", "SETUSER", "default", "+evalsha")
-
-
+CONFIG, USER = ("CONFIG", "SET"), ("ACL", "SETUSER", "default")
+REPLICAS = (*CONFIG, "min-replicas-to-write")
 TROUBLES: dict[str, Trouble] = {
-    "redis-is-full": full,
-    "redis-is-read-only": a_replica,
-    "redis-has-too-few-replicas": without_replicas,
+    "redis-is-full": asking((*CONFIG, "maxmemory", 1), (*CONFIG, "maxmemory", 0)),
+    "redis-is-read-only": asking(("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+    "redis-has-too-few-replicas": asking((*REPLICAS, 1), (*REPLICAS, 0)),
     "redis-refuses-the-user": another_password,
-    "redis-refuses-a-command": no_permission,
+    "redis-refuses-a-command": asking((*USER, "-evalsha"), (*USER, "+evalsha")),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from aggregator.storage.lease import Lease, LeaseLost
+from tests.support.clocks import Clock
 from tests.support.running.deployment import wait_until
 
 KEY = "test:{lease}"
@@ -17,14 +18,6 @@ KEY = "test:{lease}"
 def client(redis_url: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(redis_url) as client:
         yield client
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_second_holder_waits_until_the_first_lets_go(client: redis.Redis) -> None:

@@ -169,6 +169,7 @@ def test_nothing_is_answered_of_what_is_gone_or_wrong(store: Store) -> None:
         ("a part", lambda: client.zremrangebyrank(index, 1, 1), window, "index:pane"),
         ("twice", lambda: client.zadd(index, {f"{second}:999": second}), window, "two of a pane"),
         ("moved", moved, window, "at another place"),
+        ("all sizes", lambda: client.delete(f"{PREFIX}:sizes"), window[:1], ":sizes"),
         ("open", lambda: client.delete(f"{PREFIX}:open"), window[:1], ":open"),
         ("one open", lambda: client.spop(f"{PREFIX}:open"), window[:1], ":open"),
         ("marks", lambda: client.delete(f"{PREFIX}:watermarks"), window[:1], ":watermarks"),

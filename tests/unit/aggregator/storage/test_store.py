@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -262,3 +263,42 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
 
 def key_of(metric: Metric) -> str:
     return metric_key(metric.name, metric.revision)
+
+
+# -- Open panes of definitions that are no longer in force: what a takeover does with them ---------
+
+OLD = {"delay": dataclasses.replace(DELAY, lateness="1d", retention="1d", max_key_reports=99)}
+NEW = {"delay": dataclasses.replace(OLD["delay"], pane="5m")}
+BATCHES = 20
+
+
+def counted_by(
+    store: Store, metrics: Mapping[str, Metric], batches: int = BATCHES
+) -> tuple[Partition, int]:
+    """Take the partition over, count batches of its open pane, and commit."""
+    taken = store.partition.acquire(0, "one", metrics=metrics)
+    state, first = taken.partition(metrics, FUTURE_MS), max(0, taken.next_offset)
+    found = (batch(metrics["delay"], [1.0], 1, EPOCH, first + i) for i in range(batches))
+    state.count(log(*found, first=first))
+    store.partition.commit(0, int(taken.owner["epoch"]), taken.next_offset, state, {})
+    return state, first
+
+
+def test_a_takeover_reads_nothing_of_panes_that_no_definition_counts(store: Store) -> None:
+    counted_by(store, OLD)
+    read = calls(store, "getrange", "hscan")
+    taken = store.partition.acquire(0, "two", metrics=NEW)
+    assert (calls(store, "getrange", "hscan"), taken.open) == (read, {})
+    assert taken.uncounted == store.members(f"{{dither:{TOPIC}:0}}:open")
+    counted_by(store, NEW)
+    revisions = {key.metric for key in store.partition.acquire(0, "two", metrics=NEW).open}
+    assert revisions == {metric_key("delay", NEW["delay"].revision)}
+
+
+def test_a_definition_that_comes_back_finds_its_open_panes(store: Store) -> None:
+    counted_by(store, OLD)
+    counted_by(store, NEW)
+    state, _ = counted_by(store, OLD, 1)
+    ((pane,),) = ([pane for pane in state.panes.values() if pane.seen],)
+    assert len(pane.seen) == BATCHES + 1
+    assert [*pane.used.values()] == [BATCHES + 1]

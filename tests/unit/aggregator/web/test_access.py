@@ -101,7 +101,11 @@ def test_a_token_that_is_not_known_is_refused_even_where_none_is_needed(
     store: Store, metrics: dict[str, Metric]
 ) -> None:
     client, known = with_access(store, metrics, "read"), TOKENS["reader"]
-    for token in ("nonsense", "", "dither_", known[:-1], known.swapcase(), "ü"):
+    alike: dict[str, str] = {}  # whose hash begins, or ends, as the known one's
+    for token in (f"dither_{number}" for number in range(5_000)):
+        alike |= {hashed(token)[:9]: token, hashed(token)[-2:]: token}
+    near = alike[hashed(known)[:9]], alike[hashed(known)[-2:]]
+    for token in ("nonsense", "", "dither_", known[:-1], known.swapcase(), "ü", *near):
         with row(token):
             headers = {"Authorization": f"Bearer {token}".encode("latin-1")}
             client.problem(401, "/v1/metrics", headers=headers)

@@ -92,31 +92,6 @@ def test_an_answer_is_that_of_the_command_line(
         )
 
 
-def test_before_the_first_report_nothing_is_ready(client: Client) -> None:
-    found = client.json("/v1/metrics/delay/estimate")
-    assert (found["status"], found["value"], found["lower"], found["upper"]) == (
-        *("not_ready", None),
-        *(0, 10),
-    )
-    assert (found["from"], found["to"], found["updated"]) == (None, None, None)
-    assert client.json("/v1/metrics/delay/estimate", window="1h")["status"] == "not_ready"
-    assert client.json("/v1/metrics/carrier/estimate")["value"] == [None] * 4
-
-
-def test_an_answer_says_whether_it_can_still_change(client: Client, counting: Counting) -> None:
-    counting.count(0, counting.batch("delay", [5.0] * 9, 1))
-    assert client.json("/v1/metrics/delay/estimate")["status"] == "too_few_reports"
-    counting.count(0, counting.batch("delay", [5.0] * 90, 1))
-    assert client.json("/v1/metrics/delay/estimate")["status"] == "provisional"
-    window = {"from": FIRST, "to": FIRST + 120}
-    assert client.json("/v1/metrics/delay/estimate", **window)["status"] == "provisional"
-    counting.count(0, *[counting.batch("delay", [5.0] * 9, 3) for _ in range(8)])
-    final = client.json("/v1/metrics/delay/estimate", **window)
-    assert (final["status"], final["bound"], final["reports"]) == ("final", "fixed", 99)
-    assert (final["from"], final["to"]) == ("2013-01-01T00:00:00Z", "2013-01-01T00:02:00Z")
-    assert final["updated"] == "2014-01-01T00:00:00Z"
-
-
 def test_some_categories_are_asked_for_or_the_largest_and_the_others_counted(
     client: Client, counting: Counting
 ) -> None:

@@ -94,20 +94,6 @@ def batch(key: bytes | None = None) -> bytes:
     return encode_batch(LATE, [1], [1], TIME_MS, key)
 
 
-def test_a_small_post_takes_the_short_way_and_is_in_kafka_when_it_is_acknowledged(
-    served: Served,
-) -> None:
-    keys = sorted(new_batch_id() for _ in range(20))
-    with Raw(served.port) as raw:
-        for key in keys:
-            raw.send(post(batch(key)))
-            answer = raw.answer()
-            assert answer.status == 202
-            assert json.loads(answer.body) == {"batch_id": key.hex(), "reports": 1}
-    assert len(served.short) == 20
-    assert served.keys() == keys
-
-
 TOKEN = "dither_device"  # noqa: S105
 DEVICE = {"Authorization": f"Bearer {TOKEN}"}
 KNOWN = {"metric": "late", "batch_id": "0" * 32, "time": TIME_MS / 1000}
