@@ -16,8 +16,6 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, TopicPartition
-
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.publishing import events
@@ -347,29 +345,10 @@ def _delete(deployment: Deployment, number: int) -> None:
 
 def read(deployment: Deployment) -> Logs:
     """Return everything that is in the log, by partition."""
-    ends = deployment.log_ends()
-    logs: dict[int, list[Any]] = {number: [] for number in ends}
-    wanted = sum(ends.values())
-    consumer = Consumer(
-        {
-            "bootstrap.servers": deployment.kafka.bootstrap_servers,
-            "group.id": f"reader-{deployment.topic}",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "log_level": 0,
-        }
-    )
-    consumer.assign([TopicPartition(deployment.topic, number, 0) for number in ends])
-    deadline = time.monotonic() + COUNTED_SECONDS
-    try:
-        while wanted:
-            assert time.monotonic() < deadline, f"{wanted} messages could not be read"
-            for message in consumer.consume(1000, timeout=0.2):
-                if message.error() is None and (number := message.partition()) is not None:
-                    logs[number].append(message)
-                    wanted -= 1
-    finally:
-        consumer.close()
+    logs: dict[int, list[Any]] = {number: [] for number in range(deployment.partitions)}
+    message: Any
+    for message in deployment.messages(seconds=COUNTED_SECONDS):
+        logs[message.partition()].append(message)
     return logs
 
 

@@ -6,10 +6,8 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from aggregator.clock import Clock
 from aggregator.storage.store import Store
@@ -35,22 +33,9 @@ class JumpingClock(Clock):
 
 def produce_with_jumps(deployment: Deployment, messages: list[tuple[int, bytes]]) -> None:
     """Send messages whose Kafka timestamps are those of a clock that jumps."""
-    producer = Producer(
-        {"bootstrap.servers": deployment.kafka.bootstrap_servers, "enable.idempotence": True}
-    )
-    failed: list[Any] = []
     now = int(1000 * time.time())
-    for i, (partition, payload) in enumerate(messages):
-        producer.produce(
-            deployment.topic,
-            payload,
-            partition=partition,
-            timestamp=now + JUMPS[i // 7 % len(JUMPS)],
-            on_delivery=lambda error, _: failed.append(error) if error else None,
-        )
-    assert producer.flush(30) == 0
-    producer.close()
-    assert not failed, failed[0]
+    times = [now + JUMPS[i // 7 % len(JUMPS)] for i in range(len(messages))]
+    deployment.produce(messages, timestamp=times)
 
 
 @pytest.fixture

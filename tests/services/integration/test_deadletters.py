@@ -237,12 +237,7 @@ def test_a_message_keeps_its_bytes_key_and_headers_and_its_time_where_that_matte
     for number, one in ((7, timed), (8, untimed)):
         send(Rejection(original(deployment.topic, number, one), "unknown_metric", ""))
     assert ask("replay")["sent"] == 2
-    consumer = clients.consumer(deployment.settings, "look")
-    consumer.assign([TopicPartition(deployment.topic, 0, 0)])
-    found: list[Any] = []
-    while len(found) < 2:
-        found += consumer.consume(2, timeout=1)
-    consumer.close()
+    found = deployment.messages(at_least=2)
     assert [(m.key(), m.value()) for m in found] == [(b"key 7", timed), (b"key 8", untimed)]
     assert [m.headers() for m in found] == [[("trace", b"1"), ("dither.replays", b"1")]] * 2
     assert found[0].timestamp()[1] > EPOCH + DAY, "retention would delete what is old"

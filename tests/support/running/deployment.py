@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -164,8 +171,11 @@ class Deployment:
         if failures:
             raise failures[0]
 
-    def produce(self, messages: Sequence[tuple[int, bytes | None]]) -> None:
-        """Put (partition, payload) messages into the reports topic, in order."""
+    def produce(self, messages: Sequence[tuple[int, bytes | None]], **more: Sequence[Any]) -> None:
+        """Put (partition, payload) messages into the reports topic, in order.
+
+        `more` has the keys or the timestamps, for instance: one of each message.
+        """
         if not messages:
             return
         producer = Producer(
@@ -181,12 +191,10 @@ class Deployment:
             if error is not None:
                 failed.append(error)
 
-        for partition, payload in messages:
+        for place, (partition, payload) in enumerate(messages):
+            facts = {name: each[place] for name, each in more.items()}
             producer.produce(
-                self.topic,
-                payload,
-                partition=partition,
-                on_delivery=delivered,
+                self.topic, payload, partition=partition, on_delivery=delivered, **facts
             )
             producer.poll(0)
         assert producer.flush(PATIENCE) == 0
@@ -227,20 +235,50 @@ class Deployment:
                 threading.Event().wait(0.2)
 
     def _log_ends(self, topic: str) -> dict[int, int]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": "ends",
-                "log_level": 0,  # fault tests take brokers away
-            }
-        )
-        try:
+        with contextlib.closing(self._consumer()) as consumer:
             return {
                 number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
                 for number in range(self.kafka.partitions(topic))
             }
-        finally:
-            consumer.close()
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": f"look-{self.topic}",
+                "log_level": 0,  # fault tests take brokers away
+                "auto.offset.reset": "error",
+                "enable.auto.commit": False,
+            }
+        )
+
+    def messages(
+        self, topic: str = "", at_least: int = 0, seconds: float = PATIENCE
+    ) -> list[Message]:
+        """Return all messages of a topic (the reports), in the order of each partition.
+
+        Parameters
+        ----------
+        topic : str
+            None of its offsets belongs to a transaction.
+        at_least : int
+            So many are waited for.
+        seconds : float
+            At most so long.
+        """
+        topic = topic or self.topic
+        ends, found = self.log_ends(topic), list[Message]()
+        wanted = max(at_least, sum(ends.values()))
+        with contextlib.closing(self._consumer()) as consumer:
+            consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+
+            def whole() -> bool:
+                read = consumer.consume(1_000, timeout=0.5)
+                found.extend(message for message in read if message.error() is None)
+                return len(found) >= wanted
+
+            wait_until(whole, f"{wanted} messages of {topic} are read", seconds, pause=0)
+        return found
 
     def wait_until_counted(self, seconds: float = PATIENCE) -> None:
         """Wait until the store has everything that is in the log."""
@@ -253,33 +291,12 @@ class Deployment:
 
         wait_until(counted, f"counted up to {ends}", seconds)
 
-    def dead(self, expected: int, seconds: float = PATIENCE) -> list[dict[str, Any]]:
+    def dead(self, expected: int) -> list[dict[str, Any]]:
         """Return the dead letters, once there are as many as expected."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": f"dead-{self.topic}",
-                "log_level": 0,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-            }
-        )
-        numbers = range(self.kafka.partitions(self.deadletters))
-        consumer.assign([TopicPartition(self.deadletters, number, 0) for number in numbers])
-        letters: list[dict[str, Any]] = []
-
-        def enough() -> bool:
-            for message in consumer.consume(1_000, timeout=0.5):
-                if message.error() is None:
-                    headers = dict(message.headers() or [])
-                    letters.append({"value": message.value(), "headers": headers})
-            return len(letters) >= expected
-
-        try:
-            wait_until(enough, f"{expected} dead letters (found {len(letters)})", seconds)
-        finally:
-            consumer.close()
-        return letters
+        return [
+            {"value": message.value(), "headers": dict(message.headers() or [])}
+            for message in self.messages(self.deadletters, expected)
+        ]
 
     def count(self, messages: Sequence[tuple[int, bytes | None]] = ()) -> None:
         """Have everything counted by a worker that then leaves, after producing some more."""
