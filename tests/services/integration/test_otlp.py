@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
-from producers import DitherMetricExporter, EachExport, HttpReporter
+from tests.services.integration.test_walk import export
 from tests.support.events import service
 from tests.support.running.collector import BUILD_SECONDS, built, collecting
 from tests.support.running.deployment import Deployment, wait_until
@@ -39,7 +36,7 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
         collecting(program, tmp_path, receiver.url) as collector,
         service(deployment, *traced(collector), settings=["otlp.interval=300ms"]) as url,
     ):
-        use(url, tmp_path / "queue")
+        export(url, tmp_path / "queue", EXPORTS)
         deployment.wait_until_counted()
         reports = "dither_reports_total", frozenset({("metric", "page"), ("outcome", "accepted")})
         wait_until(
@@ -68,16 +65,3 @@ def test_a_collector_gets_estimates_of_what_instruments_measured(
 
 def traced(collector: str) -> list[str]:
     return [f"--set=otlp.endpoint={collector}", "--set=otlp.traces=true"]
-
-
-def use(url: str, queue: Path) -> None:
-    """Use an application with the OpenTelemetry SDK for many exports, one page in each."""
-    reporter = HttpReporter("page", url, queue=queue)
-    exporter = DitherMetricExporter({"app.views": EachExport(reporter, 4, None, category="page")})
-    reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
-    provider = MeterProvider([reader], shutdown_on_exit=False)
-    views = provider.get_meter("app").create_counter("app.views")
-    for number in range(EXPORTS):
-        views.add(1, {"page": "help" if number % 4 else "home"})
-        reader.collect()
-    provider.shutdown()

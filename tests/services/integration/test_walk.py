@@ -145,7 +145,7 @@ def send(deployment: Deployment, url: str, folder: Path) -> Any:
         with HttpReporter("carrier", url, queue=folder / "carrier") as carriers:
             carriers.report(["AA"] * 300 + ["B6"] * 100, 4)
         roll_up(url, folder / "active")
-        export(url, folder / "page")
+        export(url, folder / "page", REPORTS["page"])
         wages = [batch(metrics["wage"], [20] * 100, e, EPOCH, int(2 * e)) for e in (0.5, 4)]
         deployment.produce([*((0, one.SerializeToString()) for one in wages), (1, b"\xffbad")])
         table = folder / "places.csv"
@@ -168,8 +168,8 @@ def roll_up(url: str, queue: Path) -> None:
         used.report_ended()
 
 
-def export(url: str, queue: Path) -> None:
-    """Be an application with the OpenTelemetry SDK that exports a page two hundred times."""
+def export(url: str, queue: Path, exports: int) -> None:
+    """Be an application with the OpenTelemetry SDK that exports so often, one page each time."""
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
@@ -178,7 +178,7 @@ def export(url: str, queue: Path) -> None:
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=math.inf)
     provider = MeterProvider([reader], shutdown_on_exit=False)
     views = provider.get_meter("app").create_counter("app.views")
-    for number in range(200):
+    for number in range(exports):
         views.add(1, {"page": "help" if number % 4 else "home"})
         reader.collect()
     provider.shutdown()
