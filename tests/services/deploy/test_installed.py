@@ -83,6 +83,7 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Install
 
     def installed(extras: str) -> Installed:
         made = Installed(tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("empty"))
+        (made.folder / "metrics.toml").write_text(METRICS)
         venv.create(made.environment)
         uv = [str(Path(sys.executable).with_name("uv")), "pip", "install", "--quiet"]
         uv += ["--python", str(made.environment / "bin" / "python")]
@@ -95,16 +96,12 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Install
 
 @pytest.fixture(scope="module")
 def device(install: Callable[[str], Installed]) -> Installed:
-    made = install("")
-    (made.folder / "metrics.toml").write_text(METRICS)
-    return made
+    return install("")
 
 
 @pytest.fixture(scope="module")
 def full(install: Callable[[str], Installed]) -> Installed:
-    made = install("[demo]")
-    (made.folder / "metrics.toml").write_text(METRICS)
-    return made
+    return install("[demo]")
 
 
 def test_a_device_has_the_base_requirements_and_is_told_what_a_server_needs(

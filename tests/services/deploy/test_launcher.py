@@ -18,13 +18,12 @@ from deploy.kafka import distribution, launcher
 from deploy.kafka.cluster import defaults, free_ports
 from deploy.kafka.command import kafka
 from deploy.kafka.launcher import KafkaCluster
-from tests.support.running import servers
+from tests.support.running.servers import need_apache_kafka
 
 
 @pytest.fixture
 def needs_kafka() -> None:
-    if lacking := launcher.missing():
-        servers.missing("Apache Kafka", lacking)
+    need_apache_kafka()
 
 
 @pytest.mark.more

@@ -50,8 +50,8 @@ def test_a_role_has_the_names_of_the_settings() -> None:
 
 
 def test_redis_takes_the_rules_and_lets_nobody_in_before_a_password_is_set(tmp_path: Path) -> None:
-    binary = program("redis-server", "install Redis (Debian: redis-server)")
-    with PlacedRedis(tmp_path, binary=binary) as server:
+    program("redis-server", "install Redis (Debian: redis-server)")
+    with PlacedRedis(tmp_path) as server:
         client = redis.Redis.from_url(server.url)
         with client:
             for line in printed("--redis-acl").splitlines():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import os
 import random
@@ -14,7 +15,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-from aggregator.local.embedded import valkey_binary
 from deploy.kafka.cluster import KafkaCluster, free_ports
 from tests.services.faults.schedules import Fault
 from tests.support.running.deployment import Deployment, wait_until
@@ -104,8 +104,7 @@ class Lane:
         """Run an empty Redis for one schedule."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        binary = Path(shutil.which("redis-server") or valkey_binary())
-        server = PlacedRedis(self.folder / "redis", port=self.redis_port, binary=binary)
+        server = PlacedRedis(self.folder / "redis", self.redis_port)
         try:
             yield server.start()
         finally:
@@ -119,11 +118,9 @@ class Lane:
     def seen_by_workers(self, deployment: Deployment) -> Deployment:
         """Return the deployment with the places that a worker is given: all behind the network."""
         servers = ",".join(f"127.0.0.1:{door.port}" for door in self.doors)
-        other = deployment.beside(f"redis://127.0.0.1:{self.redis_port}/0")
-        other.store.client.close()
+        other = copy.copy(deployment)
         other.kafka = dataclasses.replace(self.kafka, bootstrap_servers=servers)
         other.redis_url = f"redis://127.0.0.1:{self.to_redis.port}/0"
-        other.settings.aggregate.group = deployment.settings.aggregate.group
         return other
 
     def heal(self) -> None:

@@ -1,5 +1,5 @@
 """The deployment of the integration tests."""
 
-from tests.support.running.fixtures import deployment, deployment_of, metrics_file
+from tests.support.running.fixtures import defined, deployment, metrics_file, own_kafka
 
-__all__ = ["deployment", "deployment_of", "metrics_file"]
+__all__ = ["defined", "deployment", "metrics_file", "own_kafka"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,8 @@ FORGETFUL = 3
 
 
 @pytest.fixture
-def searching(apache_kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Deployment]:
-    file = tmp_path / "metrics.toml"
-    file.write_text(METRICS)
-    deployment = Deployment(apache_kafka, redis_url, file)
-    with deployment.store:
-        yield deployment
+def searching(apache_kafka: Kafka, defined: Callable[..., Deployment]) -> Deployment:
+    return defined(METRICS)
 
 
 def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:

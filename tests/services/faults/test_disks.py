@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import launcher
 from tests.services.faults.arena import BROKERS, Arena
 from tests.services.faults.play import Devices, read, replayed
 from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment, wait_until
 from tests.support.running.fleet import Fleet
-from tests.support.running.servers import missing
+from tests.support.running.servers import need_apache_kafka
 
 PARTITIONS = 3
 
@@ -30,8 +29,7 @@ def fill_disk(arena: Arena, broker: int) -> None:
 def test_brokers_with_full_disks_stop_and_all_is_counted_once_they_have_room(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
-    if lacking := launcher.missing():
-        missing("Apache Kafka", lacking)
+    need_apache_kafka()
     with Arena(tmp_path_factory.mktemp("arena")) as arena, arena.lanes[0].redis():
         file = tmp_path / "metrics.toml"
         file.write_text(METRICS)

@@ -18,8 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deploy.kafka import launcher
-from deploy.kafka.cluster import free_ports
+from deploy.kafka.cluster import KafkaCluster, free_ports
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
 from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
@@ -34,16 +33,7 @@ RETRY_SECONDS = 0.1
 
 
 @pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[launcher.KafkaCluster]:
-    """A cluster that nobody else misses."""
-    if lacking := launcher.missing():
-        servers.missing("Apache Kafka", lacking)
-    with launcher.KafkaCluster(tmp_path / "kafka") as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def endangered(own_kafka: launcher.KafkaCluster, redis_url: str, metrics_file: Path) -> Deployment:
+def endangered(own_kafka: KafkaCluster, redis_url: str, metrics_file: Path) -> Deployment:
     kafka = servers.Kafka(own_kafka.bootstrap_servers, "apache", "a cluster of the test's own")
     return Deployment(kafka, redis_url, metrics_file)
 
@@ -100,7 +90,7 @@ class Crowd:
 
 
 def test_nothing_acknowledged_is_lost_when_kafka_is_killed_and_a_server_may_start_before_it(
-    own_kafka: launcher.KafkaCluster, endangered: Deployment, gateway: str
+    own_kafka: KafkaCluster, endangered: Deployment, gateway: str
 ) -> None:
     crowd, early = Crowd(endangered, gateway), copy.copy(endangered)
     early.topic = f"{endangered.topic}-not-there-yet"

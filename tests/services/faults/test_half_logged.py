@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
-from aggregator.local.embedded import valkey_binary
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.progress import TORN, UNSET
@@ -30,8 +28,7 @@ FIRST, SECOND, THIRD = (batch(DELAY, [0.5], 1, EPOCH + i * DAY, i) for i in rang
 
 @pytest.fixture
 def redis_log(tmp_path: Path) -> Iterator[PlacedRedis]:
-    binary = Path(shutil.which("redis-server") or valkey_binary())
-    with PlacedRedis(tmp_path / "redis", binary=binary) as server:
+    with PlacedRedis(tmp_path / "redis") as server:
         yield server
 
 
@@ -47,12 +44,6 @@ def counted(store: Store, upto: int) -> Partition:
 def log_everything(store: Store) -> None:
     """Wait until every write is in the file: Redis makes them later where the disk is busy."""
     wait_until(lambda: store.client.info("persistence")["aof_buffer_length"] == 0, "it is logged")
-
-
-def restarted(server: PlacedRedis, store: Store) -> None:
-    server.kill()
-    server.start()
-    store.client.connection_pool.disconnect()
 
 
 @pytest.mark.parametrize("cut", ["begun", "pane:delay", "next", "EXEC"])
@@ -82,7 +73,9 @@ def test_after_two_power_failures_a_commit_is_whole_or_gone_or_marked(
         now = store.partition.snapshot(0)
         assert len(now.open) == len(partition.panes) == 2
 
-        restarted(redis_log, store)  # here some versions run what they have of the second commit
+        redis_log.kill()
+        redis_log.start()  # here some versions run what they have of the second commit
+        store.client.connection_pool.disconnect()
         then = store.partition.snapshot(0)
         assert then.next_offset == TORN or (then.next_offset, then.open) == (2, now.open)
         if then.next_offset == TORN:

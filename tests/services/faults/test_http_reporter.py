@@ -81,14 +81,10 @@ def run_device(url: str, queue: Path, count: int, kills: int, seed: int) -> list
 
 
 def test_every_value_arrives_exactly_once(
-    deployment_of: Callable[[Path], Deployment], tmp_path: Path
+    defined: Callable[..., Deployment], tmp_path: Path
 ) -> None:
-    count, file = 4_000, tmp_path / "labels.toml"
-    file.write_text(METRICS)
-    deployment = deployment_of(file)
-    queue = tmp_path / "reports.queue"
+    count, deployment, queue = 4_000, defined(METRICS), tmp_path / "reports.queue"
     with (
-        deployment.store,
         deployment.worker(),
         serving(deployment) as address,
         FlakyGateway(urlsplit(address).port or 0, drawn(7, 0.3)) as flaky,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -37,16 +38,15 @@ def clustered(kafka: Kafka, cluster: RedisCluster, metrics_file: Path) -> Iterat
 
 
 @contextlib.contextmanager
-def producing(deployment: Deployment, rounds: int = 1_000) -> Iterator[None]:
+def producing(deployment: Deployment) -> Iterator[None]:
     """Let devices report until the body ends."""
     over = threading.Event()
 
     def produce() -> None:
-        for seed in range(100, 100 + rounds):
-            if over.is_set():
-                return
+        for seed in itertools.count(100):
             deployment.produce(traffic(deployment, 5, seed=seed))
-            over.wait(0.05)
+            if over.wait(0.05):
+                return
 
     thread = threading.Thread(target=produce)
     thread.start()
@@ -67,9 +67,7 @@ def proved(deployment: Deployment) -> None:
 
 def test_everything_runs_on_a_redis_cluster(clustered: Deployment, cluster: RedisCluster) -> None:
     deployment = clustered
-    deployment.produce(traffic(deployment, 40))
-    with deployment.worker():
-        deployment.wait_until_counted()
+    deployment.count(traffic(deployment, 40))
     nodes = {cluster.master_of(tag(deployment.topic, n)) for n in range(deployment.partitions)}
     assert len(nodes) > 1, "the partitions are on several nodes"
     proved(deployment)
@@ -109,9 +107,7 @@ def test_a_worker_takes_a_partition_over_while_its_slot_moves(
 ) -> None:
     deployment = clustered
     prefix = tag(deployment.topic, 0)
-    deployment.produce(traffic(deployment, 40))
-    with deployment.worker():
-        deployment.wait_until_counted()
+    deployment.count(traffic(deployment, 40))
     before, number = deployment.state(), deployment.metrics["delay"]
     key = metric_key(number.name, number.revision)
     total = [value for _, value in deployment.store.panes.running([0], key)]

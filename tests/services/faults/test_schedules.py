@@ -6,18 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.kafka import launcher
 from tests.services.faults.arena import Arena
 from tests.services.faults.play import play
 from tests.services.faults.schedules import KINDS, Fault, Schedule
-from tests.support.running.servers import missing
+from tests.support.running.servers import need_apache_kafka
 
 
 @pytest.mark.more
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_or_doubled_whatever_happens(tmp_path: Path) -> None:
-    if lacking := launcher.missing():
-        missing("Apache Kafka", lacking)
+    need_apache_kafka()
     # 7: those of a broker are far from each other
     times = [0.4 * (7 * i % len(KINDS)) for i in range(len(KINDS))]
     faults = [Fault(kind, at, 0.6, 0.37 * at % 1) for kind, at in zip(KINDS, times, strict=True)]

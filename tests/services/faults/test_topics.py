@@ -17,7 +17,6 @@ pytestmark = pytest.mark.more
 def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_offset_is_there(
     apache_kafka: Kafka, deployment: Deployment
 ) -> None:
-    numbers = range(deployment.partitions)
     deployment.produce(traffic(deployment, 20))
     log = deployment.metrics_file.with_name("workers.log")
     patient = ["--set", "kafka.session.timeout.ms=40000"]  # no rebalance tells it
@@ -29,9 +28,7 @@ def test_a_topic_that_was_made_anew_while_its_worker_hung_halts_it_though_the_of
             deployment.recreate_topic()
             deployment.produce(traffic(deployment, 80, seed=1))
         wait_until(
-            lambda: all(
-                "created again" in deployment.store.owner(n).get("halted", "") for n in numbers
-            ),
+            lambda: all("created again" in why for why in deployment.owners("halted")),
             "all partitions are halted",
         )
     finally:

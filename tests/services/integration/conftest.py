@@ -4,37 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
 from tests.support.running.deployment import Deployment, other_database
-from tests.support.running.fixtures import deployment, metrics_file
+from tests.support.running.fixtures import defined, deployment, metrics_file, own_kafka
 from tests.support.running.servers import Kafka, Redis
 
-__all__ = ["defined", "deployment", "lasting", "metrics_file"]
-
-
-@pytest.fixture
-def defined(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Deployment]]:
-    """Makes a deployment of metrics that are given as TOML."""
-    with ExitStack() as stack:
-
-        def deployed(definitions: str, partitions: int = 6) -> Deployment:
-            file = tmp_path / "metrics.toml"
-            file.write_text(definitions)
-            made = Deployment(kafka, redis_url, file, partitions)
-            stack.enter_context(made.store)
-            return made
-
-        yield deployed
+__all__ = ["defined", "deployment", "lasting", "metrics_file", "own_kafka"]
 
 
 @pytest.fixture(scope="module")
 def lasting(
     kafka: Kafka, redis_server: Redis, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Deployment]]:
-    """The same for all tests of a module, in a database of its own."""
+    """Makes one for all tests of a module, in a database of its own."""
     redis_server.clear()
     with ExitStack() as stack:
 

@@ -24,7 +24,7 @@ BACK_UP, RESTORE = re.findall(
 def test_a_redis_that_is_lost_and_restored_ends_with_the_sums_of_the_log_or_says_what_is_missing(
     apache_kafka: Kafka, metrics_file: Path, tmp_path: Path
 ) -> None:
-    server = Path(program("redis-server", "install Redis (Debian: redis-server)"))
+    program("redis-server", "install Redis (Debian: redis-server)")
 
     def run(commands: str) -> None:
         """Run commands of the page in the data folder, on this server's port."""
@@ -44,7 +44,7 @@ def test_a_redis_that_is_lost_and_restored_ends_with_the_sums_of_the_log_or_says
         run(RESTORE)
         redis.start()
 
-    with PlacedRedis(tmp_path / "redis", free_ports(1)[0], server) as redis:
+    with PlacedRedis(tmp_path / "redis", free_ports(1)[0]) as redis:
         deployment = Deployment(apache_kafka, redis.url, metrics_file)
         with deployment.store:
             with deployment.worker():

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from deploy.kafka import launcher
 from deploy.kafka.cluster import KafkaCluster
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.traffic import traffic
 from tests.support.rows import row
 from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.servers import QUIET, Kafka, missing
+from tests.support.running.servers import Kafka
 
 
 def gaps(deployment: Deployment) -> dict[int, int]:
@@ -55,15 +54,6 @@ def test_a_redis_that_was_emptied_is_filled_again_where_the_log_has_all_and_else
     assert not any(deployment.owners("halted"))
     assert gaps(deployment) == {number: half - 2 for number, half in halves.items()}
     assert deployment.verify().verified
-
-
-@pytest.fixture
-def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
-    """A broker whose data a test may change."""
-    if lacking := launcher.missing():
-        missing("Apache Kafka", lacking)
-    with KafkaCluster(tmp_path / "broken", properties=QUIET) as cluster:
-        yield cluster
 
 
 def copied(cluster: KafkaCluster, topics: Iterable[str]) -> dict[Path, Path]:

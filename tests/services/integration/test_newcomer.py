@@ -58,9 +58,9 @@ class Shell:
         assert process.returncode == status, errors
         return errors if status else told
 
-    def up(self, options: str = "") -> subprocess.Popen[str]:
+    def up(self) -> subprocess.Popen[str]:
         """Start the service, and wait until it tells of its dashboard."""
-        process = self.start(f"{UP} {options}")
+        process = self.start(UP)
         assert process.stdout is not None
         while not (line := process.stdout.readline()).startswith("dashboard: "):
             assert process.poll() is None

@@ -133,9 +133,7 @@ def closed(trusted: Deployment, apache_kafka: Kafka) -> Deployment:
         one = batch(wage, [10 * partition] * 20, 4, EPOCH, partition)
         after = agreeing(wage, EPOCH + 2 * PANE, 100 + 10 * partition)
         messages += [(partition, each.SerializeToString()) for each in (one, *after)]
-    trusted.produce(messages)
-    with trusted.worker():
-        trusted.wait_until_counted()
+    trusted.count(messages)
     return trusted
 
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import base64
 import json
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from confluent_kafka import Producer
-
-from aggregator.reading.reader import Reader
 from tests.support.paths import ROOT
 from tests.support.reports.messages import EPOCH, batch
-from tests.support.running.deployment import PATIENCE, Deployment
+from tests.support.running.deployment import Deployment
 from tests.support.running.servers import Kafka
 
 WRITTEN = ROOT / "tests" / "vectors" / "written_before.json"
@@ -28,13 +25,9 @@ def raw(text: str | None) -> bytes | None:
 
 
 def restore_log(deployment: Deployment, messages: list[tuple[int, str, str, int]]) -> None:
-    producer = Producer({"bootstrap.servers": deployment.kafka.bootstrap_servers})
-    for partition, value, key, timestamp in messages:
-        producer.produce(
-            deployment.topic, raw(value), raw(key), partition=partition, timestamp=timestamp
-        )
-    assert producer.flush(PATIENCE) == 0
-    producer.close()
+    log = [(partition, raw(value)) for partition, value, _, _ in messages]
+    keys, times = [raw(key) for _, _, key, _ in messages], [time for *_, time in messages]
+    deployment.produce(log, key=keys, timestamp=times)
 
 
 def restore_state(deployment: Deployment, keys: dict[str, tuple[str, Any]]) -> None:
@@ -52,37 +45,31 @@ def restore_state(deployment: Deployment, keys: dict[str, tuple[str, Any]]) -> N
 
 
 def test_a_state_of_an_earlier_version_is_verified_and_counted_on(
-    apache_kafka: Kafka, redis_url: str, tmp_path: Path
+    apache_kafka: Kafka, defined: Callable[..., Deployment]
 ) -> None:
     written = json.loads(WRITTEN.read_text())
-    file = tmp_path / "metrics.toml"
-    file.write_text(written["metrics"])
-    deployment = Deployment(apache_kafka, redis_url, file, partitions=2)
+    deployment = defined(written["metrics"], 2)
     deployment.settings.topics.managed = False  # this topic has another id
     owner = written["keys"]["{dither:TOPIC:0}:owner"][1]
     group = raw(owner[base64.b64encode(b"group").decode()]) or b""
     deployment.settings.aggregate.group = group.decode()
-    with deployment.store:
-        restore_log(deployment, written["log"])
-        restore_state(deployment, written["keys"])
-        before = deployment.verify()
-        assert before.verified, before.differences
-        assert before.messages == len(written["log"])
-        counted, state = deployment.counts(), deployment.state()
-        with deployment.worker():
-            deployment.wait_until_counted()
-        assert deployment.state() == state
+    restore_log(deployment, written["log"])
+    restore_state(deployment, written["keys"])
+    before = deployment.verify()
+    assert before.verified, before.differences
+    assert before.messages == len(written["log"])
+    counted, state = deployment.counts(), deployment.state()
+    deployment.count()
+    assert deployment.state() == state
 
-        delay = deployment.metrics["delay"]
-        late = [batch(delay, [5.0] * 10, 1, EPOCH + 40 * HOUR, 10**6 + i) for i in range(20)]
-        deployment.produce([(i % 2, one.SerializeToString()) for i, one in enumerate(late)])
-        with deployment.worker():
-            deployment.wait_until_counted()
-        after = deployment.verify()
-        assert after.verified, after.differences
-        assert deployment.counts() == {
-            **counted,
-            "accepted:delay": counted["accepted:delay"] + 200,
-        }
-        found = Reader(deployment.store, deployment.metrics).estimate("delay")
-        assert found.reports == counted["accepted:delay"] + 200
+    delay = deployment.metrics["delay"]
+    late = [batch(delay, [5.0] * 10, 1, EPOCH + 40 * HOUR, 10**6 + i) for i in range(20)]
+    deployment.count([(i % 2, one.SerializeToString()) for i, one in enumerate(late)])
+    after = deployment.verify()
+    assert after.verified, after.differences
+    assert deployment.counts() == {
+        **counted,
+        "accepted:delay": counted["accepted:delay"] + 200,
+    }
+    found = deployment.reader().estimate("delay")
+    assert found.reports == counted["accepted:delay"] + 200

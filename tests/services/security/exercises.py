@@ -69,23 +69,21 @@ def count(settings: Settings, metrics: Metrics) -> None:
             counts = [store.counts(number) for number in range(settings.topics.partitions)]
             return {"accepted:delay", "malformed:"} <= {name for found in counts for name in found}
 
-        _run_until(worker.run, worker.stop, has_counted)
+        _run_until(worker, done=has_counted)
 
 
 def publish(settings: Settings, metrics: Metrics) -> None:
     """Publish, until there is something new on the topic."""
     with open_store(settings) as store:
         publisher = Publisher(settings, Reader(store, metrics))
-        _run_until(publisher.run, publisher.stop, lambda: False, done_when="published")
+        _run_until(publisher, "published")
 
 
 def coordinate(settings: Settings, metrics: Metrics) -> None:
     """Coordinate, until the round that is open is on the topic."""
     with open_store(settings) as store:
         coordinator = Coordinator(settings, Reader(store, metrics))
-        _run_until(
-            coordinator.run, coordinator.stop, lambda: False, done_when="coordinator started"
-        )
+        _run_until(coordinator, "coordinator started")
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
@@ -135,17 +133,16 @@ def create(settings: Settings, _: Metrics) -> None:
 
 
 def _run_until(
-    run: Callable[[], None],
-    stop: Callable[[], None],
-    done: Callable[[], bool],
+    service: Worker | Publisher | Coordinator,
     done_when: str = "",
+    done: Callable[[], bool] = lambda: False,
 ) -> None:
     """Run a service until it has done its work, or says that it is not allowed to."""
     failures: list[BaseException] = []
 
     def running() -> None:
         try:
-            run()
+            service.run()
         except BaseException as error:
             failures.append(error)
 
@@ -160,7 +157,7 @@ def _run_until(
 
             wait_until(over, "done or denied")
         finally:
-            stop()
+            service.stop()
             thread.join(PATIENCE)
             assert not thread.is_alive()
     if failures:

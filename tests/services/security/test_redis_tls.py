@@ -17,7 +17,8 @@ from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from tests.support.reports.messages import batch, log
 from tests.support.reports.partitions import DELAY, FUTURE_MS, METRICS
-from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel, wait_for
+from tests.support.running.deployment import wait_until
+from tests.support.running.redis_nodes import RedisCluster, RedisNode, RedisSentinel
 from tests.support.running.secured import Certificates
 
 pytestmark = pytest.mark.more
@@ -73,7 +74,7 @@ def watched(certificates: Certificates) -> Iterator[Watched]:
     with RedisNode(**options) as master, RedisNode(**options) as replica:
         replica.follow(master)
         with RedisSentinel(master) as sentinel:
-            wait_for(lambda: "'slaves': 1" in sentinel.info("sentinel")["master0"], "all known")
+            wait_until(lambda: "'slaves': 1" in sentinel.info("sentinel")["master0"], "all known")
             yield Watched(master, replica, sentinel)
 
 
@@ -129,10 +130,10 @@ def test_sentinels_name_the_master_before_and_after_a_failover(
     with Store(connect(url), TOPIC) as store:
         state = commit(store, 0, None)
         owner = f"{tag(TOPIC, 0)}:owner"
-        wait_for(lambda: watched.replica.ask("HGET", owner, "next") == "10", "the replica has it")
+        wait_until(lambda: watched.replica.ask("HGET", owner, "next") == "10", "the replica has it")
         watched.sentinel.ask("SENTINEL", "FAILOVER", "dither")
         chosen = watched.replica.address
-        wait_for(lambda: chosen in watched.sentinel.info("sentinel")["master0"], "it is promoted")
+        wait_until(lambda: chosen in watched.sentinel.info("sentinel")["master0"], "it is promoted")
         watched.master.ask("CLIENT", "KILL", "TYPE", "normal")
         commit(store, 0, state, 10)
         assert watched.replica.ask("HGET", owner, "next") == "20"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from deploy.kafka.cluster import KafkaCluster
 from tests.support.reports.metrics import METRICS
 from tests.support.running.deployment import Deployment
-from tests.support.running.servers import Kafka
+from tests.support.running.servers import Kafka, need_apache_kafka
 
 
 @pytest.fixture
@@ -20,12 +22,28 @@ def metrics_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def deployment(kafka: Kafka, redis_url: str, metrics_file: Path) -> Iterator[Deployment]:
-    deployment = Deployment(kafka, redis_url, metrics_file)
-    with deployment.store:
-        yield deployment
+def own_kafka(tmp_path: Path) -> Iterator[KafkaCluster]:
+    """A broker of the test's own, which it may kill, and whose data it may change."""
+    need_apache_kafka()
+    with KafkaCluster(tmp_path / "kafka") as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def deployment_of(kafka: Kafka, redis_url: str) -> Callable[[Path], Deployment]:
-    return lambda file: Deployment(kafka, redis_url, file)
+def defined(kafka: Kafka, redis_url: str, tmp_path: Path) -> Iterator[Callable[..., Deployment]]:
+    """Makes a deployment of metrics that are given as TOML."""
+    with ExitStack() as stack:
+
+        def deployed(definitions: str, partitions: int = 6) -> Deployment:
+            file = tmp_path / "metrics.toml"
+            file.write_text(definitions)
+            made = Deployment(kafka, redis_url, file, partitions)
+            stack.enter_context(made.store)
+            return made
+
+        yield deployed
+
+
+@pytest.fixture
+def deployment(defined: Callable[..., Deployment]) -> Deployment:
+    return defined(METRICS)

@@ -1,7 +1,8 @@
-"""An embedded Redis that a test can place, kill and start again."""
+"""A Redis that a test can place, kill and start again: the installed one, or the embedded one."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from aggregator.local.embedded import STOP_GRACE, EmbeddedRedis
@@ -17,14 +18,11 @@ class PlacedRedis(EmbeddedRedis):
         there again when a server starts on it.
     port : int
         Loopback port to listen on instead of a Unix socket.
-    binary : Path or None
-        As of the embedded Redis.
     """
 
-    def __init__(
-        self, folder: Path | None = None, port: int = 0, binary: Path | None = None
-    ) -> None:
-        super().__init__(binary)
+    def __init__(self, folder: Path | None = None, port: int = 0) -> None:
+        installed = shutil.which("redis-server")
+        super().__init__(Path(installed) if installed else None)
         self.folder, self.port = folder, port
 
     @property

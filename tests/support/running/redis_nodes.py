@@ -8,9 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -20,8 +18,8 @@ import redis
 from aggregator import child_guard
 from deploy.kafka.cluster import free_ports
 from tests.support.running import servers
+from tests.support.running.deployment import wait_until
 
-READY_SECONDS = 30.0
 TLS = {
     "ssl_ca_certs": "tls_ca_cert_file",
     "ssl_certfile": "tls_cert_file",
@@ -31,14 +29,6 @@ TLS = {
 SLOTS = 16_384
 NODE_TIMEOUT_MS = 1_000
 """After so long without an answer a node of a Cluster is taken to be dead."""
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Look until something is so."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"not yet: {what}"
-        threading.Event().wait(0.02)
 
 
 class RedisNode:
@@ -55,7 +45,7 @@ class RedisNode:
         self.binary = servers.program("redis-server", "install Redis (Debian: redis-server)")
         self.folder = Path(tempfile.mkdtemp(prefix="dither-redis-"))
         self.port, self.bus = free_ports(2)
-        self.options = {"appendonly": "yes", "save": "", **options}
+        self.options = {"bind": "127.0.0.1", "appendonly": "yes", "save": "", **options}
         self.arguments: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,20 +75,14 @@ class RedisNode:
     def start(self) -> Self:
         """Start it, again on what its folder has, and wait until it answers."""
         self.launch()
-        deadline = time.monotonic() + READY_SECONDS
-        while not self._answers():
-            told = (self.folder / "redis.log").read_text(errors="replace")[-2_000:]
-            assert self.running, told
-            assert time.monotonic() < deadline, told
-            threading.Event().wait(0.01)
+        wait_until(self._answers, "Redis answers", pause=0.01)
         return self
 
     def launch(self) -> None:
         """Start it, and wait for nothing."""
         command = [str(self.binary), *self.arguments]
         command += ["--port", "0", "--tls-port"] if self.tls else ["--port"]
-        command += [str(self.port), "--bind", "127.0.0.1"]
-        command += ["--dir", str(self.folder)]
+        command += [str(self.port), "--dir", str(self.folder)]
         for name, value in self.options.items():
             command += [f"--{name.replace('_', '-')}", *(value.split() or [""])]
         with (self.folder / "redis.log").open("ab") as log:
@@ -125,7 +109,7 @@ class RedisNode:
         if master.password:
             self.ask("CONFIG", "SET", "masterauth", master.password)
         self.ask("REPLICAOF", "127.0.0.1", master.port)
-        wait_for(lambda: self.link() == "up", "the replica is in step")
+        wait_until(lambda: self.link() == "up", "the replica is in step")
 
     def link(self) -> str:
         """Return whether a replica hears from its master."""
@@ -133,13 +117,13 @@ class RedisNode:
 
     def info(self, section: str) -> dict[str, str]:
         """Return what it says of itself."""
-        return _fields(self.ask("INFO", section))
+        return {str(name): str(value) for name, value in self.ask("INFO", section).items()}
 
     def fall_behind(self, master: RedisNode) -> None:
         """Hear nothing of a master from now on, though it has a password and goes on."""
         self.ask("CONFIG", "SET", "masterauth", "wrong")
         master.ask("CLIENT", "KILL", "TYPE", "replica")
-        wait_for(lambda: self.link() == "down", "the replica is cut off")
+        wait_until(lambda: self.link() == "down", "the replica is cut off")
 
     def __enter__(self) -> Self:
         return self.start()
@@ -149,6 +133,7 @@ class RedisNode:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _answers(self) -> bool:
+        assert self.running, (self.folder / "redis.log").read_text(errors="replace")[-2_000:]
         try:
             self.ask("PING")
         except redis.ResponseError:
@@ -171,7 +156,7 @@ class RedisSentinel(RedisNode):
         self.file = self.folder / "sentinel.conf"
         self.file.write_text("\n".join([*lines, ""]))
         self.arguments = [str(self.file), "--sentinel"]
-        self.options = {k: v for k, v in master.options.items() if k.startswith("tls_")}
+        self.options = {k: v for k, v in master.options.items() if k.startswith(("bind", "tls_"))}
 
 
 class RedisCluster:
@@ -230,14 +215,14 @@ class RedisCluster:
 
         def well() -> bool:
             up = [node for node in self.nodes if node.running]
-            infos = [_fields(node.ask("CLUSTER", "INFO")) for node in up]
+            infos = [node.ask("CLUSTER INFO") for node in up]
             links = [node.info("replication") for node in up]
             return all(
                 info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(SLOTS)
                 for info in infos
             ) and all(link.get("master_link_status", "up") == "up" for link in links)
 
-        wait_for(well, "the Redis Cluster is well")
+        wait_until(well, "the Redis Cluster is well")
 
     def id(self, node: RedisNode) -> str:
         """Return a node's id."""
@@ -289,11 +274,4 @@ class RedisCluster:
     def _meet(self) -> None:
         """Wait until every node knows of every other."""
         count = len(self.nodes)
-        wait_for(lambda: all(len(self._known(n)) == count for n in self.nodes), "all have met")
-
-
-def _fields(info: Any) -> dict[str, str]:
-    if isinstance(info, dict):
-        return {str(name): str(value) for name, value in info.items()}
-    lines = (line.partition(":") for line in str(info).splitlines() if ":" in line)
-    return {name: value.strip() for name, _, value in lines}
+        wait_until(lambda: all(len(self._known(n)) == count for n in self.nodes), "all have met")

