@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
-
 from tests.support.paths import ROOT
 from tests.support.running import http_client
-from tests.support.running.deployment import wait_until
 from tests.support.running.go_programs import go_programs
+from tests.support.running.processes import answering
 from tests.support.running.prometheus import free_port
 
 SOURCE = ROOT / "tests" / "support" / "collector"
@@ -49,18 +46,7 @@ def collecting(program: Path, folder: Path, target: str) -> Iterator[str]:
     address = f"127.0.0.1:{free_port()}"
     config = folder / "collector.yaml"
     config.write_text(CONFIG.format(address=address, target=target))
-    with (folder / "collector.log").open("wb") as log:
-        process = subprocess.Popen([program, "--config", f"file:{config}"], stdout=log, stderr=log)
-
-    def is_ready() -> bool:
-        assert process.poll() is None, (folder / "collector.log").read_text()
-        with contextlib.suppress(httpx.TransportError):
-            return http_client.get(f"http://{address}/v1/metrics").status_code == 405
-        return False
-
-    try:
-        wait_until(is_ready, "the Collector is ready")
+    command = [str(program), "--config", f"file:{config}"]
+    asked = f"http://{address}/v1/metrics"
+    with answering(command, folder / "collector.log", lambda: http_client.status(asked) == 405):
         yield f"http://{address}"
-    finally:
-        process.terminate()
-        process.wait(30)

@@ -10,13 +10,11 @@ import asyncio
 import contextlib
 import email.utils
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Sequence
 
-T = TypeVar("T")
+from tests.support.running.proxy import LoopThread
 
 HARMLESS = "pass"
 FAULTS = (
@@ -48,8 +46,8 @@ def listed(faults: Sequence[str]) -> Callable[[], str]:
     return lambda: next(left, HARMLESS)
 
 
-class FlakyGateway:
-    """A proxy in a thread of its own; as a context manager, it ends with its connections.
+class FlakyGateway(LoopThread):
+    """A proxy in a thread of its own.
 
     Parameters
     ----------
@@ -65,28 +63,14 @@ class FlakyGateway:
     """
 
     def __init__(self, port: int, fault: Callable[[], str] = lambda: HARMLESS) -> None:
+        super().__init__()
         self._port, self.fault = port, fault
         self.done: Counter[str] = Counter()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._server = self._run(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self._server = self.run(asyncio.start_server(self._serve, "127.0.0.1", 0))
         host, port = self._server.sockets[0].getsockname()[:2]
         self.url = f"http://{host}:{port}"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._run(self._close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
-
-    def _run(self, job: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(job, self._loop).result(timeout=60)
-
-    async def _close(self) -> None:
+    async def finish(self) -> None:
         self._server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

@@ -13,3 +13,11 @@ _CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout
 get = _CLIENT.get
 post = _CLIENT.post
 stream = _CLIENT.stream
+
+
+def status(url: str) -> int:
+    """Return the status of an answer; 0 where nobody answers."""
+    try:
+        return get(url).status_code
+    except httpx.TransportError:
+        return 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gzip
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import uvicorn
 from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -18,6 +18,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tests.support.running.served_application import served
 
 SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 KINDS: dict[str, tuple[Any, Any]] = {
@@ -34,7 +40,6 @@ class Receiver:
     def __init__(self) -> None:
         self.url, self.status = "", 200
         self.received: dict[str, list[dict[str, Any]]] = {path: [] for path in KINDS}
-        self.headers: list[dict[str, str]] = []
 
     def metrics(self, place: int = -1) -> list[dict[str, Any]]:
         """Return the metrics of one export."""
@@ -86,34 +91,22 @@ def receiving() -> Iterator[Receiver]:
     """Run a receiver that takes OTLP in protobuf, and in JSON from a collector."""
     receiver = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            asked, answer = KINDS[self.path]
-            if self.headers["Content-Type"] == "application/json":
-                message = json_format.Parse(body, asked(), ignore_unknown_fields=True)
-            else:
-                message = asked.FromString(body)
-            if receiver.status == 200:
-                receiver.headers.append(dict(self.headers))
-                receiver.received[self.path].append(json_format.MessageToDict(message))
-            self.send_response(receiver.status)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.end_headers()
-            self.wfile.write(answer().SerializeToString())
+    async def take(request: Request) -> Response:
+        body, path = await request.body(), request.url.path
+        if request.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        asked, answer = KINDS[path]
+        if request.headers["Content-Type"] == "application/json":
+            message = json_format.Parse(body, asked(), ignore_unknown_fields=True)
+        else:
+            message = asked.FromString(body)
+        if receiver.status == 200:
+            receiver.received[path].append(json_format.MessageToDict(message))
+        told = answer().SerializeToString()
+        return Response(told, receiver.status, media_type="application/x-protobuf")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    receiver.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="otlp")
-    thread.start()
-    try:
+    app = Starlette(routes=[Route(path, take, methods=["POST"]) for path in KINDS])
+    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=10)
+    with served(config, asyncio.run) as port:
+        receiver.url = f"http://127.0.0.1:{port}"
         yield receiver
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(30)

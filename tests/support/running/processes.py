@@ -1,11 +1,15 @@
-"""Looking at processes of this machine by their ids."""
+"""Programs that are run until they answer, and processes of this machine by their ids."""
 
 from __future__ import annotations
 
 import contextlib
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
+from tests.support.running.deployment import wait_until
 
 PROC = Path("/proc")
 
@@ -43,3 +47,23 @@ def descendants(pid: int) -> set[int]:
 def living(pids: set[int]) -> set[int]:
     """Return those that still run."""
     return pids & parents().keys()
+
+
+@contextlib.contextmanager
+def answering(
+    command: Sequence[str | Path], log: Path, answers: Callable[[], bool]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that writes to a log, from when it answers until it is asked to end."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+
+    def is_ready() -> bool:
+        assert process.poll() is None, log.read_text()
+        return answers()
+
+    try:
+        wait_until(is_ready, f"{command[0]} answers")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)

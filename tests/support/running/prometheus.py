@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml  # type: ignore[import-untyped, unused-ignore]
 from aggregator.local.deployment import free_port as free_port
 from tests.support.paths import ROOT
 from tests.support.running import http_client
-from tests.support.running.deployment import wait_until
+from tests.support.running.processes import answering
 from tests.support.running.servers import program
 
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -67,29 +66,14 @@ def running(folder: Path, target: str) -> Iterator[Prometheus]:
     file = folder / "prometheus.yml"
     file.write_text(yaml.safe_dump(config))
     address = f"127.0.0.1:{free_port()}"
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                binary,
-                f"--config.file={file}",
-                f"--storage.tsdb.path={folder / 'prometheus'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    prometheus = Prometheus(f"http://{address}")
-
-    def is_ready() -> bool:
-        assert process.poll() is None, (folder / "prometheus.log").read_text()
-        with contextlib.suppress(httpx.TransportError):
-            return http_client.get(f"http://{address}/-/ready").status_code == 200
-        return False
-
-    try:
-        wait_until(is_ready, "Prometheus is ready")
-        yield prometheus
-    finally:
-        prometheus.client.close()
-        process.terminate()
-        process.wait(30)
+    command = [
+        str(binary),
+        f"--config.file={file}",
+        f"--storage.tsdb.path={folder / 'prometheus'}",
+        f"--web.listen-address={address}",
+    ]
+    asked = f"http://{address}/-/ready"
+    with answering(command, folder / "prometheus.log", lambda: http_client.status(asked) == 200):
+        prometheus = Prometheus(f"http://{address}")
+        with prometheus.client:
+            yield prometheus

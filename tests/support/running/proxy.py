@@ -8,7 +8,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 65_536
 RESET = struct.pack("ii", 1, 0)
@@ -55,7 +57,7 @@ class Proxy:
 
     def refuse(self) -> None:
         """Reset every connection, and refuse new ones until `heal`."""
-        self._network.run(self._refuse())
+        self._network.run(self.close())
 
     def silence(self, *directions: str) -> None:
         """Pass nothing on until `heal`, without a word to either side.
@@ -88,7 +90,8 @@ class Proxy:
                     carrier.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             writer.transport.abort()
 
-    async def _refuse(self) -> None:
+    async def close(self) -> None:
+        """Do what `refuse` does, in the network's thread."""
         server, self._server = self._server, None
         if server is not None:
             for listening in server.sockets:  # asyncio loses what it accepts while a server closes
@@ -135,25 +138,47 @@ class Proxy:
             await writer.drain()
 
 
-class Network:
-    """Proxies, all served by one thread; as a context manager, it ends with its connections."""
+class LoopThread:
+    """An event loop in a thread of its own; as a context manager, it ends with its connections."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.proxies: list[Proxy] = []
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
+
+    def run(self, job: Coroutine[Any, Any, T]) -> T:
+        """Run something in the thread, wait for it and return its result."""
+        return asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=60)
+
+    async def finish(self) -> None:
+        """Give every connection up, in the thread."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.run(self.finish())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(60)
+        self.loop.close()
+
+
+class Network(LoopThread):
+    """Proxies, all served by one thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proxies: list[Proxy] = []
 
     def proxy(self, port: int, target: Callable[[], int]) -> Proxy:
         """Return a new proxy that listens."""
         self.proxies.append(Proxy(self, port, target))
         return self.proxies[-1]
 
-    def run(self, job: Coroutine[Any, Any, None]) -> None:
-        """Run something in the network's thread and wait for it."""
-        asyncio.run_coroutine_threadsafe(job, self.loop).result(timeout=60)
-
-    async def _finish(self) -> None:
+    async def finish(self) -> None:
+        for proxy in self.proxies:
+            await proxy.close()
         mine = asyncio.current_task()
         while others := asyncio.all_tasks() - {mine}:  # some may be accepting a connection
             for proxy in self.proxies:
@@ -161,14 +186,3 @@ class Network:
             await asyncio.wait(others)
         for proxy in self.proxies:
             await proxy.finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for proxy in self.proxies:
-            proxy.refuse()
-        self.run(self._finish())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(60)
-        self.loop.close()

@@ -50,18 +50,9 @@ def ask_for_kafka(address: str) -> servers.Kafka:
 
 
 class SharedKafka:
-    """Starts a Kafka for the first process that asks, and tells all of them where it is.
+    """Starts a Kafka for the first process that asks, and tells all of them where it is."""
 
-    Parameters
-    ----------
-    start : callable
-        Starts a Kafka in a folder; the stack ends it.
-    """
-
-    def __init__(
-        self, start: Callable[[Path, ExitStack], servers.Kafka] = servers.start_kafka
-    ) -> None:
-        self._start = start
+    def __init__(self) -> None:
         self._answer: dict[str, str] | None = None
         self._stack = ExitStack()
 
@@ -82,7 +73,7 @@ class SharedKafka:
     def _respond(self) -> dict[str, str]:
         if self._answer is None:
             try:
-                kafka = self._start(self._folder, self._stack)
+                kafka = servers.start_kafka(self._folder, self._stack)
             except Exception as error:
                 self._answer = {"failure": str(error)}
             else:
