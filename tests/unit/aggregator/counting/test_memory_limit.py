@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from aggregator.config.settings import Aggregate
@@ -14,7 +16,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.store import Store
 from estimators import define
 from tests.support.reports.messages import EPOCH, LogMessage, batch, log
-from tests.support.reports.partitions import FUTURE_MS, HOUR, MINUTE, VOTE, everything
+from tests.support.reports.partitions import FUTURE_MS, HOUR, VOTE, everything
 
 WIDE = define(
     name="wide",
@@ -81,13 +83,10 @@ def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: St
     assert len(store.partition.snapshot(0).open) == PANES
 
 
-def of_new_keys(first: int, messages: int, minutes: int = 0) -> list[LogMessage]:
-    """Return messages, each of a key of its own, and of so many minutes after the last."""
-    found = []
-    for at in range(first, first + messages):
-        one = batch(VOTE, [1], time_ms=EPOCH + at * minutes * MINUTE, seed=at)
-        found.append(LogMessage(at, one.SerializeToString(), about=str(at).encode()))
-    return found
+def of_new_keys(first: int, messages: int) -> list[LogMessage]:
+    """Return messages, each of a key of its own."""
+    found = log(*(batch(VOTE, [1], seed=first + at) for at in range(messages)), first=first)
+    return [dataclasses.replace(one, about=str(one.at).encode()) for one in found]
 
 
 def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

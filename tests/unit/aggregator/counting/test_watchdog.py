@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from structlog.testing import capture_logs
@@ -54,3 +55,23 @@ def test_a_process_ends_by_itself_and_says_in_which_function_it_was() -> None:
     assert ran.returncode == EXIT_CODE
     assert "in sleeping_deeply" in ran.stdout
     assert "step=counting" in ran.stdout
+
+
+def test_a_thread_is_in_trouble_from_the_time_at_which_its_process_should_have_ended() -> None:
+    entered, leave = threading.Event(), threading.Event()
+    dog = Watchdog(0, 0.2, end=lambda _: None)
+
+    def hang() -> None:
+        dog.enter("counting", 3, 17)
+        entered.set()
+        leave.wait(30)
+        dog.enter("consuming")
+
+    hung = threading.Thread(target=hang)
+    hung.start()
+    assert entered.wait(30)
+    wait_until(lambda: dog.trouble().startswith("counting for "), "it is in trouble")
+    leave.set()
+    hung.join()
+    assert dog.trouble() == ""
+    assert Watchdog(0, 0).trouble() == "", "never, if it should never end"

@@ -94,10 +94,6 @@ def only(broker: EmbeddedBroker) -> Message:
     return message
 
 
-def headers_of(message: Message) -> dict[str, Any]:
-    return dict(message.headers() or [])
-
-
 def test_a_refused_message_arrives_as_it_came_with_kafka_connects_headers(
     broker: EmbeddedBroker, opened: Open
 ) -> None:
@@ -130,39 +126,30 @@ def test_keys_and_values_are_preserved_tombstones_too(broker: EmbeddedBroker, op
     assert {(one.key(), one.value()) for one in found} == pairs
 
 
-def test_a_message_too_large_for_the_producer_is_shortened_and_says_so(
-    broker: EmbeddedBroker, opened: Open
-) -> None:
-    letters = opened(broker.bootstrap_servers, message_max_bytes=200_000)
-    payload = bytes(range(256)) * 1000
-    letters.send(refusal(Refused(payload=payload)))
-    letters.flush(PATIENCE)
-    found = only(broker)
-    assert found.value() == payload[:KEPT_BYTES]
-    assert found.key() == b"shard 7"
-    assert headers_of(found)[TRUNCATED] == b"256000"
-    assert headers_of(found)["__connect.errors.offset"] == b"42"
+LARGE, TOO_LARGE = bytes(range(256)) * 1000, b"x" * 90_000
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "most", "left"),
     [
-        Refused(payload=b"x" * 90_000),
-        Refused(about=b"x" * 90_000),
-        Refused(payload=None, about=b"x" * 90_000),
+        (Refused(payload=LARGE), 200_000, (b"shard 7", LARGE[:KEPT_BYTES])),
+        (Refused(payload=TOO_LARGE), 50_000, (None, None)),
+        (Refused(about=TOO_LARGE), 50_000, (None, None)),
+        (Refused(payload=None, about=TOO_LARGE), 50_000, (None, None)),
     ],
-    ids=["value", "key", "key of a tombstone"],
+    ids=["shortened", "value", "key", "key of a tombstone"],
 )
-def test_a_message_that_is_too_large_even_when_shortened_leaves_its_reason_and_place(
-    broker: EmbeddedBroker, opened: Open, message: Refused
+def test_a_message_too_large_for_the_producer_is_shortened_or_leaves_its_reason_and_place(
+    broker: EmbeddedBroker, opened: Open, message: Refused, most: int, left: tuple[Any, Any]
 ) -> None:
-    letters = opened(broker.bootstrap_servers, message_max_bytes=50_000)
+    letters = opened(broker.bootstrap_servers, message_max_bytes=most)
     letters.send(refusal(message))
     letters.flush(PATIENCE)
     found = only(broker)
-    assert (found.key(), found.value()) == (None, None)
-    assert headers_of(found)[TRUNCATED] == str(len(message.payload or b"")).encode()
-    assert headers_of(found)["__connect.errors.offset"] == b"42"
+    assert (found.key(), found.value()) == left
+    headers = dict(found.headers() or [])
+    assert headers[TRUNCATED] == str(len(message.payload or b"")).encode()
+    assert headers["__connect.errors.offset"] == b"42"
 
 
 def test_the_error_says_why_once_kafkas_client_has_given_up(opened: Open) -> None:

@@ -25,7 +25,7 @@ from tests.support.reports.messages import EPOCH
 from tests.support.rows import row
 
 DAY, MINUTE = 86_400_000, 60_000
-LATE = define(
+LATE: LocalMetric = define(
     name="late",
     kind="mean",
     mechanism="randomized_response",
@@ -150,22 +150,10 @@ def test_points_of_a_series_hold_by_themselves_or_together(counting: Counting) -
 # -- A memoized metric: bounds of a window over several panes are never too narrow -----------------
 
 
-def metric(*, memoized: bool) -> LocalMetric:
-    return define(
-        name="late",
-        kind="mean",
-        mechanism="randomized_response",
-        range=(0, 1),
-        levels=[1, 2],
-        pane="1m",
-        memoized=memoized,
-    )
-
-
 def read(
     start: int | None, end: int | None, *, memoized: bool = True, status: str = "final"
 ) -> Estimate:
-    asked = metric(memoized=memoized)
+    asked = dataclasses.replace(LATE, levels=[1, 2], pane="1m", memoized=memoized)
     level = np.ones(4000, dtype=int)
     statistic = asked.zero()
     values = np.repeat([0.0, 1.0], 2000)

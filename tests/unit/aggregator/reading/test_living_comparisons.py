@@ -10,20 +10,14 @@ import numpy as np
 import pytest
 
 from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.settings import Settings
 from aggregator.config.watches import Definitions
-from aggregator.publishing import run_watch
-from aggregator.publishing.comparison_watch import ComparisonWatch
-from aggregator.publishing.events import Event
-from aggregator.publishing.published_log import PublishedLog
+from aggregator.publishing import events
 from aggregator.reading.comparisons.living import living_answer
 from aggregator.reading.comparisons.run import ComparisonRun
 from aggregator.reading.comparisons.stored import ComparisonDecided, StoredComparison, state_key
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader
 from aggregator.state.watermark import CONFIRMING_BATCHES
-from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric, compare, define
@@ -263,32 +257,10 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
     assert not ComparisonRun(reader, CHECKOUT, odd).has_begun
 
 
-def test_a_decision_is_an_event_until_it_is_published(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
-    store = reader.store
-    lease = Lease(store.client, publisher_key(store.topic), "publisher", 60)
-    assert lease.acquire()
-    published = PublishedLog(store.client, lease, publisher_key(store.topic), Settings())
-
-    def turn() -> list[Event]:
-        runs = [ComparisonRun.resumed(reader, one) for one in (CHECKOUT, COLOURS)]
-        watch = ComparisonWatch(reader, published, lease, "/dither/t", runs)
-        return [one for found in watch.turns(store.overview(), 1) for one in found]
-
-    def forget() -> None:  # as if the publisher had died before it stored how far it was
-        for run in (ComparisonRun(reader, CHECKOUT), ComparisonRun(reader, COLOURS)):
-            assert store.client.delete(state_key(store.topic, run.name))
-
-    first = turn()
-    assert [one.subject for one in first] == ["checkout", "colours", "colours"]
-    assert {one.type for one in first} == {"dither.comparison.decided"}
-    assert {one.id.partition("/")[2] for one in first} == {"", "red", "blue"}
-    forget()
-    assert turn() == first
-    published.note_committed(first, {0: 1})
-    assert turn() == []
-    forget()
-    assert turn() == []
-    lease.release()
+def test_a_decision_about_each_category_is_an_event_of_its_own(reader: Reader) -> None:
+    run = ComparisonRun(reader, COLOURS)
+    found = [events.decided(one, run.name, "/dither/t") for one in take(reader, run)]
+    assert {one.id: one.subject for one in found} == {
+        f"{run.name}/{category}": "colours" for category in ("red", "blue")
+    }
+    assert {one.type for one in found} == {"dither.comparison.decided"}

@@ -16,7 +16,6 @@ from aggregator.reading.pane_sums import PaneSums
 from aggregator.reading.query import Query
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import PaneKey, metric_key
-from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from estimators import LocalMetric, define
@@ -27,7 +26,6 @@ from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, agre
 from tests.support.rows import row
 
 FUTURE_MS = 10 * MINUTE
-SECOND = 1000
 
 
 def mean(name: str, **fields: Any) -> LocalMetric:
@@ -86,7 +84,7 @@ class Counted:
                 for seed in range(number * 10**6 + first, number * 10**6 + first + self.batches)
             ]
             partition.count(log(*same, first=first))
-            panes |= statistics(partition)
+            panes |= {key: pane.statistic.copy() for key, pane in partition.panes.items()}
             if offset % commit_every == 0 or offset == len(reports) - 1:
                 facts = {"high": len(reports) * self.batches, "partitions": self.partitions}
                 self.store.partition.commit(number, epoch, expected, partition, facts)
@@ -105,14 +103,6 @@ class Counted:
                 if begins_before_end and ends_after_start:
                     total += statistic
         return total
-
-
-def statistics(partition: Partition) -> dict[PaneKey, Counts]:
-    return {key: pane.statistic.copy() for key, pane in partition.panes.items()}
-
-
-def reader_of(store: Store) -> Reader:
-    return Reader(store, METRICS)
 
 
 def drawn(seed: int, reports: int) -> list[Report]:
@@ -149,7 +139,7 @@ def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
         if in_order:
             reports.sort(key=lambda report: report[2])
         counted = Counted(store, reports, commit_every, batches)
-        reader = reader_of(store)
+        reader = Reader(store, METRICS)
         for name, metric in METRICS.items():
             edges = [(None, None), *((edge(rng), edge(rng)) for _ in range(15))]
             for first, last in edges:
@@ -163,7 +153,7 @@ def test_a_window_equals_the_sum_of_its_panes_over_all_partitions(
 
 
 def seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / SECOND
+    return None if ms is None else ms / 1000
 
 
 def every_minute(partition: int, minutes: range, name: str = "delay") -> list[Report]:
@@ -183,7 +173,7 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 
     monkeypatch.setattr(store.panes, "statistics", noted)
     start, end = EPOCH - 5 * MINUTE, EPOCH + 2 * DAY + 3 * HOUR + 25 * MINUTE
-    found = reader_of(store).window("delay", Query(seconds(start), seconds(end))).sums
+    found = Reader(store, METRICS).window("delay", Query(seconds(start), seconds(end))).sums
     assert found.tolist() == counted.by_hand(DELAY, start, end).tolist()
     grains = [key.grain for key in read]
     assert {grain: grains.count(grain) for grain in set(grains)} == {"day": 2, "hour": 3, "pane": 2}
@@ -191,7 +181,7 @@ def test_complete_days_and_hours_are_read_instead_of_their_panes(
 
 def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
     Counted(store, every_minute(0, range(10)), batches=1)
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     window = reader.window("delay", Query(EPOCH / 1000 + 90, EPOCH / 1000 + 181))
     assert (window.start_ms, window.end_ms) == (EPOCH + MINUTE, EPOCH + 4 * MINUTE)
     assert DELAY.counts(window.sums).sum() == 2 * 3
@@ -201,7 +191,7 @@ def test_the_edges_of_a_window_are_widened_to_whole_panes(store: Store) -> None:
 
 
 def test_a_question_that_has_no_window_is_refused(store: Store) -> None:
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     began = "window from 1970-01-01T00:01:40Z to 1970-01-01T00:0"
     rows: list[tuple[dict[str, Any], str]] = [
         ({"start": 100.0, "end": 100.0}, f"{began}1:40Z: expected an end after"),
@@ -220,7 +210,7 @@ def test_a_question_that_has_no_window_is_refused(store: Store) -> None:
 
 
 def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store) -> None:
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     assert reader.window("delay", Query(window="1h")).end_ms is None
     assert reader.estimate("delay", window="1h").status == "not_ready"
     counted = Counted(
@@ -243,7 +233,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     store: Store,
 ) -> None:
     def version(**window: Any) -> str:
-        reader = reader_of(store)
+        reader = Reader(store, METRICS)
         return reader.describe(store.overview(), "delay", Query(**window)).version
 
     end = seconds(EPOCH + 10 * MINUTE)
@@ -254,7 +244,7 @@ def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else
     Counted(store, every_minute(1, range(9), "awkward"))
     before = version()
     assert before == version()
-    assert before == reader_of(store).describe(store.overview(), "delay", Query()).version
+    assert before == Reader(store, METRICS).describe(store.overview(), "delay", Query()).version
     store.registry.set_policy("awkward", "uniform")
     assert version() == before
     store.registry.set_policy("delay", "uniform")
@@ -289,7 +279,7 @@ def test_a_window_of_which_something_has_expired_says_so_and_shows_no_part(store
 
 def test_a_value_that_was_deleted_and_never_expires_is_named(store: Store) -> None:
     Counted(store, every_minute(0, range(30)), batches=1)
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     window = Query(seconds(EPOCH), seconds(EPOCH + 5 * MINUTE))
     key = lose(store, 0, "pane", EPOCH)
     told = re.escape(f"nothing at {key}: expected a pane that was counted")
@@ -311,7 +301,7 @@ def test_what_expired_before_a_retention_was_taken_away_has_expired_after_it(sto
     minutes = [one for minute in (0, 30) for one in agreeing(kept, EPOCH + minute * MINUTE, minute)]
     partition.count(log(*minutes))
     store.partition.commit(0, 1, -1, partition, {"partitions": 1})
-    found = reader_of(store).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
+    found = Reader(store, METRICS).estimate("delay", seconds(EPOCH), seconds(EPOCH + MINUTE))
     assert found.status == "expired"
 
 
@@ -354,7 +344,7 @@ def beat(store: Store, number: int, time_ms: int) -> None:
 
 def status(store: Store, end: int | None = END) -> str:
     """Return a window's status, which :meth:`Reader.closed` agrees with."""
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     found = reader.estimate("delay", None, seconds(end)).status
     if end is not None and found in ("provisional", "final"):
         closed = reader.finality_watermarks(store.overview()).get("delay", -1)
@@ -403,7 +393,7 @@ def test_a_partition_without_the_metric_holds_a_window_back_until_a_heartbeat(st
     assert status(store) == "provisional"
     beat(store, 1, EPOCH + 5 * HOUR)
     assert status(store) == "final"
-    last = reader_of(store).window("delay", Query(window="2m"))
+    last = Reader(store, METRICS).window("delay", Query(window="2m"))
     assert last.end_ms == EPOCH + (SETTLED + 1) * MINUTE, "heartbeats move no last window"
 
 
@@ -430,7 +420,7 @@ def test_nothing_is_final_while_a_partition_is_missing_torn_or_unknown(store: St
     store.client.flushdb()
     Counted(store, every_minute(0, range(SETTLED + 1)), partitions=0)
     assert status(store) == "provisional", "nobody says how many partitions there are"
-    assert reader_of(store).finality_watermarks(store.overview(), 1)["delay"] >= END, (
+    assert Reader(store, METRICS).finality_watermarks(store.overview(), 1)["delay"] >= END, (
         "to who asked Kafka it is"
     )
 
@@ -448,7 +438,7 @@ def test_what_was_read_while_redis_was_emptied_and_counted_anew_is_not_final(
         Counted(store, every)
         return found
 
-    reader = reader_of(store)
+    reader = Reader(store, METRICS)
     with monkeypatch.context() as torn:
         torn.setattr(PaneSums, "of_window", emptied_meanwhile)
         window = reader.window("delay", Query(end=seconds(END)))
@@ -461,19 +451,6 @@ def test_answers_are_told_apart_from_those_before_redis_was_emptied(store: Store
     versions = []
     for _ in range(2):
         Counted(store, every_minute(0, range(3)))
-        versions.append(reader_of(store).describe(store.overview(), "delay").version)
+        versions.append(Reader(store, METRICS).describe(store.overview(), "delay").version)
         store.client.flushdb()
     assert versions[0] != versions[1], "what was read in between may be kept under the first"
-
-
-def test_a_total_that_cannot_be_read_leaves_the_others_to_be_read_alone(store: Store) -> None:
-    Counted(store, [(0, name, 0) for name in METRICS])
-    reader = Reader(store, METRICS)
-    (key,) = store.client.keys(f"{{dither:{TOPIC}:0}}:pane:awkward@*")
-    store.client.set(key, b"spoilt")
-    overview = store.overview()
-    frames = [reader.describe(overview, name) for name in METRICS]
-    assert [*reader.read_totals(frames)] == [None] * len(METRICS)
-    assert reader.read(frames[0]).reports > 0
-    with pytest.raises(StateUnreadable):
-        reader.read(frames[1])

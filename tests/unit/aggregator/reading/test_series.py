@@ -35,6 +35,9 @@ def at(minute: float) -> float:
     return (EPOCH + minute * MINUTE) / 1000
 
 
+FIVE = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
+
+
 def seconds(text: str) -> float:
     return datetime.datetime.fromisoformat(text).timestamp()
 
@@ -189,11 +192,10 @@ def test_a_final_point_is_told_apart_from_that_of_another_width(
 def test_a_final_point_is_counted_again_after_a_recount(counting: Counting, reader: Reader) -> None:
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
     historian = SeriesReader(reader)
-    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
     for contents in (batches, [*batches[:1], counting.batch("delay", [1.0] * 30), *batches[1:]]):
         reader.store.client.flushdb()
         counting.count(0, *contents)
-        first = historian.series(question).points[0]
+        first = historian.series(FIVE).points[0]
         assert (first.status, first.reports) == ("final", 20 + 30 * (len(contents) - 20))
 
 
@@ -203,12 +205,11 @@ def test_a_final_point_expires_with_its_panes(
     counting.count(0, *(counting.batch("delay", [1.0] * 20, at) for at in range(20)))
     delay = dataclasses.replace(counting.metrics["delay"], retention="36500d")
     historian = SeriesReader(Reader(store, {"delay": delay}))
-    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
-    assert historian.series(question).points[0].status == "final"
+    assert historian.series(FIVE).points[0].status == "final"
     store.client.delete(*store.client.keys("*}:pane:delay@*"))
     later = time.time() + 60
     monkeypatch.setattr(time, "time", lambda: later)
-    assert {point.status for point in historian.series(question).points} == {"expired"}
+    assert {point.status for point in historian.series(FIVE).points} == {"expired"}
 
 
 def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kept(
@@ -217,7 +218,6 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
     batches = [counting.batch("delay", [1.0] * 20, minute) for minute in range(20)]
     counting.count(0, *batches)
     historian = SeriesReader(reader)
-    question = SeriesQuery(metric="delay", step="1m", start=at(0), end=at(5))
     find = PaneIndex.find
 
     def emptied_meanwhile(self: PaneIndex, *arguments: Any) -> Any:
@@ -228,9 +228,9 @@ def test_points_that_were_read_while_redis_was_emptied_are_not_final_and_not_kep
 
     with monkeypatch.context() as torn:
         torn.setattr(PaneIndex, "find", emptied_meanwhile)
-        points = historian.series(question).points
+        points = historian.series(FIVE).points
     assert {(p.reports, p.status) for p in points} == {(0, "too_few_reports")}
-    assert {(p.reports, p.status) for p in historian.series(question).points} == {(20, "final")}
+    assert {(p.reports, p.status) for p in historian.series(FIVE).points} == {(20, "final")}
 
 
 def test_a_point_that_may_still_grow_is_estimated_again_when_it_has(

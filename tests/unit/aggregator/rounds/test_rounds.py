@@ -192,9 +192,7 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
 ) -> None:
     age = SearchMetric.require(dataclasses.replace(AGE, round_reports=10, minimum_reports=5))
     reader, counting = Reader(store, {"age": age}), Counting(store, {"age": age})
-    settings = Settings()
-    settings.topics.reports = store.topic
-    coordinator = Coordinator(settings, reader, Hands())
+    coordinator = Coordinator(Settings(), reader, Hands())
     opened = Round.of(age, Progress(), 0)
     ends = LogEnds({}, "Kafka is away")
     monkeypatch.setattr(coordinator._log_ends, "ask", lambda: ends)
@@ -226,9 +224,7 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
 
 
 def test_of_two_decisions_of_a_round_the_first_stays(store: Store) -> None:
-    settings = Settings()
-    settings.topics.reports = store.topic
-    coordinator = Coordinator(settings, Reader(store, METRICS), Hands())
+    coordinator = Coordinator(Settings(), Reader(store, METRICS), Hands())
     with pytest.raises(LeaseLost):
         coordinator._check()
     with pytest.raises(LeaseLost):

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from aggregator.errors import StateUnreadable, StoreUnreachable
+from aggregator.errors import StateUnreadable, StoreEvicts, StoreUnreachable
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
+from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction
 from aggregator.storage.failures import classify
 from aggregator.storage.progress import UNSET
 from aggregator.storage.store import Store
@@ -157,3 +158,36 @@ def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
     (shown,) = status.status(store.overview(), METRICS, status.Rates()).partitions
     assert shown.halted
     assert owner in shown.reason
+
+
+# -- That may evict sums --------------------------------------------------------------------------
+
+
+def test_a_server_that_evicts_is_refused_with_what_mends_it(store: Store) -> None:
+    client: Any = store.client
+    for policy in ("allkeys-lru", "allkeys-random", "volatile-ttl"):
+        client.config_set("maxmemory", "0")
+        client.config_set("maxmemory-policy", policy)
+        refuse_eviction(client)
+        client.config_set("maxmemory", "100mb")
+        told = f"maxmemory-policy = {policy} with maxmemory = 104857600"
+        with pytest.raises(StoreEvicts, match=told):
+            refuse_eviction(client)
+    client.config_set("maxmemory-policy", "noeviction")
+    refuse_eviction(client)
+
+
+def test_a_server_is_looked_at_each_minute_and_when_it_was_away(store: Store) -> None:
+    client: Any = store.client
+    now = 0.0
+    watch = EvictionWatch(client, lambda: now)
+    assert watch() == ""
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert watch() == ""
+    watch.look_again()
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    client.config_set("maxmemory-policy", "noeviction")
+    assert "maxmemory-policy = allkeys-lru" in watch()
+    now = LOOK_SECONDS
+    assert watch() == ""

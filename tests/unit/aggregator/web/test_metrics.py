@@ -92,6 +92,17 @@ def test_an_answer_is_that_of_the_command_line(
         )
 
 
+def test_an_answer_says_of_which_window_it_is_and_whether_it_can_still_change(
+    client: Client, counting: Counting
+) -> None:
+    counting.some(5)
+    assert client.json(f"{DELAY}/estimate")["status"] == "provisional"
+    found = client.json(f"{DELAY}/estimate", **{"from": FIRST, "to": FIRST + 120})
+    assert (found["status"], found["bound"]) == ("final", "fixed")
+    assert (found["from"], found["to"]) == ("2013-01-01T00:00:00Z", "2013-01-01T00:02:00Z")
+    assert found["updated"] == "2014-01-01T00:00:00Z"
+
+
 def test_some_categories_are_asked_for_or_the_largest_and_the_others_counted(
     client: Client, counting: Counting
 ) -> None:
@@ -142,6 +153,9 @@ WRONG = [
     ("/v1/compare?metric=delay&weights=unifrom", "did you mean 'uniform'? (known: optimal, "),
     ("/v1/compare?metric=delay&weights=x", "expected one of optimal, paper, proportional, st"),
     (f"{DELAY}/series?simultaneous=all", "'all': expected points"),
+    (f"{DELAY}/series?bins=32", "expected them for a distribution alone"),
+    (f"{DELAY}/estimate?format=csv&window=x", "window = 'x': expected a duration"),
+    (f"{DELAY}/estimate?format=parquet", "csv"),
 ]
 
 
@@ -159,6 +173,7 @@ def test_what_is_not_there_is_a_problem_that_says_where_to_look(client: Client) 
     assert problem["remedy"] == "GET /v1/metrics lists the metrics"
     for path in ("/v1/nothing", "/v1/metrics/", "/v1/metrics/delay/estimate/", "/v2"):
         assert "/openapi.json" in client.problem(404, path)["remedy"]
+    client.problem(404, "/v1/metrics/nothing/series?format=csv")
     answer = client.ask("DELETE", "/v1/metrics/delay")
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD"}
@@ -207,7 +222,7 @@ PATHS = [
 ]
 
 
-def test_an_answer_that_has_not_changed_is_not_sent_again(
+def test_an_answer_is_not_sent_again_until_weights_change_from_the_next_read_on(
     client: Client, counting: Counting
 ) -> None:
     counting.some(5)
@@ -223,22 +238,16 @@ def test_an_answer_that_has_not_changed_is_not_sent_again(
                 assert again.headers["etag"] == tag
             assert client.get(path, headers={"If-None-Match": 'W/"other"'}).status_code == 200
     assert len(set(tags.values())) == len(PATHS)
-    counting.store.registry.set_policy("delay", "uniform")
+    answer = client.ask("PUT", "/v1/metrics/delay/weights", json={"policy": "uniform"})
+    assert answer.status_code == 200
+    assert answer.json() == client.json("/v1/metrics/delay")
+    assert client.json("/v1/metrics/delay/estimate")["policy"] == "uniform"
+    assert client.json("/v1/metrics/carrier/estimate")["policy"] == "optimal"
     for path, tag in tags.items():
         with row(path):
             changed = client.get(path, headers={"If-None-Match": tag})
             assert changed.status_code == 200
             assert changed.headers["etag"] != tag
-
-
-def test_weights_are_in_force_from_the_next_read(client: Client, counting: Counting) -> None:
-    counting.some(5)
-    answer = client.ask("PUT", "/v1/metrics/delay/weights", json={"policy": "uniform"})
-    assert answer.status_code == 200
-    assert answer.json() == client.json("/v1/metrics/delay")
-    assert answer.json()["policy"] == "uniform"
-    assert client.json("/v1/metrics/delay/estimate")["policy"] == "uniform"
-    assert client.json("/v1/metrics/carrier/estimate")["policy"] == "optimal"
 
 
 def test_weights_that_are_none_change_nothing(client: Client) -> None:
@@ -486,3 +495,40 @@ def test_more_questions_than_can_be_answered_in_time_are_refused(
     assert (refused.status_code, refused.json()["status"]) == (503, 503)
     assert int(refused.headers["retry-after"]) > 0
     assert sorted(one.status_code for one in others) == [200] * 7 + [503] * 13
+
+
+# -- Tables: over HTTP an answer is also one in CSV, that of the reader ---------------------------
+
+WINDOW = {"from": "2013-01-01", "to": "2013-01-01T01:00Z"}
+
+
+@pytest.fixture
+def reader(counting: Counting) -> Reader:
+    delays = [counting.batch("delay", [minute] * 20, minute) for minute in range(10)]
+    counting.count(0, *delays, counting.batch("page", ["=1+1"] * 90, 1, 8))
+    return Reader(counting.store, counting.metrics)
+
+
+def table(client: Client, path: str, **params: str) -> httpx.Response:
+    found = client.get(path, params={"format": "csv", **params})
+    assert found.status_code == 200, found.text
+    assert found.headers["content-type"] == "text/csv; charset=utf-8"
+    assert found.headers["x-content-type-options"] == "nosniff"
+    return found
+
+
+def test_an_estimate_and_a_series_are_tables_on_request(client: Client, reader: Reader) -> None:
+    found = table(client, "/v1/metrics/delay/estimate", **WINDOW)
+    assert found.text == reader.estimate("delay", *WINDOW.values()).to_frame().to_csv()
+    assert found.headers["content-disposition"] == 'attachment; filename="delay-estimate.csv"'
+    assert "value" in client.json("/v1/metrics/delay/estimate", format="json", **WINDOW)
+
+    found = table(client, "/v1/metrics/delay/series", step="5m", **WINDOW)
+    expected = reader.series("delay", *WINDOW.values(), step="5m").to_frame()
+    assert found.text == expected.to_csv()
+    assert found.headers["content-disposition"] == 'attachment; filename="delay-series.csv"'
+
+
+def test_a_strangers_string_is_no_formula_in_a_spreadsheet(client: Client, reader: Reader) -> None:
+    found = table(client, "/v1/metrics/page/estimate", category="=1+1")
+    assert found.text.splitlines()[1].startswith("page,frequency,,,,'=1+1,")

@@ -32,7 +32,7 @@ from producers.wire.batch import encode_batch, new_batch_id
 from producers.wire.report_batches_pb2 import ReportBatches
 from tests.support.running.broker import METRICS, Broker
 from tests.support.running.deployment import wait_until
-from tests.support.running.served_application import Raw, post, served_application
+from tests.support.running.served_application import Answer, Raw, post, served_application
 
 LATE = METRICS[0]
 PAY = define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1])
@@ -94,6 +94,11 @@ def batch(key: bytes | None = None) -> bytes:
     return encode_batch(LATE, [1], [1], TIME_MS, key)
 
 
+def ask(raw: Raw, sent: bytes) -> Answer:
+    raw.send(sent)
+    return raw.answer()
+
+
 TOKEN = "dither_device"  # noqa: S105
 DEVICE = {"Authorization": f"Bearer {TOKEN}"}
 KNOWN = {"metric": "late", "batch_id": "0" * 32, "time": TIME_MS / 1000}
@@ -122,8 +127,7 @@ def test_both_ways_answer_alike(store: Store, broker: Broker) -> None:
             answers = []
             for way in ({}, WHOLE_WAY):
                 with Raw(served.port) as raw:
-                    raw.send(post(body, **headers, **way))
-                    answers.append(raw.answer())
+                    answers.append(ask(raw, post(body, **headers, **way)))
             short, whole = answers
             assert (short.status, whole.status) == (status, status), name
             assert short.body == whole.body, name
@@ -137,8 +141,7 @@ def test_a_rate_holds_on_both_ways_together(store: Store, broker: Broker) -> Non
     with server(store, broker, gateway={"rate_limit": "3/hour"}) as served, Raw(served.port) as raw:
         found = []
         for way in ({}, WHOLE_WAY, {}, {}, WHOLE_WAY):
-            raw.send(post(batch(), **way))
-            answer = raw.answer()
+            answer = ask(raw, post(batch(), **way))
             found.append(answer.status)
         assert found == [202, 202, 202, 429, 429]
         assert int(answer.headers["retry-after"]) > 3000
@@ -153,16 +156,15 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
         server(store, broker, gateway=limits, serve={"trusted_proxies": ["127.0.0.1"]}) as served,
         Raw(served.port) as raw,
     ):
-        statuses = []
-        other = {**forwarded, "X-Forwarded-For": "192.0.2.2"}
-        for headers in (forwarded, forwarded, other, {"X-Forwarded-For": "192.0.2.3"}):
-            raw.send(post(TRUE, **headers))
-            statuses.append(raw.answer().status)
-        assert statuses == [202, 429, 202, 403]
+        other, plain = (
+            {**forwarded, "X-Forwarded-For": "192.0.2.2"},
+            {"X-Forwarded-For": "192.0.2.3"},
+        )
+        posts = [post(TRUE, **headers) for headers in (forwarded, forwarded, other, plain)]
+        assert [ask(raw, sent).status for sent in posts] == [202, 429, 202, 403]
         assert len(served.short) == 4
     with server(store, broker) as served, Raw(served.port) as raw:
-        raw.send(post(TRUE, **forwarded))
-        assert raw.answer().status == 403, "anybody can say so"
+        assert ask(raw, post(TRUE, **forwarded)).status == 403, "anybody can say so"
 
 
 def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
@@ -189,8 +191,7 @@ def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
 def test_two_lengths_are_refused(served: Served) -> None:
     for headers in ({"Transfer_Encoding": "chunked"}, {"Content_Length": "5\r\nContent-Length: 6"}):
         with Raw(served.port) as raw:
-            raw.send(post(batch(), **headers))
-            assert raw.answer().status == 400
+            assert ask(raw, post(batch(), **headers)).status == 400
             assert raw.read() == b"", "and the connection ends"
     assert served.keys() == []
 
@@ -203,18 +204,15 @@ def test_what_is_no_request_is_refused_after_the_posts_before_it(served: Served)
     chunked = post(b"", Content_Length="", Transfer_Encoding="chunked")
     for rest in (b"\xff\xff", b"GET / HTTP/1.1\r\nHost : x\r\n\r\n"):
         with Raw(served.port) as raw:
-            raw.send(post(batch(key)) + rest)
-            answer = raw.answer()
+            answer = ask(raw, post(batch(key)) + rest)
             assert answer.status == 202
             assert answer.headers["connection"] == "close"
             assert raw.read() == b""
     with Raw(served.port) as raw:
-        raw.send(chunked + b"zz\r\n")
-        assert raw.answer().status == 400
+        assert ask(raw, chunked + b"zz\r\n").status == 400
         assert raw.read() == b""
     with Raw(served.port) as raw:
-        raw.send(chunked.replace(b"localhost", b"evil.example"))
-        assert raw.answer().status == 421
+        assert ask(raw, chunked.replace(b"localhost", b"evil.example")).status == 421
         raw.send(b"zz\r\n")
         assert raw.read() == b"", "it has its answer"
 
@@ -229,8 +227,9 @@ def test_the_body_of_an_upgrade_is_not_mistaken_for_a_request(served: Served) ->
             assert raw.answer().status == 400
             assert raw.read() == b""
     with Raw(served.port) as raw:
-        raw.send(ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"))
-        answer = raw.answer()
+        answer = ask(
+            raw, ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+        )
         assert answer.status == 200
         assert answer.headers["connection"] == "close"
 
@@ -346,8 +345,7 @@ def test_whoever_does_not_finish_a_head_is_hung_up_on(served: Served) -> None:
 
 def test_a_head_without_end_is_refused(served: Served) -> None:
     with Raw(served.port) as raw:
-        raw.send(post(batch(), X="a" * 100_000))
-        assert raw.answer().status == 431, "though it came whole"
+        assert ask(raw, post(batch(), X="a" * 100_000)).status == 431, "though it came whole"
     for begun in (
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
         b"GET /" + b"a" * 100,
@@ -368,8 +366,7 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
     good = [batch(key) for key in keys[:2]]
     with Raw(served.port) as raw:
         body = ReportBatches(batches=good).SerializeToString()
-        raw.send(post(body, "/v1/reports/batches"))
-        answer = raw.answer()
+        answer = ask(raw, post(body, "/v1/reports/batches"))
         assert answer.status == 202
         assert json.loads(answer.body) == {
             "batches": [{"status": 202, "batch_id": k.hex(), "reports": 1} for k in keys[:2]]
@@ -382,8 +379,7 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
                 {"metric": "pay", "time": TIME_MS / 1000, "reports": [{"level": 0, "report": 7}]},
             ]
         ).encode()
-        raw.send(post(body, "/v1/reports/batches", Content_Type="application/json"))
-        answer = raw.answer()
+        answer = ask(raw, post(body, "/v1/reports/batches", Content_Type="application/json"))
         assert answer.status == 207
         first, second, third = json.loads(answer.body)["batches"]
         assert first == {"status": 202, "batch_id": keys[2].hex(), "reports": 1}
@@ -392,10 +388,13 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
         assert "GET /v1/metrics" in second["remedy"]
         assert third["status"] == 403
         for body in (b"", b"\xff", ReportBatches(batches=[b""] * 1001).SerializeToString()):
-            raw.send(post(body, "/v1/reports/batches"))
-            assert raw.answer().status == 400
-        raw.send(post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json"))
-        assert raw.answer().status == 400
+            assert ask(raw, post(body, "/v1/reports/batches")).status == 400
+        assert (
+            ask(
+                raw, post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json")
+            ).status
+            == 400
+        )
     assert served.keys() == sorted(keys)
     assert served.gateway.in_flight == 0
 
@@ -407,8 +406,7 @@ def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> 
     ):
         body = ReportBatches(batches=[batch() for _ in range(5)]).SerializeToString()
         for status in (202, 429):
-            raw.send(post(body, "/v1/reports/batches"))
-            assert raw.answer().status == status
+            assert ask(raw, post(body, "/v1/reports/batches")).status == status
 
 
 def test_a_batch_that_cannot_be_sent_keeps_no_other_from_its_answer(
@@ -425,8 +423,7 @@ def test_a_batch_that_cannot_be_sent_keeps_no_other_from_its_answer(
     monkeypatch.setattr(Sender, "send", fail_at_the_second)
     body = ReportBatches(batches=map(batch, keys)).SerializeToString()
     with Raw(served.port) as raw:
-        raw.send(post(body, "/v1/reports/batches"))
-        answer = raw.answer()
+        answer = ask(raw, post(body, "/v1/reports/batches"))
     assert answer.status == 207
     assert [one["status"] for one in json.loads(answer.body)["batches"]] == [202, 500, 202]
     assert b"a defect" not in answer.body
@@ -440,17 +437,11 @@ def test_what_a_compressed_body_may_become_is_reserved_first(store: Store, broke
     with server(store, broker, gateway=limits) as served, Raw(served.port) as raw:
         others = Hold(served.gateway._memory)
         others.reserve(20_000)
-        statuses = []
-        for sent in (post(batch()), compressed):
-            raw.send(sent)
-            statuses.append(raw.answer().status)
-        assert statuses == [202, 503]
+        assert [ask(raw, sent).status for sent in (post(batch()), compressed)] == [202, 503]
         others.release()
-        raw.send(compressed)
-        assert raw.answer().status == 202
+        assert ask(raw, compressed).status == 202
         bomb = post(gzip.compress(bytes(20_000_000)), Content_Encoding="gzip")
-        raw.send(bomb)
-        answer = raw.answer()
+        answer = ask(raw, bomb)
         assert answer.status == 413
         assert b"expands to more than 50000 bytes" in answer.body
         assert served.gateway.in_flight == 0
@@ -494,7 +485,6 @@ def test_whatever_is_sent_is_answered_without_a_failure_of_the_server(
             with contextlib.suppress(TimeoutError):
                 assert not raw.read().startswith(b"HTTP/1.1 5")
     with Raw(served.port) as raw:
-        raw.send(post(batch()))
-        assert raw.answer().status == 202
+        assert ask(raw, post(batch())).status == 202
     assert "Traceback" not in caplog.text
     wait_until(lambda: not served.gateway.in_flight, "the memory of all posts is given back")
