@@ -60,11 +60,6 @@ def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int
     return statistic
 
 
-def most_wrong(runs: int, beta: float = 0.05, chance: float = 0.02) -> int:
-    """Return how many runs may be wrong: more are with `chance` at most, if beta holds."""
-    return int(binom.isf(chance, runs, beta))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("mix", "specified"), SPECIFIED, ids=["1", "2", "4", "mixed"])
 def test_recall_is_that_of_the_specification(
@@ -89,7 +84,7 @@ def test_recall_is_that_of_the_specification(
     recalls = [float(hit[times > least].mean()) for least in (5, 8, 10)]
     for recall, wanted in zip(recalls, specified, strict=True):
         assert recall >= 0.95 * wanted, recalls
-    assert wrong <= most_wrong(6)
+    assert wrong <= binom.isf(0.02, 6, 0.05)
 
 
 @pytest.mark.slow
@@ -104,5 +99,5 @@ def test_nobodys_strings_are_found_in_one_of_twenty_runs_at_most() -> None:
         strings = metric.discover(collected(metric, held, [0.5, 0.5], seed)).strings
         wrong += bool(set(strings) - set(WORDS.tolist()))
         found += len(strings)
-    assert wrong <= most_wrong(40)
+    assert wrong <= binom.isf(0.02, 40, 0.05)
     assert found > 100

@@ -100,23 +100,17 @@ commit_interval = "1s"
 
 
 @settings(deadline=None, max_examples=100)
-@given(text=damaged(METRICS))
-def test_a_damaged_metrics_file_works_or_is_refused_by_name(text: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "metrics.toml")
-        path.write_bytes(text)
-        error = refusal(DefinitionError, lambda: load_metrics(path))
-        assert error is None or str(path) in str(error)
-
-
-@settings(deadline=None, max_examples=100)
-@given(text=damaged(SETTINGS))
-def test_a_damaged_settings_file_works_or_is_refused_by_name(text: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "dither.toml")
-        path.write_bytes(text)
-        error = refusal(SettingsError, lambda: shown(str(path)))
-        assert error is None or str(path) in str(error)
+@given(metrics=damaged(METRICS), own=damaged(SETTINGS))
+def test_a_damaged_file_works_or_is_refused_by_name(metrics: bytes, own: bytes) -> None:
+    with tempfile.NamedTemporaryFile(suffix=".toml") as file:
+        path = Path(file.name)
+        for of, text, read in (
+            (DefinitionError, metrics, load_metrics),
+            (SettingsError, own, lambda path: shown(str(path))),
+        ):
+            path.write_bytes(text)
+            error = refusal(of, lambda read=read: read(path))
+            assert error is None or str(path) in str(error)
 
 
 def shown(path: str | None, flags: dict[str, Any] | None = None) -> list[tuple[str, Any, str]]:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from tests.models.simulation.traffic import Sent, traffic
 from tests.models.simulation.world import World
+from tests.support.reports.messages import LogMessage
 
 if TYPE_CHECKING:
     from tests.models.simulation.clients import ConsumerModel
@@ -18,40 +19,21 @@ TOPIC = "reports"
 MOST_INCARNATIONS = 3
 
 
-class Message:
+class Message(LogMessage):
     """A message as confluent-kafka hands it out."""
 
-    __slots__ = ("at", "place", "sent")
-
     def __init__(self, place: int, at: int, sent: Sent) -> None:
-        self.place, self.at, self.sent = place, at, sent
+        super().__init__(at, sent.payload, sent.arrived, b"%d" % at)
+        self.place, self.sent = place, sent
 
     def __len__(self) -> int:
-        return len(self.sent.payload or b"")
+        return len(self.payload or b"")
 
     def topic(self) -> str:
         return TOPIC
 
     def partition(self) -> int:
         return self.place
-
-    def offset(self) -> int:
-        return self.at
-
-    def key(self) -> bytes | None:
-        return b"%d" % self.at
-
-    def value(self) -> bytes | None:
-        return self.sent.payload
-
-    def headers(self) -> None:
-        return None
-
-    def leader_epoch(self) -> int:
-        return 0
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, self.sent.arrived
 
     def error(self) -> KafkaError | None:
         return None

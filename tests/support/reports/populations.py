@@ -38,6 +38,8 @@ from estimators.mechanisms import (
 from estimators.mechanisms.shared.frequencies import SupportCounts
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from estimators.estimate import Counts, Estimate, Floats
 
 LEVELS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -116,7 +118,8 @@ class Population:
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
         """Draw the statistic of these users' reports from its exact law."""
         if isinstance(self.metric.randomizer, CountSketch):
-            return _sketch(self, held, rng).ravel()
+            sketch = functools.partial(sketch_chances, self)
+            return _symbols(self.metric.randomizer, sketch, held, rng).ravel()
         if isinstance(self.metric.randomizer, PrefixTree):
             return _tree(self, held, rng).ravel()
         if isinstance(self.metric.randomizer, ProjectiveSketch):
@@ -155,7 +158,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
         sums = mechanism.grid * (held[:, 1] - held[:, 0]) + noise * (n > 0)
         return np.stack([n, sums, 0 * n, 0 * n], axis=1)
     if isinstance(mechanism, Symbols | Windows):
-        return _symbols(mechanism, held, rng)
+        return _symbols(mechanism, functools.partial(symbol_chances, mechanism), held, rng)
     if isinstance(mechanism, SupportCounts):
         own = held
         p, q = mechanism.signs.p[:, None], mechanism.signs.q[:, None]
@@ -167,13 +170,14 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
     return np.concatenate([n[:, None], ones], axis=1)
 
 
-def _symbols(mechanism: Symbols | Windows, held: Counts, rng: np.random.Generator) -> Counts:
-    """Draw the counts of reports of each symbol."""
+def _symbols(
+    mechanism: Mechanism, chances: Callable[[int], Floats], held: Counts, rng: np.random.Generator
+) -> Counts:
+    """Draw the counts of reports of each symbol, by their chances at a level for each value."""
     table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
     table[:, 0] = held.sum(axis=1)
     for level, row in enumerate(held):
-        chances = symbol_chances(mechanism, level)
-        cells = symbol_cells(mechanism, rng.multinomial(row, chances).sum(axis=0))
+        cells = symbol_cells(mechanism, rng.multinomial(row, chances(level)).sum(axis=0))
         table[level, 1 : 1 + cells.size] = cells
     return table
 
@@ -223,15 +227,6 @@ def symbol_chances(mechanism: Symbols | Windows, level: int) -> Floats:
     odds = np.where(inside, e, 1.0)
     chances: Floats = odds / odds.sum(axis=1, keepdims=True)
     return chances
-
-
-def _sketch(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
-    """Draw the table of a count sketch."""
-    table = np.zeros((len(held), population.metric.randomizer.columns), dtype=np.int64)
-    table[:, 0] = held.sum(axis=1)
-    for level, row in enumerate(held):
-        table[level, 1:] = rng.multinomial(row, sketch_chances(population, level)).sum(axis=0)
-    return table
 
 
 def _tree(population: Population, held: Counts, rng: np.random.Generator) -> Counts:

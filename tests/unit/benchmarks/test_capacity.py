@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
 from benchmarks.capacity_model import (
     LEAST_PARTITIONS,
-    PANE_BYTES,
     Assumptions,
     Fleet,
     need,
@@ -47,17 +45,6 @@ def test_larger_messages_need_fewer_workers_and_less_of_everything() -> None:
     assert batched.kafka_bytes < single.kafka_bytes / 10
     assert batched.redis_bytes < single.redis_bytes
     assert batched.worker_bytes * batched.workers < single.worker_bytes * single.workers
-
-
-def test_memory_is_that_of_the_panes_that_are_kept() -> None:
-    fleet = Fleet(1e6, 24, 1e6, metrics=3, levels=2, cells=10, kept_days=1, **PROMPT)
-    found = need(fleet, RATES)
-    minutes_hours_and_day = 24 * 60 + 24 + 1
-    of_one_pane = 3 * (2 * 10 * 8 + PANE_BYTES) * found.partitions
-    ids = found.messages_per_second * 60 * 70
-    assert found.redis_bytes == pytest.approx(of_one_pane * (minutes_hours_and_day + 4) + ids)
-    longer = need(dataclasses.replace(fleet, kept_days=7), RATES)
-    assert longer.redis_bytes / found.redis_bytes == pytest.approx(7, rel=0.01)
 
 
 def test_commits_that_no_worker_can_make_are_refused_with_what_to_do() -> None:

@@ -217,26 +217,6 @@ def test_a_report_weighs_the_same_whatever_the_others_are() -> None:
                 assert weight[some] / n[some] == pytest.approx(fixed[some])
 
 
-@pytest.mark.parametrize(("epsilon", "theta"), [(0.25, 0.0), (1.0, 0.95), (4.0, 0.95)])
-def test_the_exact_chance_of_ever_leaving_the_bounds_is_below_beta(
-    epsilon: float, theta: float
-) -> None:
-    """By walking through all paths of 120 reports, those outside taken off at every step."""
-    beta, contrast = 0.2, float(np.tanh(epsilon / 2))
-    p = (1 + contrast * theta) / 2
-    inside, left = np.ones(1), 0.0
-    for n in range(1, 121):
-        inside = np.append(inside * (1 - p), 0) + np.append(0, inside * p)
-        law = Law(np.array([float(n)]), np.array([1 / (n * contrast)]), np.array([contrast]))
-        observed = (2 * np.arange(n + 1) - n) / (n * contrast)
-        lower, upper = interval(law, observed, np.log(beta / 2), n * contrast)
-        outside = (theta < lower) | (theta > upper)
-        left += inside[outside].sum()
-        inside[outside] = 0
-    assert left <= beta
-    assert left + inside.sum() == pytest.approx(1)
-
-
 def test_noise_that_falls_short_of_every_tilt_is_not_bounded() -> None:
     noise = FlipNoise(np.array([1.0]), np.array([1e12]), np.array([0.25]))
     assert anytime.deviation(noise.cumulant, noise.steepest, -3.0, 1.0) == np.inf

@@ -12,7 +12,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
 
-from estimators import compare, define
+from estimators import define
 from estimators.bounds.caps.coordinates import CapReports
 from estimators.bounds.caps.remainder import least_concave
 from estimators.exact.randomness import SeededBits
@@ -155,15 +155,14 @@ def test_a_report_of_several_blocks_is_one_of_all_candidates() -> None:
 
 
 def test_what_is_not_on_the_sphere_is_refused() -> None:
-    keys: dict[str, Any] = {"kind": "vector_mean", "dimension": 3, "radius": 1.0, "levels": [1]}
-    metric = define(name="v", mechanism="caps", **keys)
+    metric = define(
+        name="v", kind="vector_mean", mechanism="caps", dimension=3, radius=1.0, levels=[1]
+    )
     statistic = metric.zero()
     for report in ([0, 0, 0], [127, 127, 0], [-128, 0, 0], [90, 0, 0]):
         with row(report), pytest.raises(ValueError, match="a vector of squared length"):
             metric.accumulate(statistic, [0], np.array([report], dtype=np.int8))
     assert not statistic.any()
-    with pytest.raises(ValueError, match="memoized = True: expected false for 'vector_mean'"):
-        define(name="v", mechanism="caps", memoized=True, **keys)
 
 
 @pytest.mark.parametrize(
@@ -181,19 +180,3 @@ def test_reports_are_unbiased_with_the_variance_of_the_formula(
     square = ((found - x) ** 2).sum(axis=1)
     expected = float(mechanism.variance(length)[0])
     assert abs(square.mean() - expected) < 5 * square.std() / math.sqrt(n)
-
-
-def test_a_comparison_has_the_coordinates_of_a_value() -> None:
-    ball: dict[str, Any] = {"kind": "vector_mean", "dimension": 2, "radius": 2}
-    metric = define(name="place", mechanism="lifted_caps", levels=[1, 4], **ball)
-    level = np.repeat([0, 1], 1000).astype(np.uint8)
-    arms = []
-    for seed, held in enumerate((0.3, -0.4)):
-        arms.append(metric.zero())
-        reports = metric.randomize(np.full((2000, 2), held), level, SeededBits(seed))
-        metric.accumulate(arms[-1], level, reports)
-    questions: list[dict[str, Any]] = [{}, {"bound": "anytime"}, {"target": "sample"}]
-    for question in questions:
-        found = compare(metric, arms[0], arms[1], **question)
-        assert np.shape(found.value) == (2,)
-        assert np.all((found.lower > 0) & (found.lower < 0.7) & (found.upper > 0.7)), question

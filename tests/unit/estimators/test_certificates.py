@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from estimators import mechanisms
+from estimators.exact.geometries import LARGEST
 from estimators.exact.randomness import SeededBits, SystemBits
 from estimators.exact.sampling import normal_numbers
 from estimators.exact.thresholds import WORD, exp_bounds, flip_threshold, miss_threshold
@@ -92,6 +93,13 @@ def all_laws(epsilon: Fraction) -> dict[str, Law]:
         values = range(some) if some else np.arange(8, dtype=np.uint64)
         name = f"projection {some}"
         found[name] = flipped(projection, epsilon, values, rows_of(projection.rows))
+    hashed = mechanisms.ProjectiveSketch([epsilon], categories=None, rows=2, points=64)
+    of_rows, space = rows_of(hashed.hashed_rows[0].rows), hashed.hashed_rows[0].geometry.space
+    inside, outside = space.size, space.points - space.size
+    keys = np.arange(3, dtype=np.uint64)
+    found["projective_sketch"] = ranked(
+        hashed, min(epsilon, LARGEST), keys, inside, outside, of_rows
+    )
     sketch = mechanisms.CountSketch([epsilon], categories=None, rows=2, buckets=8)
     blocks, keys = sketch.blocks[0], np.arange(6, dtype=np.uint64)
     of_rows = rows_of(2 * sketch.buckets // blocks)

@@ -252,7 +252,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
 
 
 @pytest.mark.parametrize("bound", ["fixed", "anytime"])
-@pytest.mark.parametrize("mechanism", ["caps", "hemisphere", "hadamard_response"])
+@pytest.mark.parametrize("mechanism", ["caps", "lifted_caps", "hemisphere", "hadamard_response"])
 def test_several_numbers_have_a_joint_law(mechanism: str, bound: str) -> None:
     vectors, rng, arms = mechanism != "hadamard_response", np.random.default_rng(2), []
     keys: dict[str, Any] = {"kind": "frequency", "categories": 3}
@@ -267,14 +267,16 @@ def test_several_numbers_have_a_joint_law(mechanism: str, bound: str) -> None:
         arms.append(summed(metric, values, level, seed))
     found = compare(metric, arms[0], arms[1], bound=bound)
     union = compare(metric, arms[0], arms[1], bound=bound, independent=False)
+    sample = compare(metric, arms[0], arms[1], bound=bound, target="sample")
     lower, upper, p_value = (np.asarray(x) for x in (found.lower, found.upper, found.p_value))
     assert (found.law, union.law) == ("joint", "union")
     assert np.all((lower < truth) & (truth < upper))
+    assert np.all((sample.lower < truth) & (truth < sample.upper))
     assert np.array_equal(p_value <= 0.05, (lower > 0) | (upper < 0))
     assert list(np.asarray(found.decided)) == [True, True, False]
     apart = (upper - lower) / (np.asarray(union.upper) - np.asarray(union.lower))
     # with caps every coordinate has the bound of the most uneven one, along which the data point
-    assert np.all(apart[:2] < 1) if mechanism == "caps" else np.all(apart < 0.82)
+    assert np.all(apart[:2] < 1) if "caps" in mechanism else np.all(apart < 0.82)
     if not vectors:
         assert compare(metric, arms[0], arms[1], of="ratio").law == "union"
         return

@@ -27,14 +27,6 @@ def statistic_of(metric: LocalMetric, counts: list[int], seed: int) -> np.ndarra
     return summed(metric, values_for(metric, level.size, seed), level, seed)
 
 
-def with_reports(
-    metric: LocalMetric, statistic: np.ndarray[Any, Any], level: list[int], reports: Any
-) -> np.ndarray[Any, Any]:
-    found = statistic.copy()
-    metric.accumulate(found, np.array(level), reports)
-    return found
-
-
 def value(metric: LocalMetric, statistic: np.ndarray[Any, Any], policy: str) -> Any:
     return metric.estimate(statistic, weights=policy, bound="normal")
 
@@ -60,7 +52,8 @@ def test_lies_never_move_an_estimate_by_more(
     )
     if alike:
         made_up[:] = made_up[0]
-    moved = with_reports(metric, honest, level, made_up)
+    moved = honest.copy()
+    metric.accumulate(moved, np.array(level), made_up)
     before, after = (value(metric, each, policy) for each in (honest, moved))
     change = np.asarray(after.value) - np.asarray(before.value)
     for estimate, among in ((before, False), (after, True)):

@@ -76,24 +76,6 @@ def test_the_statistic_is_the_sum_of_the_signs_of_each_row() -> None:
         assert np.array_equal(table[:, 1:], expected), options
 
 
-def mixed(word: int) -> int:
-    """The finaliser of SplitMix64, in plain integers."""
-    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
-    return word ^ word >> 31
-
-
-def test_random_signs_are_the_same_on_every_device() -> None:
-    """A change here makes old reports unreadable: it needs another mechanism."""
-    seed, keys = 2**63 + 1, [0, 1, 2**64 - 1, 0x11908ECE61F00B3B]
-    mechanism = Projection(EPSILONS, categories=None, rows=2**16, seed=seed)
-    rows = [0, 1, 2, 3, 1000, 2**16 - 1]
-    drawn = mechanism.positive(np.array(rows)[:, None], np.array(keys, dtype=np.uint64))
-    for drawn_row, signs in zip(rows, drawn.tolist(), strict=True):
-        constant = mixed((seed + (drawn_row + 1) * 0x9E3779B97F4A7C15) % 2**64)
-        assert signs == [mixed(constant ^ mixed(key)) >> 63 == 1 for key in keys]
-
-
 @pytest.mark.parametrize("bound", ["fixed", "anytime", "normal"])
 @pytest.mark.parametrize("target", ["population", "sample"])
 def test_an_estimate_from_random_signs_lies_within_each_of_its_bounds(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,12 @@ from scipy.stats import binom
 from estimators import LocalMetric, ReportError, define
 from estimators.bounds.point_collisions import least_collisions, most_collisions
 from estimators.exact.finite_fields import prime_power
-from estimators.exact.geometries import LARGEST
-from estimators.exact.hashing import mix
 from estimators.exact.randomness import SeededBits
-from estimators.exact.thresholds import WORD, exp_bounds, miss_threshold
 from estimators.mechanisms import ProjectiveGeometryResponse, ProjectiveSketch
 from estimators.mechanisms.projective_geometry_response import LARGEST_SHARE, best_geometry
 from estimators.metrics.categories import string_key
 from estimators.question import Question
-from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, metric_for
+from tests.support.reports.cases import MANY_LEVELS, exact, metric_for
 from tests.support.rows import row
 
 EPSILONS = [exact(epsilon) for epsilon in MANY_LEVELS]
@@ -72,42 +68,16 @@ def strings(levels: Any = (1,), **keys: Any) -> LocalMetric:
     return LocalMetric.require(metric)
 
 
-@pytest.mark.parametrize("epsilon", [0.0001, 0.25, 1.0, 4.0, 64.0])
-def test_the_whole_law_of_a_report_is_private_and_as_documented(epsilon: float) -> None:
-    """Every point that a script's words make in a row, for two strings, in fractions."""
-    mechanism = sketch([epsilon], rows=64, points=64)
-    rows = mechanism.hashed_rows[0]
-    space, row = rows.geometry.space, rows.rows - 1
-    points, size = space.points, space.size
-    misses = miss_threshold(min(exact(epsilon), LARGEST), size, points - size)
-    first, rest = divmod(misses, 2**56)
-
-    def report(key: int, byte: int, drawn: int, tie: int = 0) -> int:
-        script = ScriptedBits([row], [byte], [tie << 8] * (byte == first), [drawn])
-        keys = np.array([key], dtype=np.uint64)
-        return int(mechanism.randomize(keys, np.array([0]), script)[0]) - row * points
-
-    sets = []
-    for key in (string_key("N725MQ"), string_key("N999XX")):
-        word = int(mix(np.array([key], dtype=np.uint64) ^ rows.constants[row])[0])
-        own = points * word >> 64
-        inside = {(own + member) % points for member in space.members.tolist()}
-        assert {report(key, 255, rank) for rank in range(size)} == inside
-        outside = {report(key, 0, rank) for rank in range(points - size)} if first else set()
-        assert not first or inside | outside == set(range(points))
-        assert not inside & outside
-        is_in = [report(key, byte, 0) in inside for byte in range(256) if byte != first]
-        assert is_in == [False] * first + [True] * (255 - first)
-        assert report(key, first, 0, rest) in inside
-        assert not rest or report(key, first, 0, rest - 1) not in inside
-        sets.append(inside)
-    assert sets[0] != sets[1]
-    on, off = Fraction(WORD - misses, WORD * size), Fraction(misses, WORD * (points - size))
-    assert size * on + (points - size) * off == 1
-    assert mechanism.privacy_ratio(0) == on / off <= exp_bounds(exact(epsilon))[0]
-    assert rows.geometry.p == size * on
-    both = len(sets[0] & sets[1])
-    assert rows.geometry.q == both * on + (size - both) * off
+def test_the_chances_of_a_report_on_a_hyperplane_are_those_that_are_certified() -> None:
+    """Of the own one, and of another string's that shares points with it."""
+    mechanism = sketch(MANY_LEVELS, rows=64, points=64)
+    for level, rows in enumerate(mechanism.hashed_rows):
+        space, ratio = rows.geometry.space, mechanism.privacy_ratio(level)
+        off = 1 / (space.size * ratio + space.points - space.size)
+        with row(level):
+            assert rows.geometry.p == space.size * ratio * off
+            shared = space.shared * ratio + space.size - space.shared
+            assert rows.geometry.q == shared * off
 
 
 def test_support_is_the_number_of_reports_that_support_a_string() -> None:
@@ -181,6 +151,3 @@ def test_collisions_that_differ_between_levels_are_no_evidence() -> None:
     assert answer((0.05, 0.05), (12, 30)) > 0.9
     assert answer((0.05, 0.05), (0, 90)) > 0.9
     assert answer((0.05, 0.08), (0, 0)) < 1e-6
-
-
-# -- Definitions ----------------------------------------------------------------------------------

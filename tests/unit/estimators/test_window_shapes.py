@@ -15,7 +15,7 @@ from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import exp_bounds
 from estimators.exact.windows import WindowShape, check_numbers, shape_at
-from tests.support.windows import probabilities
+from tests.support.windows import knots_of, probabilities
 
 EPSILONS = [Fraction(k, 20) for k in (1, 4, 9, 19, 20, 33, 40, 63, 80, 100, 111, 112, 150, 259)]
 
@@ -77,12 +77,12 @@ def test_numbers_that_are_no_shape_are_rejected() -> None:
 MIXED = [shape_at(Fraction(x)) for x in ("0.5", "2", "4", "8")]
 
 
-def one_level(shape: WindowShape, n: float) -> WindowLaw:
-    return WindowLaw.of([shape], np.array([n]), np.array([1 / n]), free=False)
+def one_report(shape: WindowShape) -> WindowLaw:
+    return WindowLaw.of([shape], np.ones(1), np.ones(1), free=False)
 
 
-def mixed(*, free: bool, n: float = 4e3) -> WindowLaw:
-    counts = n * np.array([0.4, 0.3, 0.2, 0.1])
+def mixed(*, free: bool) -> WindowLaw:
+    counts = 4e3 * np.array([0.4, 0.3, 0.2, 0.1])
     shares = np.array([0.1, 0.2, 0.3, 0.4])
     return WindowLaw.of(MIXED, counts, shares / counts, free=free)
 
@@ -91,7 +91,7 @@ def mixed(*, free: bool, n: float = 4e3) -> WindowLaw:
 def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
     """Of all data with one mean, mixtures of two knots are extreme: all pairs are tried."""
     shape = shape_at(Fraction(epsilon))
-    law, chance = one_level(shape, 1.0), probabilities(shape)
+    law, chance = one_report(shape), probabilities(shape)
     for z in np.geomspace(1e-3, law.steepest, 9):
         at = chance @ np.exp(z * shape.values)
         for theta in (-1.0, -0.61, 0.0, 0.37, 1.0):
@@ -150,7 +150,7 @@ def ends(z: Floats) -> list[tuple[float, float]]:
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "4", "10"])
 def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
     shape, rng = shape_at(Fraction(epsilon)), np.random.default_rng(3)
-    law, chance = one_level(shape, 1.0), probabilities(shape)
+    law, chance = one_report(shape), probabilities(shape)
     for _ in range(50):
         share = rng.dirichlet(np.full(shape.windows, 0.05))
         theta, of_symbols = float(share @ shape.knots), share @ chance
@@ -169,13 +169,7 @@ def test_moments_enclose_those_of_any_data(epsilon: str) -> None:
 
 def report_law(shape: WindowShape, x: float) -> Floats:
     """Return the probabilities of the symbols for the input x."""
-    knot = min(int(np.searchsorted(shape.knots, x, "right")) - 1, shape.windows - 2)
-    left, right = shape.knots[knot], shape.knots[knot + 1]
-    share = (x - left) / (right - left)
-    chances = np.full(shape.symbols, float(shape.outside))
-    chances[knot : knot + shape.window] += (1 - share) * float(shape.inside - shape.outside)
-    chances[knot + 1 : knot + 1 + shape.window] += share * float(shape.inside - shape.outside)
-    return chances
+    return knots_of(shape, np.array([x])) @ probabilities(shape)
 
 
 def tails(parts: list[tuple[WindowShape, int, dict[float, int]]], margin: float) -> list[float]:

@@ -18,6 +18,7 @@ from estimators.exact.randomness import SeededBits
 from producers import Connection, Reporter
 from producers.delivery.errors import DeliveryError
 from tests.support.clocks import Clock
+from tests.support.reports.cases import summed
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, DELAY, LATE, METRICS, PLACE, WORDS, Broker, count
 
@@ -34,8 +35,7 @@ def test_batches_hold_exactly_what_the_mechanism_made_of_the_values(broker: Brok
             reporter.report([], epsilon=1)
             reporter.close()
             level = metric.level_of(epsilons)
-            expected = metric.zero()
-            metric.accumulate(expected, level, metric.randomize(values, level, SeededBits(3)))
+            expected = summed(metric, values, level, seed=3)
             batches = broker.batches(topic)
             assert sorted(len(batch.levels) for batch in batches) == [500, 1000, 1000]
             assert np.array_equal(count(metric, batches), expected)

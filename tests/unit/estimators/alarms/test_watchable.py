@@ -21,7 +21,6 @@ REFUSED = {
     "caps",
     "lifted_caps",
     "hemisphere",
-    "dyadic_hadamard",
     "prefix_tree",
 }
 WATCHED = [case for case in CASES if case not in REFUSED]
@@ -37,6 +36,8 @@ def panes(metric: LocalMetric, share: float, number: int, seed: int, reports: in
         values = np.where(held, 0, 1 + rng.integers(0, CATEGORIES - 1, reports))
         if metric.kind == "mean":
             values = np.where(held, 1.0, -1.0)
+        elif metric.kind == "distribution":
+            values = (values + 0.5) / CATEGORIES
         found.append(summed(metric, values, level, 1000 * seed + place))
     return found
 
@@ -44,14 +45,14 @@ def panes(metric: LocalMetric, share: float, number: int, seed: int, reports: in
 def test_a_move_of_every_mechanism_is_seen_and_nothing_before() -> None:
     for case in WATCHED:
         metric = metric_for(case, LEVELS)
-        category = 0 if metric.labels else None
+        category = {"mean": None, "frequency": 0, "distribution": 1}[metric.kind]
         known = panes(metric, 0.1, 1, 1, 5 * REPORTS)[0]
         detector = Detector(metric, 1e-3, baseline=known, category=category)
         value = -0.8 if metric.kind == "mean" else 0.1
         stated = Detector(metric, 1e-3, baseline_value=value, category=category)
         still, moved = (panes(metric, *x, REPORTS) for x in ((0.1, 8, 2), (0.4, 6, 3)))
         with row(case):
-            assert detector.baseline_estimate[0] == pytest.approx(value, abs=0.1)
+            assert detector.baseline_estimate == (pytest.approx(value, abs=0.1), 5 * REPORTS)
             for one in (detector, stated):
                 assert not any(one.update(each).raised for each in still)
                 steps = [one.update(each) for each in moved]
@@ -89,14 +90,12 @@ SPLITS = {
 }
 
 
-def waits(
-    ends: tuple[float, float], share: float, count: int, reports: int, seed: int
-) -> Iterator[Counts]:
-    """Yield panes of users of whom a share has the first of two values."""
-    draws = np.random.default_rng(seed)
-    for number in range(count):
-        values = np.where(draws.random(reports) < share, *ends)
-        yield summed(WAIT, values, np.arange(reports) % len(MIX), 1000 * seed + number)
+def waits(ends: tuple[float, float]) -> Iterator[Counts]:
+    """Yield panes of 60 users of whom 30% have the first of two values."""
+    draws = np.random.default_rng(1)
+    for number in range(400):
+        values = np.where(draws.random(60) < 0.3, *ends)
+        yield summed(WAIT, values, np.arange(60) % len(MIX), 1000 + number)
 
 
 @pytest.mark.parametrize("name", SPLITS)
@@ -106,7 +105,7 @@ def test_e_values_have_a_mean_of_one_at_most(name: str) -> None:
     share = 1.0 if max(ends) < EDGE else 0.3
     theta, shares = np.array([2 * share - 1]), np.array([0.3, 0.7])
     found: list[list[Floats]] = [[], []]
-    for statistic in waits(ends, 0.3, 400, 60, 1):
+    for statistic in waits(ends):
         pane = PaneMean.of(WAIT, statistic, shares, EDGE)
         assert pane is not None
         tilts = np.array([0.5, 1.0, 3.0]) * pane.variance(0.0) ** -0.5
@@ -115,20 +114,6 @@ def test_e_values_have_a_mean_of_one_at_most(name: str) -> None:
     for logs in found:
         mean, error = np.mean(logs, axis=0), np.std(logs, axis=0) / len(logs) ** 0.5
         assert (mean <= 1 + 4 * error).all()
-
-
-def test_a_share_that_moves_raises_an_alarm_and_one_that_stays_does_not() -> None:
-    """At most 1e-3 a pane is false."""
-    ends = SPLITS["beside the edge"]
-    (baseline,) = waits(ends, 0.7, 1, 40_000, 3)
-    detector = Detector(WAIT, 1e-3, baseline=baseline, category=EDGE)
-    value, reports = detector.baseline_estimate
-    assert value == pytest.approx(0.7, abs=0.02)
-    assert reports == 40_000
-    steps = [detector.update(pane) for pane in waits(ends, 0.7, 30, 4000, 4)]
-    assert not any(step.raised for step in steps)
-    steps = [detector.update(pane) for pane in waits(ends, 0.8, 3, 4000, 5)]
-    assert any(step.raised and step.direction == "up" for step in steps)
 
 
 def test_what_is_no_edge_between_bins_is_refused() -> None:
