@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import httpx
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from estimators.exact.randomness import SeededBits
 from producers import Reporter
 from tests.support.paths import ROOT
 from tests.support.running import fleet, http_client, servers
+from tests.support.running.broker import Broker
 from tests.support.running.deployment import Deployment, wait_until
 
 if TYPE_CHECKING:
@@ -104,6 +104,14 @@ class Modules:
         assert "error" not in answer, answer["error"]
         return answer.get("value")
 
+    def error_of(self, script: str, given: object = None) -> str:
+        """Return the name and the message of what a function of JavaScript throws."""
+        caught = f"""async (given) => {{
+          try {{ return `no error, but ${{await ({script})(given)}}`; }}
+          catch ({{name, message}}) {{ return `${{name}}: ${{message}}`; }}
+        }}"""
+        return str(self.evaluate(caught, given))
+
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modules]:
@@ -118,6 +126,16 @@ def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Modules]:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=nepal) as process:
         yield Modules(process)
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def broker() -> Broker:
+    return Broker()
+
+
+@pytest.fixture
+def topic(broker: Broker) -> str:
+    return broker.topic()
 
 
 def expect(what: Locator) -> Any:
@@ -181,16 +199,15 @@ class Visitor:
     hosts: set[str] = dataclasses.field(default_factory=set)
     own: set[str] = dataclasses.field(default_factory=set)
 
-    def open(self, url: str, width: int = 1280, height: int = 900, **options: Any) -> Page:
+    def open(self, url: str, **options: Any) -> Page:
         """Open a page in a context of its own: another person's browser.
 
         That person asks for no animations, unless `options` say otherwise: drawing them takes more
         processor time than all else that a page does.
         """
-        options = {"reduced_motion": "reduce", **options}
-        context = self.stack.enter_context(
-            self.browser.new_context(viewport={"width": width, "height": height}, **options)
-        )
+        usual: dict[str, Any] = {"viewport": {"width": 1280, "height": 900}}
+        usual |= {"reduced_motion": "reduce", **options}
+        context = self.stack.enter_context(self.browser.new_context(**usual))
         page = context.new_page()
         page.set_default_timeout(PATIENCE)
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -237,7 +254,8 @@ class Site:
         sets = [word for flag in self.flags for word in ("--set", flag)]
         arguments = [f"--port={self.port}", *self.deployment.flags, *sets]
         self.process = fleet.start("serve", arguments)
-        wait_until(self._answers, "the server answers")
+        asked = f"{self.url}/healthz"
+        wait_until(lambda: http_client.status(asked) == 200, "the server answers")
 
     def stop(self) -> None:
         """Stop the server."""
@@ -246,12 +264,6 @@ class Site:
             self.process.join(30)
             assert self.process.exitcode is not None
             self.process = None
-
-    def _answers(self) -> bool:
-        try:
-            return http_client.get(f"{self.url}/healthz").status_code == 200
-        except httpx.TransportError:
-            return False
 
     def report(
         self, metric: str, values: Any, epsilons: NDArray[np.float64], time: str, seed: int
@@ -268,8 +280,11 @@ class Site:
         self.deployment.wait_until_counted()
 
 
+Sites = Callable[..., contextlib.AbstractContextManager[Site]]
+
+
 @pytest.fixture(scope="module")
-def site_of() -> Callable[..., contextlib.AbstractContextManager[Site]]:
+def site_of() -> Sites:
     """How to serve a deployment, with settings of one's own."""
 
     @contextlib.contextmanager
@@ -291,8 +306,8 @@ def site_of_metrics(
     kafka: servers.Kafka,
     redis_server: servers.Redis,
     tmp_path_factory: pytest.TempPathFactory,
-    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
-) -> Callable[..., contextlib.AbstractContextManager[Site]]:
+    site_of: Sites,
+) -> Sites:
     """How to count metrics that are defined in TOML, and serve them; anybody may do everything."""
 
     @contextlib.contextmanager
@@ -309,9 +324,7 @@ def site_of_metrics(
 
 
 @pytest.fixture(scope="module")
-def site(
-    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
-) -> Iterator[Site]:
+def site(site_of_metrics: Sites) -> Iterator[Site]:
     """Kafka, Redis, a worker and a server, where anybody may change the weights."""
     with site_of_metrics(METRICS) as site:
         yield site
@@ -333,9 +346,9 @@ def value_and_band(view: Locator) -> tuple[float, float, float]:
     return value, lower, upper
 
 
-def until(condition: Callable[[], bool], page: Page, what: str, seconds: float = 30) -> None:
+def until(condition: Callable[[], bool], page: Page, what: str) -> None:
     """Look until the page shows it; the page lives on meanwhile."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < end, f"after {seconds:g} s still not: {what}"
+        assert time.monotonic() < end, f"still not: {what}"
         page.wait_for_timeout(50)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import Attribute
-from tests.services.browser.conftest import Site, Visitor, expect, numbers
+from tests.services.browser.conftest import Site, Sites, Visitor, expect, numbers
 from tests.support.reports.messages import batch
 
 if TYPE_CHECKING:
@@ -115,9 +114,7 @@ REPORTS = {"DE": 4000, "FR": 2000, "US": 100, "GB": 1000}
 
 
 @pytest.fixture(scope="module")
-def reported(
-    site_of_metrics: Callable[..., AbstractContextManager[Site]],
-) -> Iterator[Site]:
+def reported(site_of_metrics: Sites) -> Iterator[Site]:
     """A site where FR waits longer from 18:00 on, and people pause longer with the new variant."""
     with site_of_metrics(METRICS) as site:
         defined, rng = site.deployment.metrics, np.random.default_rng(5)

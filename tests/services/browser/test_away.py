@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.redis_keys import tag
-from tests.services.browser.conftest import METRICS, Site, Visitor, expect
+from tests.services.browser.conftest import METRICS, Site, Sites, Visitor, expect
 
 pytestmark = pytest.mark.more
 
@@ -24,9 +23,7 @@ LONGEST = """Math.max(
 
 
 @pytest.fixture
-def without_kafka(
-    site: Site, site_of: Callable[..., contextlib.AbstractContextManager[Site]]
-) -> Iterator[Site]:
+def without_kafka(site: Site, site_of: Sites) -> Iterator[Site]:
     """A second server of the same deployment, which does not reach Kafka."""
     flags = [f"kafka.bootstrap.servers={NOWHERE}", "publish.enabled=false"]
     with site_of(site.deployment, *flags) as lost:
@@ -57,7 +54,7 @@ def test_a_report_that_cannot_be_delivered_is_told_and_may_be_sent_again(
 
 
 def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
-    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]], visitor: Visitor
+    site_of_metrics: Sites, visitor: Visitor
 ) -> None:
     with site_of_metrics(METRICS) as site:
         site.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)
@@ -81,8 +78,8 @@ def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
 
 
 def test_live_is_not_said_when_nobody_counts(
-    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
-    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+    site_of_metrics: Sites,
+    site_of: Sites,
     visitor: Visitor,
 ) -> None:
     with site_of_metrics(METRICS) as counted:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from aggregator.web.http.access import hashed, new_token
 from tests.services.browser.conftest import (
     HOSTILE,
     Site,
+    Sites,
     Visitor,
     card,
     expect,
@@ -21,9 +20,6 @@ from tests.services.browser.conftest import (
     until,
     value_and_band,
 )
-
-if TYPE_CHECKING:
-    pass
 
 REPORTS = 30_000
 EARLY, LATE = "2026-01-01T12:00", "2026-01-10T12:00"
@@ -193,7 +189,7 @@ def test_the_stream_comes_back_and_says_so(filled: Site, visitor: Visitor) -> No
 def test_a_token_is_asked_for_where_one_is_needed(
     filled: Site,
     visitor: Visitor,
-    site_of: Callable[..., contextlib.AbstractContextManager[Site]],
+    site_of: Sites,
 ) -> None:
     viewer, ops = new_token(), new_token()
     flags = [

@@ -29,7 +29,7 @@ from producers.ledger.permanent_answers import repeat_or_draw
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.prepared_words import PreparedWords, awkward_words
 from tests.support.rows import row
-from tests.support.running.broker import Broker
+from tests.support.running.broker import CARRIER, LATE, Broker
 from tests.support.running.gateway_server import serving
 from tests.support.running.served import definition, module
 
@@ -43,10 +43,7 @@ STEPS = 18
 ALL = {
     metric.name: metric
     for metric in (
-        define(
-            name="late", kind="mean", mechanism="randomized_response", range=(0, 1),
-            levels=[0.5, 1, 2, 4], pane="1d", lateness="2d",
-        ),
+        dataclasses.replace(LATE, pane="1d", lateness="2d"),
         define(
             name="clicks", kind="mean", mechanism="laplace", range=(0, 100), levels=[0.25, 1],
             pane="1d", lateness="2d",
@@ -55,10 +52,7 @@ ALL = {
             name="query", kind="frequency", categories="open", levels=[1, 4], pane="1d",
             lateness="2d",
         ),
-        define(
-            name="carrier", kind="frequency", mechanism="rappor", memoized=True, pane="1m",
-            categories=["AA", "B6", "DL", "UA", "WN", "9E", "EV", "MQ", "US"], levels=[1, 4],
-        ),
+        dataclasses.replace(CARRIER, memoized=True),
         define(
             name="speed", kind="mean", mechanism="randomized_response", memoized=True, pane="1m",
             range=(0, 120), levels=[1, 2],
@@ -132,16 +126,6 @@ class Posts:
 
 async def _nowhere(_: Message) -> None:
     """Lose an answer."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Broker:
-    return Broker()
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    return broker.topic()
 
 
 @pytest.fixture

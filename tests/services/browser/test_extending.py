@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from estimators.mechanisms import MECHANISMS
 from estimators.metrics.kinds import KINDS
-from tests.services.browser.conftest import Site, Visitor
+from tests.services.browser.conftest import Sites, Visitor
 from tests.support import toy
 from tests.support.running import http_client
 
@@ -48,7 +47,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     (facts / "entry_points.txt").write_text(ENTRY_POINTS)
     shutil.copy(toy.__file__, tmp_path / "dither_toy.py")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *_paths()]))
+    paths = filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     known: list[dict[str, Any]] = [vars(MECHANISMS), vars(KINDS)]
     for one in known:
         one.pop("_outside", None)
@@ -57,13 +57,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         one.pop("_outside", None)
 
 
-def _paths() -> list[str]:
-    return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-
-
 def test_a_kind_that_is_brought_along_goes_all_the_way(
     installed: None,
-    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+    site_of_metrics: Sites,
     visitor: Visitor,
 ) -> None:
     people = np.arange(PEOPLE)

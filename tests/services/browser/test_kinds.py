@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from tests.services.browser.conftest import Site, Visitor, expect
+from tests.services.browser.conftest import Site, Sites, Visitor, expect
 from tests.support.reports.messages import batch
 from tests.support.running import http_client
 
@@ -50,9 +49,7 @@ PEOPLE = 20_000
 
 
 @pytest.fixture(scope="module")
-def site(
-    site_of_metrics: Callable[..., AbstractContextManager[Site]],
-) -> Iterator[Site]:
+def site(site_of_metrics: Sites) -> Iterator[Site]:
     with site_of_metrics(METRICS) as site:
         yield site
 

@@ -47,16 +47,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> NpmPackage:
     return npm_package(tmp_path_factory.mktemp("npm"))
 
 
-@pytest.fixture(scope="module")
-def broker() -> Broker:
-    return Broker()
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    return broker.topic()
-
-
 @pytest.fixture
 def gateway(broker: Broker, topic: str) -> Iterator[str]:
     known = {metric.name: metric for metric in METRICS}

@@ -26,38 +26,6 @@ from tests.support.running.served import definition
 ALL = {metric.name: metric for metric in METRICS}
 
 
-@dataclasses.dataclass
-class Site:
-    """A gateway, and `/moody`, which answers as it is told to."""
-
-    url: str = ""
-    answers: deque[Response] = dataclasses.field(default_factory=deque)
-    seen: list[tuple[float, dict[str, str], bytes]] = dataclasses.field(default_factory=list)
-
-    async def moody(self, request: Request) -> Response:
-        self.seen.append((time.monotonic(), dict(request.headers), await request.body()))
-        return self.answers.popleft()
-
-
-@pytest.fixture(scope="module")
-def broker() -> Broker:
-    return Broker()
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    return broker.topic()
-
-
-@pytest.fixture
-def site(broker: Broker, topic: str) -> Iterator[Site]:
-    site = Site()
-    beside = [Route("/moody", site.moody, methods=["POST"])]
-    with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), beside) as url:
-        site.url = url.removesuffix("v1/reports")
-        yield site
-
-
 REPORT = """
 async ([url, definition, values, epsilons, options]) => {
   try { return await dither.report(url, definition, values, epsilons, options); }
@@ -70,29 +38,37 @@ async ([url, definition, values, epsilons, options]) => {
 
 
 @dataclasses.dataclass
-class Poster:
-    """Reports to a site's paths."""
+class Site:
+    """A gateway, and `/moody`, which answers as it is told to; a device reports to either."""
 
     device: Modules
-    site: Site
+    url: str = ""
+    answers: deque[Response] = dataclasses.field(default_factory=deque)
+    seen: list[tuple[float, dict[str, str], bytes]] = dataclasses.field(default_factory=list)
+
+    async def moody(self, request: Request) -> Response:
+        self.seen.append((time.monotonic(), dict(request.headers), await request.body()))
+        return self.answers.popleft()
 
     def report(self, path: str, metric: Any, values: Any, epsilons: Any, **options: Any) -> Any:
-        given = metric if isinstance(metric, dict) else definition(metric)
-        return self.device.evaluate(
-            REPORT, [f"{self.site.url}{path}", given, values, epsilons, options]
-        )
+        given = [f"{self.url}{path}", definition(metric), values, epsilons, options]
+        return self.device.evaluate(REPORT, given)
 
 
 @pytest.fixture
-def poster(device: Modules, site: Site) -> Poster:
-    return Poster(device, site)
+def site(device: Modules, broker: Broker, topic: str) -> Iterator[Site]:
+    site = Site(device)
+    beside = [Route("/moody", site.moody, methods=["POST"])]
+    with serving(Gateway(ALL, broker.config, topic, rate_limit="3/second"), beside) as url:
+        site.url = url.removesuffix("v1/reports")
+        yield site
 
 
-def test_reports_are_in_kafka_when_that_is_said(poster: Poster, broker: Broker, topic: str) -> None:
+def test_reports_are_in_kafka_when_that_is_said(site: Site, broker: Broker, topic: str) -> None:
     before = time.time() * 1000
-    one = poster.report("v1/reports", LATE, 1, 2)
+    one = site.report("v1/reports", LATE, 1, 2)
     values, moment = ["AA", 3, "B6"], 1_357_034_400_000
-    many = poster.report("v1/reports", CARRIER, values, [1, 4, 5], time=moment)
+    many = site.report("v1/reports", CARRIER, values, [1, 4, 5], time=moment)
     assert (one["reports"], many["reports"]) == (1, 3)
     found = {message.batch.metric: message for message in broker.read(topic)}
     assert found["late"].key.hex() == one["batch_id"]
@@ -104,12 +80,12 @@ def test_reports_are_in_kafka_when_that_is_said(poster: Poster, broker: Broker, 
 
 @pytest.mark.more  # it waits two seconds
 def test_what_is_posted_too_often_waits_and_is_not_lost(
-    poster: Poster, broker: Broker, topic: str
+    site: Site, broker: Broker, topic: str
 ) -> None:
-    answers = poster.device.evaluate(
+    answers = site.device.evaluate(
         """([url, definition]) => Promise.all(Array.from({ length: 6 }, () =>
           dither.report(url, definition, [0, 1], 4)))""",
-        [f"{poster.site.url}v1/reports", definition(LATE)],
+        [f"{site.url}v1/reports", definition(LATE)],
     )
     messages = broker.read(topic)
     expected = sorted(answer["batch_id"] for answer in answers)
@@ -118,16 +94,15 @@ def test_what_is_posted_too_often_waits_and_is_not_lost(
 
 
 def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_for(
-    poster: Poster,
+    site: Site,
 ) -> None:
-    site = poster.site
     site.answers += [
         Problem(503, "Kafka is away", retry_after=1).response("/moody"),
         Problem(504, "nobody knows", retry_after=1).response("/moody"),
         Response(b'{"batch_id":"00","reports":2}', 202, media_type="application/json"),
     ]
     token = "dither_secret"  # noqa: S105
-    answer = poster.report("moody", LATE, [0, 1], [1, 2], token=token)
+    answer = site.report("moody", LATE, [0, 1], [1, 2], token=token)
     assert answer == {"batch_id": "00", "reports": 2}
     moments, headers, bodies = zip(*site.seen, strict=True)
     assert len(set(bodies)) == 1
@@ -139,9 +114,8 @@ def test_what_is_posted_again_is_the_same_batch_after_the_time_that_was_asked_fo
     assert not {"cookie", "referer"} & headers[0].keys()
 
 
-def test_what_is_not_acknowledged_is_an_error_with_the_batch(poster: Poster) -> None:
+def test_what_is_not_acknowledged_is_an_error_with_the_batch(site: Site) -> None:
     """It names no batch, found nobody, or is to be asked again in an hour."""
-    site = poster.site
     answers = [
         Response(body, status, media_type="application/json")
         for body, status in ((b'{"batch_id": "00"}', 200), (b"{}", 202), (b"[1]", 202))
@@ -153,46 +127,46 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(poster: Poster) -> 
         site.seen.clear()
         site.answers.append(answer)
         attempts = {"attempts": 1} if answer.status_code != 429 else {}
-        found = poster.report("moody", LATE, 1, 2, **attempts)
+        found = site.report("moody", LATE, 1, 2, **attempts)
         with row(answer.body, answer.status_code):
             assert (found["name"], found["status"]) == ("DeliveryError", answer.status_code)
             assert [bytes(found["body"])] == [body for _, _, body in site.seen]
     site.seen.clear()
     site.answers += [Problem(503, "Kafka is away", retry_after=1).response("/moody")] * 2
-    found = poster.report("moody", LATE, 1, 2, attempts=2)
+    found = site.report("moody", LATE, 1, 2, attempts=2)
     assert "503: Kafka is away" in found["message"]
     assert [bytes(found["body"])] * 2 == [body for _, _, body in site.seen]
     again = "([url, body]) => dither.post(url, Uint8Array.from(body))"
     batch_id = ReportBatch.FromString(bytes(found["body"])).batch_id
-    told = poster.device.evaluate(again, [f"{site.url}v1/reports", found["body"]])
+    told = site.device.evaluate(again, [f"{site.url}v1/reports", found["body"]])
     assert told == {"batch_id": batch_id.hex(), "reports": 1}
 
 
 def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(
-    poster: Poster,
+    site: Site,
 ) -> None:
-    poster.site.answers.append(RedirectResponse("/v1/reports", 303))
-    found = poster.report("moody", LATE, 1, 2, attempts=1)
-    assert (found["name"], found["status"], len(poster.site.seen)) == ("DeliveryError", 0, 1)
+    site.answers.append(RedirectResponse("/v1/reports", 303))
+    found = site.report("moody", LATE, 1, 2, attempts=1)
+    assert (found["name"], found["status"], len(site.seen)) == ("DeliveryError", 0, 1)
     script = """async (definition) => {
       let given;
       globalThis.fetch = async (_, init) => { given = init; return Response.json({}); };
       await dither.report("http://device.test/", definition, 1, 2, { attempts: 1 }).catch(() => 0);
       return [given.credentials, given.referrerPolicy, Object.keys(given.headers)];
     }"""
-    found = poster.device.evaluate(script, definition(LATE))
+    found = site.device.evaluate(script, definition(LATE))
     assert found == ["omit", "no-referrer", ["Content-Type"]]
 
 
-def test_a_refusal_is_final_and_says_why(poster: Poster) -> None:
+def test_a_refusal_is_final_and_says_why(site: Site) -> None:
     old = dataclasses.replace(LATE, pane="2m")
-    found = poster.report("v1/reports", old, 1, 2)
+    found = site.report("v1/reports", old, 1, 2)
     assert found["status"] == 400
     assert f"wrong_revision: revision {old.revision:08x} of late" in found["message"]
     assert "GET /v1/metrics/NAME has the definition" in found["message"]
 
 
-def test_what_cannot_be_reported_is_not_posted(poster: Poster) -> None:
+def test_what_cannot_be_reported_is_not_posted(site: Site) -> None:
     for values, epsilons, said in (
         ([], 1, "no values of late"),
         ([1, 0], [1], "1 epsilons for 2 values"),
@@ -200,5 +174,5 @@ def test_what_cannot_be_reported_is_not_posted(poster: Poster) -> None:
         ([1, 0], [1, 0.1], "epsilon = 0.1: metric late offers 0.5"),
     ):
         with row(values, epsilons):
-            assert said in poster.report("moody", LATE, values, epsilons)["message"]
-    assert poster.site.seen == []
+            assert said in site.report("moody", LATE, values, epsilons)["message"]
+    assert site.seen == []

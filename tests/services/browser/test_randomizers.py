@@ -234,10 +234,9 @@ def test_what_cannot_be_an_attribute_is_an_error_and_nothing_is_reported(device:
         ({f"a{i}": "1" for i in range(17)}, "RangeError: 17 attributes: expected 16 at most"),
     ):
         for metric in (SLICED, binary()):
-            found = device.evaluate(
+            found = device.error_of(
                 """([definition, attributes]) =>
-                  dither.report("http://device.test/posted", definition, 1, 1, { attributes })
-                    .then(() => "", (error) => `${error.name}: ${error.message}`)""",
+                  dither.report("http://device.test/posted", definition, 1, 1, { attributes })""",
                 [definition(metric), attributes],
             )
             with row(said):
@@ -316,10 +315,6 @@ SPOILT: list[dict[str, Any]] = [
     {"scale": "cubic"},
 ]
 """Of a distribution."""
-RAISED = """([definition, value, epsilon]) => {
-  try { return JSON.stringify(dither.randomize(definition, value, epsilon)); }
-  catch (error) { return `${error.name}: ${error.message}`; }
-}"""
 
 
 def test_what_cannot_be_randomized_is_an_error_that_says_so(device: Modules) -> None:
@@ -343,7 +338,7 @@ def test_what_cannot_be_randomized_is_an_error_that_says_so(device: Modules) -> 
 def raised(device: Modules, given: dict[str, Any], value: Any, epsilon: Any) -> str:
     """Return the error of a report, by a definition without the keys that are None."""
     kept = {key: one for key, one in given.items() if one is not None}
-    return str(device.evaluate(RAISED, [kept, value, epsilon]))
+    return device.error_of("(given) => dither.randomize(...given)", [kept, value, epsilon])
 
 
 def test_a_category_may_be_given_by_its_name(device: Modules) -> None:
@@ -359,11 +354,9 @@ def test_a_batch_carries_no_number_that_marks_a_browser(device: Modules) -> None
     """A revision that a server made up for one browser would come back with each of its batches."""
     for metric in (binary(), categorical("rappor", 9)):
         for revision in (0, 1, 2**32, 2**53 - 1, None):
-            found = device.evaluate(
-                """([definition, width]) => {
-                  try { return dither.encodeBatch(definition, [0], [new Uint8Array(width)]); }
-                  catch (error) { return error.message; }
-                }""",
+            found = device.error_of(
+                """([definition, width]) =>
+                  dither.encodeBatch(definition, [0], [new Uint8Array(width)])""",
                 [{**definition(metric), "revision": revision}, metric.randomizer.width],
             )
             with row(metric.mechanism, revision):

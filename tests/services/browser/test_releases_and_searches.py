@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from aggregator.reading.plans import SearchPlan
-from aggregator.reading.reader import Reader
-from aggregator.rounds.coordinator import Coordinator
 from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch
 from tests.services.browser.conftest import (
     Site,
+    Sites,
     Visitor,
     card,
     expect,
     until,
     value_and_band,
 )
+from tests.support.events import coordinating
 from tests.support.reports import searching
 from tests.support.reports.trusted import definitions
 from tests.support.running.deployment import Deployment
@@ -41,9 +40,7 @@ LEVELS = np.repeat([0.1, 1.0, 4.0], [300, 400, 300])
 
 
 @pytest.fixture(scope="module")
-def watched(
-    site_of_metrics: Callable[..., contextlib.AbstractContextManager[Site]],
-) -> Iterator[Site]:
+def watched(site_of_metrics: Sites) -> Iterator[Site]:
     """A site with both kinds of metrics, without reports."""
     with site_of_metrics(METRICS, *QUICK) as site:
         yield site
@@ -52,7 +49,7 @@ def watched(
 def answer(deployment: Deployment, number: int) -> None:
     """Let as many devices answer the open round as close it: half of them hold 45."""
     metric = SearchMetric.require(deployment.metrics["longest"])
-    sums = Reader(deployment.store, deployment.metrics).sums
+    sums = deployment.reader().sums
     asked = SearchPlan(sums, metric).open_round(deployment.store.registry.rounds())
     assert asked is not None
     assert asked.number == number
@@ -144,9 +141,7 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
     longest = card(page, "longest")
     expect(longest).to_contain_text("No round is open yet")
     expect(longest).to_contain_text("dither coordinate")
-    coordinator = Coordinator(deployment.settings, Reader(deployment.store, deployment.metrics))
-    coordinator.start()
-    try:
+    with coordinating(deployment):
         search = longest.locator(".search")
         expect(search).to_contain_text("Round 1 of 4: is it at least 32")
         expect(longest.locator(".chip")).to_have_text("First round")
@@ -176,5 +171,3 @@ def test_a_search_converges_while_one_watches(watched: Site, visitor: Visitor) -
         assert intervals(other.locator(".detail .search")) == intervals(search)
         expect(other.locator(".chart")).to_be_hidden()
         expect(other.locator(".detail .policy")).to_be_hidden()
-    finally:
-        coordinator.stop()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
+import asyncio
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import uvicorn
+from starlette.staticfiles import StaticFiles
 
-from tests.services.browser.conftest import Site, Visitor, expect
+from tests.services.browser.conftest import Sites, Visitor, expect
 from tests.support.paths import ROOT
+from tests.support.running.served_application import served
 
 pytestmark = pytest.mark.more
 
@@ -30,25 +30,13 @@ minimum_reports = 1
 ADDRESS = "https://reports.example.org"
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files, and says nothing."""
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
 @pytest.fixture
 def origin(tmp_path: Path) -> Iterator[str]:
     """A server of static files, from `tmp_path`."""
-    handler = functools.partial(Quiet, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    files = StaticFiles(directory=tmp_path, html=True)
+    config = uvicorn.Config(files, port=0, log_level="error", timeout_graceful_shutdown=10)
+    with served(config, asyncio.run) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def script_of(guide: str) -> str:
@@ -58,7 +46,7 @@ def script_of(guide: str) -> str:
 
 
 def test_a_page_of_another_origin_needs_one_script_tag(
-    site_of_metrics: Callable[..., AbstractContextManager[Site]],
+    site_of_metrics: Sites,
     visitor: Visitor,
     origin: str,
     tmp_path: Path,

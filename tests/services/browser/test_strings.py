@@ -114,10 +114,8 @@ def test_a_string_that_cannot_be_reported_is_an_error(device: Modules) -> None:
     for metric in (discovered([1], preset="bytes"), sketched([1])):
         for changed, value, said in REFUSED[metric.mechanism]:
             given = definition(metric) | changed
-            found = device.evaluate(
-                """([definition, value]) => {
-                  try { return `${dither.randomize(definition, value, 1)}`; }
-                  catch (error) { return `${error.name}: ${error.message}`; } }""",
+            found = device.error_of(
+                "([definition, value]) => dither.randomize(definition, value, 1)",
                 [{key: one for key, one in given.items() if one is not None}, value],
             )
             with row(metric.mechanism, changed):
@@ -158,13 +156,8 @@ def test_a_rule_denies_the_strings_of_its_vector_and_no_others(device: Modules) 
     expected = [[True] * len(v["denied"]) + [False] * len(v["kept"]) for v in DENY["rules"]]
     assert device.evaluate(DENIED, cases) == expected
     faulty = [*DENY["faulty"], *({key: ["x"] * 1001} for key in ("patterns", "strings"))]
-    found = device.evaluate(
-        """(all) => all.map((rule) => {
-          try { dither.denyRule(rule); return "none"; } catch (error) { return error.name; }
-        })""",
-        faulty,
-    )
-    assert found == ["TypeError"] * len(faulty)
+    for rule in faulty:
+        assert device.error_of("dither.denyRule", rule).startswith("TypeError: "), rule
 
 
 def test_strings_at_random_are_denied_as_by_python(device: Modules) -> None:
