@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from estimators import LocalMetric, define
+from estimators import LocalMetric
 from estimators.estimate import Counts
 from estimators.exact.randomness import SeededBits
-from tests.support.paths import ROOT
+from tests.support.reports.discovered import WORDS, discovering, zipf
 
-WORDS = np.array((ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split())
+NAMES = np.array(WORDS)
 MIXED = {0.5: 0.2, 1.0: 0.3, 2.0: 0.3, 4.0: 0.2}
 PART = 200_000
 SPECIFIED = [
@@ -28,24 +28,6 @@ SPECIFIED = [
 """Recall above 5, 8 and 10 times the noise floor that is expected of words, with 10^6 reports."""
 
 
-def metric_of(levels: Sequence[float], seed: int) -> LocalMetric:
-    metric = define(
-        name="m",
-        kind="frequency",
-        categories="open",
-        discover=True,
-        preset="text",
-        levels=list(levels),
-        options={"seed": seed},
-    )
-    return LocalMetric.require(metric)
-
-
-def zipf(n: int, seed: int, power: float = 1.0) -> Counts:
-    chances = np.arange(1, WORDS.size + 1) ** -power
-    return np.random.default_rng(seed).multinomial(n, chances / chances.sum()).astype(np.int64)
-
-
 def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int) -> Counts:
     """Return the statistic of people of whom so many hold each word; levels at random."""
     who = np.repeat(np.arange(held.size), held)
@@ -55,7 +37,7 @@ def collected(metric: LocalMetric, held: Counts, mix: Sequence[float], seed: int
         part = slice(first, first + PART)
         bits = SeededBits(1000 * seed + first // PART)
         metric.accumulate(
-            statistic, level[part], metric.randomize(WORDS[who[part]], level[part], bits)
+            statistic, level[part], metric.randomize(NAMES[who[part]], level[part], bits)
         )
     return statistic
 
@@ -71,14 +53,15 @@ def test_recall_is_that_of_the_specification(
     """
     found, frequency, wrong = [], [], 0
     for seed in range(6):
-        metric, held = metric_of([*mix], seed), zipf(10**6, seed)
+        metric = discovering(seed, preset="text", levels=[*mix])
+        held = zipf(10**6, len(WORDS), 1.0, seed)
         statistic = collected(metric, held, [*mix.values()], seed)
         strings = set(metric.discover(statistic).strings)
         odds = np.exp([*mix])
         information = metric.counts(statistic) * (odds - 1) ** 2 / (4 * odds)
         frequency += (held / held.sum() * np.sqrt(information.sum())).tolist()
-        found += [word in strings for word in WORDS.tolist()]
-        wrong += bool(strings - set(WORDS.tolist()))
+        found += [word in strings for word in WORDS]
+        wrong += bool(strings - set(WORDS))
     hit, times = np.array(found), np.array(frequency)
     assert (times > 5).sum() >= 60
     recalls = [float(hit[times > least].mean()) for least in (5, 8, 10)]
@@ -92,12 +75,12 @@ def test_nobodys_strings_are_found_in_one_of_twenty_runs_at_most() -> None:
     """40 whole runs at the default beta: 6 wrong ones happen once in 70 if 5% are wrong."""
     wrong, found = 0, 0
     for seed in range(40):
-        held = zipf(80_000, seed)
+        held = zipf(80_000, len(WORDS), 1.0, seed)
         if seed % 2:  # one word is held by more than half of all
             held[0] += 120_000
-        metric = metric_of([1.0, 2.0], seed)
+        metric = discovering(seed, preset="text", levels=[1, 2])
         strings = metric.discover(collected(metric, held, [0.5, 0.5], seed)).strings
-        wrong += bool(set(strings) - set(WORDS.tolist()))
+        wrong += bool(set(strings) - set(WORDS))
         found += len(strings)
     assert wrong <= binom.isf(0.02, 40, 0.05)
     assert found > 100

@@ -120,10 +120,8 @@ def test_answers_while_windows_grow_and_final_answers_are_two_statements() -> No
             growing, before = fftconvolve(growing, more), reports
             least, most = edges(reports, "provisional", windows)
             growing[: least + 1] = growing[most:] = 0.0
-        law, (least, most) = (
-            binom.pmf(np.arange(last + 1), last, 0.5),
-            edges(last, "final", windows),
-        )
+        law = binom.pmf(np.arange(last + 1), last, 0.5)
+        least, most = edges(last, "final", windows)
         kept = [growing.sum(), law[least + 1 : most].sum(), growing[least + 1 : most].sum()]
         grown, final, either = (1 - float(one) ** windows for one in kept)
         with row(windows, grown, final, either):

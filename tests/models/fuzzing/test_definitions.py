@@ -104,12 +104,13 @@ commit_interval = "1s"
 def test_a_damaged_file_works_or_is_refused_by_name(metrics: bytes, own: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".toml") as file:
         path = Path(file.name)
-        for of, text, read in (
-            (DefinitionError, metrics, load_metrics),
-            (SettingsError, own, lambda path: shown(str(path))),
-        ):
+        cases: list[tuple[type[Exception], bytes, Callable[[], object]]] = [
+            (DefinitionError, metrics, lambda: load_metrics(path)),
+            (SettingsError, own, lambda: shown(str(path))),
+        ]
+        for of, text, read in cases:
             path.write_bytes(text)
-            error = refusal(of, lambda read=read: read(path))
+            error = refusal(of, read)
             assert error is None or str(path) in str(error)
 
 

@@ -225,10 +225,8 @@ def test_a_value_beyond_the_domain_gets_no_more_room_on_the_grid() -> None:
 def test_hemisphere_turns_its_vector_below_the_threshold_and_only_there() -> None:
     """Same direction, rounding and length; the byte of the private coin decides the sign."""
     for epsilon in EPSILONS:
-        mechanism, threshold = (
-            mechanisms.Hemisphere([epsilon], dimension=2),
-            flip_threshold(epsilon),
-        )
+        mechanism = mechanisms.Hemisphere([epsilon], dimension=2)
+        threshold = flip_threshold(epsilon)
 
         lengths: set[tuple[int, ...]] = set()
 
@@ -297,10 +295,8 @@ def test_a_repeated_sign_is_flipped_below_the_threshold_of_its_share_of_epsilon(
 
 def test_repeated_reports_of_a_category_are_private_together() -> None:
     for of, level in itertools.product([each.name for each in FREQUENCIES], range(len(EPSILONS))):
-        mechanism, epsilon = (
-            mechanisms.RepeatedFrequency(EPSILONS, of=of, categories=6),
-            EPSILONS[level],
-        )
+        mechanism = mechanisms.RepeatedFrequency(EPSILONS, of=of, categories=6)
+        epsilon = EPSILONS[level]
         times = math.ceil(epsilon)
         build: Any = mechanisms.mechanism_class(of, "frequency")
         one, bits = build([epsilon / times], categories=6), SeededBits(level)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.clocks import Clock
 from tests.support.running.broker import Broker
 
 
@@ -9,6 +10,12 @@ from tests.support.running.broker import Broker
 def broker() -> Broker:
     """The in-process broker."""
     return Broker()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that stands still."""
+    return Clock()
 
 
 @pytest.fixture

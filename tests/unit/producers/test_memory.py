@@ -26,11 +26,6 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
 def ledger(tmp_path: Path, clock: Clock) -> Ledger:
     return Ledger(tmp_path / "ledger", budget=10, clock=clock)
 

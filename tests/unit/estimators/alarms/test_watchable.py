@@ -52,7 +52,7 @@ def test_a_move_of_every_mechanism_is_seen_and_nothing_before() -> None:
         stated = Detector(metric, 1e-3, baseline_value=value, category=category)
         still, moved = (panes(metric, *x, REPORTS) for x in ((0.1, 8, 2), (0.4, 6, 3)))
         with row(case):
-            assert detector.baseline_estimate == (pytest.approx(value, abs=0.1), 5 * REPORTS)
+            assert detector.baseline_estimate == pytest.approx((value, 5 * REPORTS), abs=0.1)
             for one in (detector, stated):
                 assert not any(one.update(each).raised for each in still)
                 steps = [one.update(each) for each in moved]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +12,16 @@ from estimators import LocalMetric, define
 from estimators.discovery.own_points import Rows, TailBound
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms import PrefixTree
-from tests.support.paths import ROOT
 from tests.support.reports.cases import summed
+from tests.support.reports.discovered import WORDS, discovering, zipf
 from tests.support.rows import row
 
-WORDS = (ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split()
 CODES = [f"{a}{b}{c}" for a in "ABCDEFGHIJ" for b in "KLMNOPQRST" for c in "UVWXYZ"]
 
 
-def metric_of(seed: int = 0, **changes: Any) -> LocalMetric:
-    options = {"seed": seed, **changes.pop("options", {})}
-    definition = {"preset": "upper", "levels": [2, 4], **changes}
-    metric: LocalMetric = define(
-        name="m", kind="frequency", categories="open", discover=True, options=options, **definition
-    )
-    return metric
-
-
-def small(seed: int, **changes: Any) -> LocalMetric:
+def small(seed: int) -> LocalMetric:
     """Codes of three letters fit in 24 bits: a search of a third of a second."""
-    return metric_of(seed, **{"options": {"last": 24}, **changes})
+    return discovering(seed, preset="upper", options={"last": 24})
 
 
 def collected(
@@ -46,11 +35,6 @@ def collected(
     return summed(metric, np.array(names)[who], levels, seed)
 
 
-def zipf(n: int, names: int, power: float, seed: int) -> Counts:
-    chances = np.arange(1, names + 1) ** -power
-    return np.random.default_rng(seed).multinomial(n, chances / chances.sum()).astype(np.int64)
-
-
 def noise_floor(metric: LocalMetric, statistic: Counts) -> float:
     """Return phi, of the best mechanism."""
     odds = np.exp(np.array(metric.levels))
@@ -60,7 +44,7 @@ def noise_floor(metric: LocalMetric, statistic: Counts) -> float:
 
 @functools.lru_cache
 def many_words(level: int) -> tuple[LocalMetric, Counts, Counts]:
-    metric = metric_of(1, preset="text")
+    metric = discovering(1, preset="text")
     held = zipf(300_000, 3000, 1.0, 5)
     return metric, held, collected(metric, held, WORDS, 6, level)
 

@@ -15,9 +15,7 @@ from scipy.stats import binom, norm, poisson
 
 from estimators import DistributionEstimate, LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms.dyadic_hadamard.tails import (
-    fixed_deviation,
-)
+from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from tests.support.rows import row
 
 LEVELS = (0.5, 1.0, 2.0, 4.0)

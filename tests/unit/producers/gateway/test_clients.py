@@ -30,8 +30,7 @@ def admitted(clients: Clients, scope: dict[str, Any]) -> bool:
     return True
 
 
-def test_clients_are_counted_apart_and_anew_in_each_window() -> None:
-    clock = Clock()
+def test_clients_are_counted_apart_and_anew_in_each_window(clock: Clock) -> None:
     clients = Clients("2/minute", clock=clock)
     one, two = from_address("192.0.2.1"), from_address("192.0.2.2")
     assert [admitted(clients, one) for _ in range(3)] == [True, True, False]
@@ -67,8 +66,7 @@ def test_who_is_one_client_and_who_is_another() -> None:
             assert not admitted(clients, first)
 
 
-def test_bytes_that_are_announced_are_counted_before_they_come() -> None:
-    clock = Clock()
+def test_bytes_that_are_announced_are_counted_before_they_come(clock: Clock) -> None:
     clients = Clients("", "1000/second", clock=clock)
     one = from_address("192.0.2.1")
     clients.admit(one, 600)
@@ -83,8 +81,7 @@ def test_bytes_that_are_announced_are_counted_before_they_come() -> None:
     assert admitted(clients, one), "1,200 bytes are paid for after 1.2 seconds"
 
 
-def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come() -> None:
-    clock = Clock()
+def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come(clock: Clock) -> None:
     clients = Clients("", "1000/second", "10/second", clock=clock)
     client = clients.admit(from_address("192.0.2.1"))
     clients.count("bytes", client, 1000)
@@ -100,8 +97,7 @@ def test_bytes_of_unknown_number_and_reports_are_counted_as_they_come() -> None:
     assert admitted(clients, from_address("192.0.2.1"))
 
 
-def test_of_several_posts_at_once_one_alone_may_overdraw_the_rate() -> None:
-    clock = Clock()
+def test_of_several_posts_at_once_one_alone_may_overdraw_the_rate(clock: Clock) -> None:
     clients = Clients("10/second", clock=clock)
     one = from_address("192.0.2.1")
     at_once = [clients.admit(one) for _ in range(10)]  # all of them before the first body is there
@@ -128,8 +124,7 @@ def test_a_large_body_that_is_refused_is_not_received() -> None:
         assert ("Connection" in caught.value.headers) is closes
 
 
-def test_a_crowd_is_forgotten_oldest_first() -> None:
-    clock = Clock()
+def test_a_crowd_is_forgotten_oldest_first(clock: Clock) -> None:
     clients = Clients("1/hour", most=100, clock=clock)
     for number in range(1000):
         clock.now += 0.001

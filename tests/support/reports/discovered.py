@@ -1,0 +1,28 @@
+"""Metrics whose strings are discovered, words, and how many people hold each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from estimators import LocalMetric, define
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from estimators.estimate import Counts
+
+WORDS = (ROOT / "tests/vectors/presets/text.txt").read_text(encoding="utf-8").split()
+
+
+def discovering(seed: int, **changes: Any) -> LocalMetric:
+    """Return a metric of strings, with hashes of this seed."""
+    keys = {"kind": "frequency", "categories": "open", "discover": True, "levels": [2, 4]}
+    options = {"seed": seed, **changes.pop("options", {})}
+    return LocalMetric.require(define(name="m", options=options, **{**keys, **changes}))
+
+
+def zipf(n: int, names: int, power: float, seed: int) -> Counts:
+    """Draw how many of n people hold each name, by Zipf's law."""
+    chances = np.arange(1, names + 1) ** -power
+    return np.random.default_rng(seed).multinomial(n, chances / chances.sum()).astype(np.int64)
