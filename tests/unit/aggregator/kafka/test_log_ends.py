@@ -15,7 +15,7 @@ from aggregator.kafka.log_ends import KafkaLog
 
 
 class Client:
-    """A client: one that knew the leader before a broker was replaced asks never again."""
+    """A client; one that knew the leader before a broker was replaced never asks again."""
 
     def __init__(self, *, is_outdated: bool) -> None:
         self.is_outdated = is_outdated

@@ -183,8 +183,8 @@ def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
         raw.send(head + b"\r\n\r\n")
         time.sleep(0.02)
         raw.send(body)
-        found = [json.loads(raw.answer().body)["batch_id"] for _ in keys]
-    assert found == [key.hex() for key in keys]
+        found = [json.loads(raw.answer().body) for _ in keys]
+    assert found == [{"batch_id": key.hex(), "reports": 1} for key in keys]
     assert served.keys() == sorted(keys)
 
 
