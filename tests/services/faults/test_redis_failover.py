@@ -76,7 +76,7 @@ def test_two_masters_at_once_end_with_the_sums_of_the_log() -> None:
         heirs.count(log(*LOG[at:25], first=at))
         store.partition.commit(0, heir_epoch, at, heirs, {})
         mine.count(log(*LOG[20:30], first=20))
-        cut_off.partition.commit(0, epoch, 20, mine, {}), "the old master does not know"
+        cut_off.partition.commit(0, epoch, 20, mine, {})  # the old master does not know
 
         old.ask("CONFIG", "SET", "masterauth", "secret")
         old.ask("REPLICAOF", "127.0.0.1", new.port)

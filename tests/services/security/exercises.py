@@ -84,6 +84,7 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
     with open_store(settings) as store:
         coordinator = Coordinator(settings, Reader(store, metrics))
         _run_until(coordinator, "coordinator started")
+    look(settings, metrics)  # as it does before it closes a round
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
