@@ -218,7 +218,9 @@ def test_what_was_refused_or_is_not_counted_yet_is_no_difference(deployment: Dep
 
 
 def test_verify_works_beside_a_running_worker(deployment: Deployment) -> None:
+    owners, partitions = deployment.store.owner, range(deployment.partitions)
     with deployment.worker():
+        wait_until(lambda: all("next" in owners(n) for n in partitions), "all have a state")
         for seed in range(3):
             deployment.produce(traffic(deployment, 60, seed=seed))
             outcome = deployment.verify()
