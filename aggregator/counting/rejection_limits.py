@@ -15,6 +15,7 @@ import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators.durations import milliseconds
+from producers.wire.decoding import decode_json
 
 FIELD = "refused"
 """Where it is in the owner's hash."""
@@ -60,8 +61,8 @@ class RejectionWindow(msgspec.Struct):
     def stored(cls, owner: Mapping[str, str]) -> Self:
         """Return what the facts of a partition's owner have; a new one where they have none."""
         try:
-            return msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
-        except msgspec.DecodeError:
+            return decode_json(owner.get(FIELD, "{}"), cls)
+        except ValueError:
             return cls()
 
     def facts(self) -> dict[str, str]:
