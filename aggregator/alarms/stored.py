@@ -17,6 +17,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from estimators import Metric
+from producers.wire.decoding import decode_msgpack
 
 MOST_RAISED = 100
 """Of an alarm, so many events are kept beside its state."""
@@ -90,7 +91,7 @@ def read_state(store: Store, alarm: str) -> StoredAlarm | None:
     if found is None:
         return None
     try:
-        return msgspec.msgpack.decode(found, type=StoredAlarm)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        return decode_msgpack(found, StoredAlarm)
+    except ValueError as error:
         log.warning("state of an alarm is unreadable", alarm=alarm, error=str(error))
         return None

@@ -17,6 +17,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from producers.wire.decoding import decode_json
+
 FIELD = "measured"
 """Where they are in the owner's hash."""
 COMMIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -98,8 +100,8 @@ class Measurements(msgspec.Struct, frozen=True):
     def stored(cls, owner: Mapping[str, str]) -> Self:
         """Return what the facts of a partition's owner have, with nothing for what they lack."""
         try:
-            found = msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
-        except msgspec.MsgspecError:  # it says nothing about the sums: it begins anew
+            found = decode_json(owner.get(FIELD, "{}"), cls)
+        except ValueError:  # it says nothing about the sums: it begins anew
             found = cls()
         return msgspec.structs.replace(
             found,

@@ -15,6 +15,7 @@ import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators.durations import milliseconds
+from producers.wire.decoding import decode_json
 
 FIELD = "refused"
 """Where it is in the owner's hash."""
@@ -22,6 +23,8 @@ AGAINST = frozenset({"unknown_metric", "wrong_revision", "too_many_reports"})
 """Reasons that a wrong metrics.toml can cause: only these are counted here."""
 SILENT = frozenset({"malformed", "bad_frame", "too_large"})
 """Reasons that say nothing for or against the definitions: such messages are passed over here."""
+TENTHS = 10
+"""Of the span: each must have some of a row's messages, or the span begins anew."""
 BUCKETS = 20
 """Steps in which the window of the ratio slides."""
 
@@ -33,8 +36,8 @@ class RejectionWindow(msgspec.Struct):
     ----------
     run : int
         Messages refused in a row, up to the last one.
-    since : int
-        Kafka's timestamp of the first of them, in ms.
+    since, latest : int
+        Kafka's timestamps of the first of them since there was a gap, and of the latest, in ms.
     reasons : dict of str to int
         Why they were refused.
     window : int
@@ -49,6 +52,7 @@ class RejectionWindow(msgspec.Struct):
 
     run: int = 0
     since: int = 0
+    latest: int = 0
     reasons: dict[str, int] = msgspec.field(default_factory=dict)
     window: int = 0
     full: list[int] = msgspec.field(default_factory=list)
@@ -60,8 +64,8 @@ class RejectionWindow(msgspec.Struct):
     def stored(cls, owner: Mapping[str, str]) -> Self:
         """Return what the facts of a partition's owner have; a new one where they have none."""
         try:
-            return msgspec.json.decode(owner.get(FIELD, "{}"), type=cls)
-        except msgspec.DecodeError:
+            return decode_json(owner.get(FIELD, "{}"), cls)
+        except ValueError:
             return cls()
 
     def facts(self) -> dict[str, str]:
@@ -103,8 +107,10 @@ class RejectionWindow(msgspec.Struct):
         why, last = "", -1
         for index, time, reason in places:
             if index != last + 1 or not self.run:
-                self.run, self.since, self.reasons = 0, time, {}
-            self.run, last = self.run + 1, index
+                self.run, self.since, self.latest, self.reasons = 0, time, time, {}
+            if least and time * TENTHS // least > self.latest * TENTHS // least + 1:
+                self.since = time
+            self.run, self.latest, last = self.run + 1, max(self.latest, time), index
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             if limit and self.run >= limit and time - self.since >= least:
                 why = (
@@ -112,7 +118,7 @@ class RejectionWindow(msgspec.Struct):
                     f"most of them {_usual([self.reasons])}"
                 )
         if last != messages - 1:
-            self.run, self.since, self.reasons = 0, 0, {}
+            self.run, self.since, self.latest, self.reasons = 0, 0, 0, {}
         return why
 
     def _add_window(

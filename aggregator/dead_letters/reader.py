@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from confluent_kafka import Consumer
 
 from aggregator.config.settings import Settings
-from aggregator.dead_letters.writer import CONTEXT, REPLAYS, TRUNCATED
+from aggregator.dead_letters.writer import ARRIVED, CONTEXT, REPLAYS, TRUNCATED
 from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.kafka.headers import Header, read
@@ -24,6 +24,8 @@ from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
 """The first byte of a batch that names its metric: field 1, a string."""
+MOST_MS = 2**63
+"""Kafka's timestamps are less."""
 SHORT_NAME = 0x80
 """Names of fewer bytes than that have their length in one byte."""
 
@@ -76,8 +78,9 @@ class DeadLetter:
         As they came, unless it was truncated.
     headers : list of (str, bytes)
         Those that it came with.
-    timestamp : int
-        Kafka's, of the message as it came, in ms since the epoch.
+    arrived : int
+        Kafka's timestamp of the message as it came, in ms since the epoch. That of the dead letter
+        if the message had none.
     whole_bytes : int or None
         The size of the original's value if the broker would not take it whole.
     """
@@ -90,7 +93,7 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: list[Header]
-    timestamp: int
+    arrived: int
     whole_bytes: int | None = None
 
     @classmethod
@@ -106,7 +109,10 @@ class DeadLetter:
         try:
             origin = Place(int(why[CONTEXT + "partition"]), int(why[CONTEXT + "offset"]))
             whole = int(why[TRUNCATED]) if TRUNCATED in why else None
+            arrived = int(why[ARRIVED]) if ARRIVED in why else message.timestamp()[1]
         except (KeyError, ValueError):
+            return None
+        if abs(arrived) >= MOST_MS:
             return None
         return cls(
             place=Place(message.partition(), message.offset()),
@@ -117,7 +123,7 @@ class DeadLetter:
             key=message.key(),
             value=message.value(),
             headers=headers[:begin],
-            timestamp=message.timestamp()[1],
+            arrived=arrived,
             whole_bytes=whole,
         )
 

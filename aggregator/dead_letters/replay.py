@@ -135,7 +135,7 @@ def stamp(letter: DeadLetter) -> int:
     timestamp may be deleted by retention at once, and what came from the future may have come true.
     """
     batch = letter.batch
-    return letter.timestamp if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
+    return letter.arrived if batch is None or batch.time_ms == 0 else time.time_ns() // 1_000_000
 
 
 @dataclasses.dataclass

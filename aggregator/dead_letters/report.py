@@ -40,7 +40,7 @@ def facts(
         "place": str(letter.place),
         "topic": letter.topic,
         "origin": str(letter.origin),
-        "arrived": iso(letter.timestamp),
+        "arrived": iso(letter.arrived),
         "reason": printable(letter.reason),
         "detail": printable(letter.detail, 500),
         "means": means,
@@ -60,7 +60,7 @@ def facts(
     found["revision"] = f"{batch.revision:08x}"
     found["revision_here"] = None if metric is None else f"{metric.revision:08x}"
     found["batch_id"] = batch.batch_id[:SHOWN_BYTES].hex()
-    found["event_time"] = iso(batch.time_ms or letter.timestamp)
+    found["event_time"] = iso(batch.time_ms or letter.arrived)
     found["reports"] = len(batch.levels)
     counts = np.bincount(np.frombuffer(batch.levels, dtype=np.uint8), minlength=1)
     found["levels"] = {

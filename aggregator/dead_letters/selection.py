@@ -38,7 +38,7 @@ class Filters:
 
     def admits(self, letter: DeadLetter) -> bool:
         """Whether a dead letter is selected."""
-        seconds = letter.timestamp / 1000
+        seconds = letter.arrived / 1000
         return (
             (not self.reasons or letter.reason in self.reasons)
             and (not self.partitions or letter.origin.partition in self.partitions)
@@ -116,5 +116,5 @@ class Selection:
         if name not in self.kinds:
             if len(self.kinds) >= MOST_KINDS:
                 name = letter.reason, OTHERS
-            self.kinds.setdefault(name, Kind(0, letter.timestamp, letter.timestamp))
-        self.kinds[name].add(letter.timestamp)
+            self.kinds.setdefault(name, Kind(0, letter.arrived, letter.arrived))
+        self.kinds[name].add(letter.arrived)

@@ -1,6 +1,8 @@
 """Writes messages that could not be counted to the dead-letter topic, with the reason.
 
-The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them.
+The headers are those of Kafka Connect's dead-letter queue, so that existing tools read them. A dead
+letter has the time at which it is written, as its topic's retention counts from there. A header has
+the time of the original.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from producers.kafka.kafka_errors import describe_kafka_error
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
+ARRIVED = "dither.arrived"
+"""Header with Kafka's timestamp of the original, in ms since the epoch, if it had one."""
 TRUNCATED = "dither.truncated.from"
 """Header with the original size of a message that the broker would not take whole."""
 REPLAYS = "dither.replays"
@@ -27,10 +31,6 @@ REPLAYS = "dither.replays"
 UNREADABLE = "dither.headers.unreadable"
 """Header of a letter without those of its original, which could not be read."""
 KEPT_BYTES = 100_000
-NOW = 0
-"""A letter's timestamp that stands for when it is sent."""
-UNTIMELY = (KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD)
-"""Answers of a broker whose topic does not take a timestamp so far from its own clock."""
 POLL_SECONDS = 0.1
 
 
@@ -54,7 +54,6 @@ class Letter:
     key: bytes | None
     value: bytes | None
     headers: list[Header]
-    timestamp: int
 
 
 def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
@@ -74,7 +73,6 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
         What was found in it, and what was expected.
     """
     key, value, headers = message.key(), message.value(), read(message)
-    arrived = max(0, message.timestamp()[1])  # 0: now
     why: list[Header] = [
         (CONTEXT + "topic", (message.topic() or "").encode()),
         (CONTEXT + "partition", str(message.partition()).encode()),
@@ -84,12 +82,14 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
         (CONTEXT + "exception.class.name", reason.encode()),
         (CONTEXT + "exception.message", detail.encode()),
     ]
+    if (arrived := message.timestamp()[1]) >= 0:
+        why.append((ARRIVED, str(arrived).encode()))
     if headers is None:
         headers, why = [], [*why, (UNREADABLE, b"a name is not UTF-8")]
-    whole = Letter(key, value, [*headers, *why], arrived)
+    whole = Letter(key, value, [*headers, *why])
     why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
-    short = Letter(key, value and value[:KEPT_BYTES], why, arrived)
-    least = [short, Letter(None, None, why, arrived)]
+    short = Letter(key, value and value[:KEPT_BYTES], why)
+    least = [short, Letter(None, None, why)]
     return least if reason == "too_large" else [whole, *least]
 
 
@@ -135,12 +135,8 @@ class DeadLetters:
                 self._undelivered -= 1
                 return
             self._error = error
-            again = alternatives
-            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and smaller:
-                again = smaller
-            elif error.code() in UNTIMELY:
-                again = [dataclasses.replace(each, timestamp=NOW) for each in alternatives]
-            self._waiting.append(again)
+            is_too_large = error.code() == KafkaError.MSG_SIZE_TOO_LARGE and smaller
+            self._waiting.append(smaller if is_too_large else alternatives)
 
         try:
             self._producer.produce(
@@ -148,7 +144,6 @@ class DeadLetters:
                 letter.value,
                 letter.key,
                 headers=letter.headers,
-                timestamp=letter.timestamp,
                 on_delivery=delivered,
             )
         except KafkaException as error:

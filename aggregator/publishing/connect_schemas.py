@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from producers.wire.decoding import decode_json
+
 BEGIN, MIDDLE, END = b'{"schema":', b',"payload":', b"}"
 SEVERAL = ".several"
 """Ends the name of the schema of answers that have several numbers."""
@@ -38,10 +40,6 @@ class _Numbers(msgspec.Struct):
     now: dict[str, Any] = {}
 
 
-_envelope = msgspec.json.Decoder(_Envelope)
-_numbers = msgspec.json.Decoder(_Numbers)
-
-
 def enveloped(name: str, kind: type, data: bytes) -> bytes:
     """Return an event's data in the envelope.
 
@@ -54,7 +52,7 @@ def enveloped(name: str, kind: type, data: bytes) -> bytes:
     data : bytes
         In JSON.
     """
-    found = _numbers.decode(data)
+    found = decode_json(data, _Numbers)
     has_several = isinstance(found.value, list) or isinstance(found.now.get("value"), list)
     return BEGIN + _encoded(name, kind, has_several) + MIDDLE + data + END
 
@@ -72,8 +70,8 @@ def without_envelope(value: bytes) -> bytes:
     if not value.startswith(BEGIN):
         return value
     try:
-        return bytes(_envelope.decode(value).payload)
-    except msgspec.DecodeError:  # somebody else's
+        return bytes(decode_json(value, _Envelope).payload)
+    except ValueError:  # somebody else's
         return value
 
 

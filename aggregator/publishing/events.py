@@ -27,6 +27,7 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER
 from aggregator.timestamps import iso
+from producers.wire.decoding import decode_json
 
 if TYPE_CHECKING:
     from estimators import Estimate
@@ -184,7 +185,7 @@ def released(window: Window, data: bytes, origin: str) -> Event:
     origin : str
         The CloudEvent's source.
     """
-    return _final(window, msgspec.json.decode(data, type=_Policy).policy, data, origin)
+    return _final(window, decode_json(data, _Policy).policy, data, origin)
 
 
 def drawn(window: Window, found: Estimate) -> bytes:

@@ -15,6 +15,7 @@ from aggregator.storage import parsing
 from aggregator.storage.redis_keys import final_key, publisher_key, release_key
 from aggregator.storage.store import Store
 from estimators import Metric
+from producers.wire.decoding import decode_json
 
 CENTRAL = "central"
 
@@ -23,9 +24,6 @@ class _Kind(msgspec.Struct, frozen=True):
     """The part of an event's data that says whether it is a release."""
 
     trust: str = "local"
-
-
-_answer, _kind = msgspec.json.Decoder(Answer), msgspec.json.Decoder(_Kind)
 
 
 def is_release(data: bytes) -> bool:
@@ -37,8 +35,8 @@ def is_release(data: bytes) -> bool:
     (True, False)
     """
     try:
-        return _kind.decode(data).trust == CENTRAL
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json(data, _Kind).trust == CENTRAL
+    except ValueError:
         return False
 
 
@@ -60,8 +58,8 @@ def decode_release(key: str, start_ms: int, data: bytes, metric: Metric) -> Rele
         If it is none of this metric.
     """
     try:
-        found = estimate_of(_answer.decode(data), metric)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = estimate_of(decode_json(data, Answer), metric)
+    except msgspec.DecodeError as error:
         raise StateUnreadable(key, str(error), "a release") from None
     except ValueError as error:
         raise StateUnreadable(key, str(error), f"a release of {metric.name!r}") from None

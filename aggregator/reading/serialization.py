@@ -18,6 +18,7 @@ from estimators import DistributionEstimate, Estimate, LocalMetric, Metric
 from estimators.estimate import Floats
 from estimators.metrics.categories import OPEN, CodedVocabulary
 from estimators.shapes import Shape
+from producers.wire.decoding import decode_json
 
 FABRICATED_SHARE = 0.01
 """The share of fabricated reports for which an answer says how far off it could be."""
@@ -393,8 +394,7 @@ def _code(metric: Metric) -> dict[str, Any] | UnsetType:
     """Return the code of strings: the lengths of its bits, and its tokens."""
     if not isinstance(metric.domain, CodedVocabulary):
         return UNSET
-    code: dict[str, Any] = msgspec.json.decode(metric.domain.string_code.canonical)
-    return code
+    return decode_json(metric.domain.string_code.canonical, dict[str, Any])
 
 
 def plain(x: Any) -> Numbers:

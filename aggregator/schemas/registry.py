@@ -14,6 +14,7 @@ from typing import Any, Self
 from aggregator.config.settings import Schemas
 from aggregator.errors import DitherError
 from aggregator.schemas.subjects import Subject
+from producers.wire.decoding import decode_json
 
 CONTENT = "application/vnd.schemaregistry.v1+json"
 ANSWER_SECONDS = 30.0
@@ -158,21 +159,18 @@ class Registry:
                 "network and the registry"
             ) from None
         try:
-            found = json.loads(told)
+            return decode_json(told, dict[str, Any])
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
             raise RegistryError(
                 f"{self.url}{path} answered {told[:100]!r}: expected a JSON object. schemas.url "
                 "must be that of the Confluent-compatible interface (Apicurio: .../apis/ccompat/v7)"
-            )
-        return found
+            ) from None
 
     def _refused(self, error: urllib.error.HTTPError) -> RegistryError:
         with error:
             told = error.read(MOST_BYTES)
         try:
-            found = json.loads(told)
+            found = decode_json(told, dict[str, Any])
             code, message = int(found["error_code"]), str(found["message"])
         except (ValueError, KeyError, TypeError):
             code, message = 0, told.decode(errors="replace").strip() or error.reason

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from aggregator.config.settings import Aggregate
 from estimators import Metric
 from estimators.metrics.loading import definition_of, read_definition
+from producers.wire.decoding import decode_json
 
 FIELD = "definitions:"
 """Before the offset, in the owner's hash."""
@@ -52,7 +54,7 @@ class Definitions:
         ValueError
             If it is nothing of that kind.
         """
-        found = msgspec.json.decode(document)
+        found = decode_json(document, dict[str, Any])
         try:
             tables, rules = found["metrics"], found["aggregate"]
             return cls(

@@ -263,6 +263,8 @@ class PartitionStore:
         While it still does, Redis refuses to say.
         """
         (there,) = self._commands.ask([("EXISTS", f"{prefix}:open", key)])
+        if there == 2 and self._commands.ask([("TYPE", key)]) == [b"string"]:
+            return self._commands.ask([("STRLEN", key)]) != [0]  # an empty one is damaged
         return bool(there == 2)
 
     def _diagnose(self, prefix: str, error: redis.ResponseError) -> Exception:

@@ -31,6 +31,7 @@ from estimators.central import weights as central_weights
 from estimators.errors import meant
 from producers.device.rounds import Round
 from producers.gateway.problems import Problem
+from producers.wire.decoding import decode_json
 
 log = structlog.get_logger()
 
@@ -285,8 +286,8 @@ async def set_weights(service: Service, request: Request) -> Response:
 def _policy(body: bytes, known: Collection[str]) -> str:
     """Return the policy that a body names; a ValueError says what was expected instead."""
     try:
-        policy = msgspec.json.decode(body, type=Weights).policy
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        policy = decode_json(body, Weights).policy
+    except ValueError as error:
         why = str(error).replace("`", "").replace(" - at $.", " at ")
         raise ValueError(f'body: {why}: expected JSON such as {{"policy": "optimal"}}') from None
     if policy not in known:

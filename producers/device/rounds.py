@@ -6,6 +6,7 @@ import msgspec
 
 from estimators.extremes import Decision, Progress
 from estimators.metrics.search import SearchMetric
+from producers.wire.decoding import decode_json
 
 OPENED = "dither.round"
 """The type of the events on their topic: CloudEvents in binary mode."""
@@ -108,7 +109,7 @@ def decode(text: bytes) -> Round:
     ValueError
         If it is not a round.
     """
-    found = msgspec.json.decode(text, type=Round)
+    found = decode_json(text, Round)
     decided = len(found.decisions)
     expected = decided + (found.threshold is not None)
     if not 1 <= found.number <= found.rounds or found.number != expected:

@@ -26,6 +26,7 @@ from producers.delivery.batches import PendingBatch
 from producers.device.times import END, event_times
 from producers.gateway.problems import Problem
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
+from producers.wire.decoding import decode_json
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -120,9 +121,6 @@ class JsonBatch(msgspec.Struct, forbid_unknown_fields=True):
         dict[str, str],
         Meta(description="Public properties of the devices, by which reports are also summed."),
     ] = msgspec.field(default_factory=dict)
-
-
-_decoder = msgspec.json.Decoder(JsonBatch)
 
 
 def read_batch(
@@ -227,7 +225,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
         If it has true values.
     """
     try:
-        given = _decoder.decode(body)
+        given = decode_json(body, JsonBatch)
     except msgspec.ValidationError as error:
         if "unknown field `value" in str(error):
             raise Problem(
@@ -240,7 +238,7 @@ def from_json(body: bytes, metrics: Mapping[str, Metric], times: Times = ANY_TIM
                 "post a list of batches to /v1/reports/batches",
             ) from None
         raise ValueError(f"not a batch of reports: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.DecodeError as error:
         raise not_json(body, error) from None
     metric = metrics.get(given.metric)
     if metric is None:

@@ -12,13 +12,12 @@ from starlette.responses import Response
 
 from producers.gateway.bodies import JSON, PROTOBUF, PostedBatch, not_json
 from producers.gateway.problems import Problem
+from producers.wire.decoding import decode_json
 from producers.wire.report_batches_pb2 import ReportBatches
 
 MOST_BATCHES = 1000
 """Of one post."""
 SHOWN = "docs/gateway.md shows what a body of several batches looks like"
-
-_raw_batches = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class BatchAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,9 +58,9 @@ def split(media_type: str, body: bytes) -> list[bytes]:
         if media_type == PROTOBUF:
             found = list(ReportBatches.FromString(body).batches)
         else:
-            found = list(map(bytes, _raw_batches.decode(body)))
-    except (DecodeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        if media_type == JSON and not isinstance(error, msgspec.ValidationError | RecursionError):
+            found = list(map(bytes, decode_json(body, list[msgspec.Raw])))
+    except (DecodeError, msgspec.DecodeError) as error:
+        if media_type == JSON and not isinstance(error, msgspec.ValidationError):
             raise not_json(body, error, SHOWN) from None
         kind = "ReportBatches" if media_type == PROTOBUF else "list of batches"
         raise Problem(HTTPStatus.BAD_REQUEST, f"not a {kind}: {error}", SHOWN) from None

@@ -7,7 +7,7 @@ import enum
 import random
 from typing import Any, NamedTuple
 
-import msgspec
+from producers.wire.decoding import decode_json
 
 ACCEPTED = 202
 REFUSED = (400, 413, 422)
@@ -142,7 +142,6 @@ def pause(failures: int, asked: float | None, last: float | None = None) -> floa
 
 def _json(answer: Answer) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return decode_json(answer.body, dict[str, Any])
+    except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}

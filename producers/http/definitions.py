@@ -10,8 +10,6 @@ from __future__ import annotations
 import http.client
 from typing import Any
 
-import msgspec
-
 from estimators.discovery.string_code import StringCode
 from estimators.durations import UNITS_MS
 from estimators.metrics.categories import OPEN
@@ -21,6 +19,7 @@ from estimators.metrics.metric import Metric
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.queue_file import QueueFile
 from producers.ledger.pinned_definitions import DefinitionChanged
+from producers.wire.decoding import decode_json
 
 SAME = (
     "kind",
@@ -70,7 +69,7 @@ def read_served(body: bytes, name: str) -> Metric:
         own: such a number would travel with each batch, and mark the device that was given it.
     """
     try:
-        document = msgspec.json.decode(body, type=dict[str, Any])
+        document = decode_json(body, dict[str, Any])
         told = {key: document[key] for key in SAME if key in document}
         told |= document.get("domain", {})
         pane = _duration(document["pane_seconds"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from estimators.metrics.metric import Metric
 from producers.device.panes import Columns
 from producers.wire.batch import new_batch_id
+from producers.wire.decoding import decode_json
 from producers.wire.reports_pb2 import Attribute, ReportBatch
 
 FAILING = (
@@ -132,7 +132,7 @@ def close_batch(
         "SELECT levels, reports, time_ms FROM rows WHERE batch = ? ORDER BY number", (number,)
     ).fetchall()
     levels, values = b"".join(row[0] for row in rows), b"".join(row[1] for row in rows)
-    key = new_batch_id()
+    key, pairs = new_batch_id(), decode_json(attributes, list[tuple[str, str]])
     payload = ReportBatch(
         metric=metric,
         revision=revision,
@@ -140,7 +140,7 @@ def close_batch(
         time_ms=max(row[2] for row in rows),
         levels=levels,
         values=values,
-        attributes=[Attribute(name=name, value=value) for name, value in json.loads(attributes)],
+        attributes=[Attribute(name=name, value=value) for name, value in pairs],
     ).SerializeToString()
     database.execute("DELETE FROM rows WHERE batch = ?", (number,))
     database.execute("DELETE FROM open_batches WHERE number = ?", (number,))

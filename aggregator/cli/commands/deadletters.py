@@ -314,7 +314,7 @@ def _summary(selection: Selection) -> str:
 
 def _cells(letter: DeadLetter) -> tuple[Any, ...]:
     """Return a dead letter as a row of a table."""
-    return tuple((_row(letter) | {"arrived": letter.timestamp}).values())
+    return tuple((_row(letter) | {"arrived": letter.arrived}).values())
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:
@@ -323,7 +323,7 @@ def _row(letter: DeadLetter) -> dict[str, Any]:
         "reason": printable(letter.reason),
         "metric": letter.metric,
         "from": str(letter.origin),
-        "arrived": iso(letter.timestamp),
+        "arrived": iso(letter.arrived),
         "bytes": letter.whole_bytes or len(letter.value or b""),
         "replays": letter.replays,
     }

@@ -19,6 +19,7 @@ from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import publisher_key
 from aggregator.storage.store import Store
 from estimators import LocalMetric
+from producers.wire.decoding import decode_msgpack
 
 log = structlog.get_logger("dither.comparisons")
 
@@ -120,7 +121,7 @@ def read_state(store: Store, comparison: str) -> StoredComparison | None:
     if found is None:
         return None
     try:
-        return msgspec.msgpack.decode(found, type=StoredComparison)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        return decode_msgpack(found, StoredComparison)
+    except ValueError as error:
         log.warning("state of a comparison is unreadable", name=comparison, error=str(error))
         return None

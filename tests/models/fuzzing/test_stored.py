@@ -37,6 +37,7 @@ GARBAGE = (
     *(b"", b"x", b" 1", b"1.5", b"-1", b"-7", b"nan", b"1e9", b"0x10", b"1:2:3", b":", b"5:x"),
     *(b"\xff\xfe", "\u0663".encode(), b"9" * 19, b"9" * 30, b"-" + b"9" * 25, b"pane:a:1:2"),
     *(b"pane:delay@00000000:x:1", b"total::0:0", b"{}", b"[1]", b'{"counts":[1]}', b"\x00" * 16),
+    *(b"[" * 5_000, b"\x91" * 5_000),
 )
 MESSAGES = [
     batch(*ANSWERS[name][:1], [ANSWERS[name][1]] * 3, 1, EPOCH + i * 37_000, 3 * i + j)

@@ -94,7 +94,11 @@ def test_a_row_also_lasts_minutes_of_the_brokers_time() -> None:
     refused = RejectionWindow()
     assert refused.add([1_000_000] * 10_000, many, settings) == ""
     assert refused.add([1_119_999] * 10_000, many, settings) == ""
-    assert "20001 messages in a row" in refused.add([1_120_000], many[:1], settings)
+    assert refused.add([1_120_000], many[:1], settings) == "", "nor are two bursts"
+    for seconds in range(1_130, 1_230, 12):
+        assert refused.add([seconds * 1000], many[:1], settings) == ""
+    assert refused.add([1_239_998], many[:1], settings) == "", "two minutes from the second burst"
+    assert "20012 messages in a row" in refused.add([1_239_999], many[:1], settings)
     honest = RejectionWindow()
     assert honest.add([1_000_000] * 10_000, many, settings) == ""
     assert honest.add([1_060_000], [], settings) == ""

@@ -23,7 +23,7 @@ def letter(sent: ReportBatch) -> Any:
         batch=sent,
         value=sent.SerializeToString(),
         key=None,
-        timestamp=ARRIVAL,
+        arrived=ARRIVAL,
         replays=0,
         whole_bytes=None,
         origin=Mock(partition=0),

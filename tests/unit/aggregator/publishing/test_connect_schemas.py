@@ -61,6 +61,7 @@ EVENTS = [
     documented("alarms.md", '"alarm"', ALARM),
     documented("integrate.md", '"comparison"', DECIDED),
 ]
+DEEP = b'{"schema":' + b"[" * 5_000
 PYTHON: dict[str, Any] = {"string": str, "boolean": bool, "int64": int, "double": (int, float)}
 
 
@@ -91,7 +92,7 @@ def test_an_event_in_the_envelope_fits_its_schema_and_is_the_same_event() -> Non
             several = isinstance(envelope["payload"].get("value"), list)
             assert envelope["schema"]["name"] == event.type + ".several" * several
             assert without_envelope(event.enveloped) == event.data
-    for value in (b"", b"{}", b'{"schema":', b'{"schema":{}}', b"\xff"):
+    for value in (b"", b"{}", b'{"schema":', b'{"schema":{}}', b"\xff", DEEP):
         assert without_envelope(value) == value, "what is no envelope is left as it is"
 
 
