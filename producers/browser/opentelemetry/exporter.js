@@ -169,7 +169,7 @@ export class DitherMetricExporter {
 
   /** Reports or gathers a value. @param {string} name @param {Mapped} mapped @param {Data[]} data */
   async #take(name, { metric, epsilon, of = "mean", category, how, options = {} }, data) {
-    await this.#begun;
+    if (how !== undefined) await this.#begun;
     const gathered = this.#rollUps.get(name);
     if (how !== undefined && gathered === undefined) throw this.#errors.get(name);
     const definition = await this.#device.definition(metric);
