@@ -274,9 +274,12 @@ class RollUp:
             try:
                 self._checked(value)
             except Exception as error:  # an application's own rule may raise anything
-                told = "a value of %r that was gathered cannot be reported any more (%s): its "
-                told += "window is left out; expected that a definition keeps its values"
-                logger.warning(told, self._metric.name, type(error).__name__)
+                logger.warning(
+                    "a value of %r that was gathered cannot be reported any more (%s): its window "
+                    "is left out; expected that a definition keeps its values",
+                    self._metric.name,
+                    type(error).__name__,
+                )
                 return None
         return Ended(start, value)
 
