@@ -16,6 +16,7 @@ import logging
 import math
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -410,6 +411,8 @@ class RollUp:
         return float(held)  # a sum of integers could become too large to be reported
 
     def _joined(self, held: Any, given: Any) -> Any:
-        if self.how in ("count", "sum"):
+        if self.how == "sum":  # stays finite: two infinite ones could add up to no number
+            return max(-sys.float_info.max, min(sys.float_info.max, held + given))
+        if self.how == "count":
             return held + given
         return max(held, given) if self.how in ("largest", "active") else given

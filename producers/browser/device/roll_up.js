@@ -287,7 +287,7 @@ export class RollUp {
     let joined = given;
     if (held !== undefined && this.#how !== "last") {
       const isSum = this.#how === "count" || this.#how === "sum";
-      joined = isSum ? held + given : Math.max(held, given);
+      joined = isSum ? held + given || 0 : Math.max(held, given); // of infinite ones no number
     }
     await transaction.put(this.#key(start), joined);
   }

@@ -254,6 +254,7 @@ class Gatherer:
 
 ONCE, TWICE = [[1.0], [], [], []], [[2**63, 2**63], [], [], []]
 NEVER = [list[float]()] * 4
+HUGE = [[1e308] * 2, [], [-1e308] * 2, []]
 VALUES = st.lists(st.sampled_from([0.0, 1.0, 3, 1e308, -1e308, 2**62]), max_size=3)
 MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
 
@@ -278,6 +279,11 @@ MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
 )
 @example(history=[(0, "", ONCE), (61, "", ONCE)], how="active", delay=0)
 @example(history=[(0, "", TWICE), (150, "look", NEVER)], how="sum", delay=4)
+@example(
+    history=[(50_000, "", HUGE), (-50_000, "look", HUGE[2:] + NEVER[2:]), (150, "look", NEVER)],
+    how="sum",
+    delay=0,
+)
 @example(
     history=[(50_000, "look", NEVER), (-50_000, "", ONCE), (61, "look", NEVER)],
     how="count",
