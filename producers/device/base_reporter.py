@@ -10,7 +10,7 @@ import time as clocks
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("producers")
 
+LOOK_SECONDS = 60.0
+"""Between two calls of what is scheduled."""
 _MESSAGE_OVERHEAD = 512  # bytes for everything in a batch but its two columns and attributes
 _ATTRIBUTE_OVERHEAD = 2 * MOST_BYTES + 8
 
@@ -105,6 +107,8 @@ class BaseReporter(Closing):
         self.batch_reports = min(batch_reports, most, metric.max_batch_reports or most)
         self._clock, self._counting = clock, threading.Lock()
         self._closed, self._process = False, os.getpid()
+        self._scheduled: dict[str, Callable[[], object]] = {}
+        self._next_look = 0.0
 
     # -- How reports travel -----------------------------------------------------------------------
 
@@ -156,6 +160,39 @@ class BaseReporter(Closing):
             If it has none.
         """
         raise ValueError(f"the reporter of {self.metric.name!r} has no file (durable = {durable})")
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more is sent."""
+        return self._closed
+
+    # -- What comes again -------------------------------------------------------------------------
+
+    def schedule(self, name: str, call: Callable[[], object]) -> None:
+        """Have the thread that sends call a function each minute, until this reporter is closed.
+
+        Parameters
+        ----------
+        name : str
+            Another function of this name is replaced.
+        call : callable
+            It raises nothing.
+        """
+        if not self._scheduled:
+            self._next_look = clocks.monotonic() + LOOK_SECONDS
+        self._scheduled[name] = call
+
+    def run_scheduled(self) -> float:
+        """Call what is scheduled, if it is time; return in how many seconds it is the next time."""
+        now = clocks.monotonic()
+        if now < self._next_look:
+            return self._next_look - now
+        self._next_look = now + LOOK_SECONDS
+        if self.is_closed:
+            return LOOK_SECONDS
+        for call in tuple(self._scheduled.values()):
+            call()
+        return LOOK_SECONDS
 
     # -- Values -----------------------------------------------------------------------------------
 
@@ -284,9 +321,7 @@ class BaseReporter(Closing):
                 "expected one epsilon, or one for each value"
             )
         times = event_times(time, len(values), self._clock())
-        denied = 0
-        if self._rules:
-            values, denied = without_denied(values, self._rules)
+        values, denied = self.permitted(values)
         level = metric.level_of(demanded)
         if level.ndim == 0:
             level = np.full(len(values), level)
@@ -295,6 +330,10 @@ class BaseReporter(Closing):
         self.check_open()
         reports = randomized(metric, values, level, times, ledger, permanent, changes, self.bits)
         return Columns(level, reports, times), denied
+
+    def permitted(self, values: NDArray[Any]) -> tuple[NDArray[Any], int]:
+        """Return values with "other" in place of denied strings, and how many those are."""
+        return without_denied(values, self._rules) if self._rules else (values, 0)
 
     def answer(
         self, asked: Round, value: ArrayLike, epsilon: ArrayLike, *, ledger: Ledger | None = None

@@ -183,17 +183,19 @@ class Reporter(BaseReporter):
             )
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Process acknowledgements, waiting up to `timeout` seconds, and send batches by age.
+        """Process acknowledgements, waiting up to `timeout` seconds; do what a thread would.
 
-        Only needed with ``Connection(..., background=False)``; otherwise a thread does it.
+        It sends batches by age, and reports windows of roll-ups that are over. Only needed with
+        ``Connection(..., background=False)``; otherwise a thread does it.
         """
         self._connection.poll(timeout)
 
     def send_aged(self) -> None:
-        """Send the batches that have reached their age."""
+        """Send the batches that have reached their age, and run what is scheduled."""
         with self._lock:
             self._seal(self._waiting.pop_aged(self._timer()))
         self._outbox.send()
+        self.run_scheduled()
 
     def flush(self, timeout: float = 30.0) -> None:
         """Send everything, including failed batches, and wait for Kafka's acknowledgement.

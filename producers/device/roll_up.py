@@ -3,25 +3,35 @@
 What is gathered is not randomized yet: it stays in a file on the device that only its owner can
 read, and is deleted when the window's report is made. The service knows nothing of windows; it gets
 one ordinary report, whose time is the end of its window.
+
+`add` only writes down a value. What sends is a look at the windows, which the clock decides
+(:mod:`producers.device.course`): when a report comes says nothing about values.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import math
 import random
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from estimators.durations import above_zero
+from estimators.metrics.local import LocalMetric
 from estimators.metrics.reported import ReportedMetric
 from producers.device.base_reporter import BaseReporter
-from producers.device.closed_windows import Run, after_closed, uncovered, with_run
+from producers.device.course import Course, Windows
 from producers.device.randomizing import values_of
+from producers.ledger.accounts import number
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger
@@ -34,19 +44,15 @@ OF_NOTHING = ("count", "sum", "active")
 """A window without values has a result, too: zero."""
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at random within this time after a window, so that they do not come together."""
-AGAIN_MS = 60_000
-"""How long `add` waits after a report that failed."""
+AGAIN_SECONDS = 600.0
+"""How long the reporter's thread waits after a report that failed."""
 
 _SCHEMAS = (
-    "CREATE TABLE IF NOT EXISTS gatherings (name TEXT PRIMARY KEY, open_ms INTEGER NOT NULL, "
-    "missed INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS courses (name TEXT PRIMARY KEY, course TEXT NOT NULL) "
+    "WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS gathered (name TEXT NOT NULL, start_ms INTEGER NOT NULL, "
     "value TEXT NOT NULL, PRIMARY KEY (name, start_ms)) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS closed_windows (name TEXT NOT NULL, from_ms INTEGER NOT NULL, "
-    "to_ms INTEGER NOT NULL, PRIMARY KEY (name, from_ms)) WITHOUT ROWID",
 )
-"""`open_ms`: the start of the first window that is not over. `closed_windows`: runs of windows that
-are over; none of them is reported twice, also if the clock went forward and then back."""
 _random = random.SystemRandom()
 
 
@@ -61,9 +67,13 @@ class RollUp:
     """One number or value of a device for each window of time.
 
     Windows are in UTC, and begin at multiples of their length since 1970: days at midnight, weeks
-    on Thursdays. A window is reported once, by the first `add` or `report_ended` after its end and
-    a random delay (at most an hour, or a quarter of the metric's lateness). If the process is
-    killed in that moment, the window is not reported; it is never reported or charged twice.
+    on Thursdays. A window is reported once, after its end and a random delay (at most an hour, or a
+    quarter of the metric's lateness), by the reporter's thread, which looks once a minute, or by
+    `report_ended`. If the process is killed in that moment, the window is not reported; it is never
+    reported or charged twice.
+
+    Make it when the program starts, whether there is something to add or not: the first window
+    begins then.
 
     What is gathered is stored in the file of the reporter's queue, or else in that of the ledger.
     All methods may be called from any thread, and any number of processes may gather together.
@@ -141,7 +151,7 @@ class RollUp:
                 f"metric {metric.name!r} has lateness = {metric.lateness!r}: expected for how long "
                 "after a window's end its reports may still come, as in lateness = '1d'"
             )
-        metric.level_of(epsilon)
+        level = metric.levels[int(metric.level_of(epsilon))]
         self.reporter, self.how, self.epsilon, self.ledger = reporter, how, epsilon, ledger
         self._metric, self._clock = metric, clock
         self._options: dict[str, Any] = {
@@ -150,8 +160,9 @@ class RollUp:
             "changes": changes,
         }
         self._name = f"{metric.name} {how} {self.window_ms}"
-        self._due_ms = 0
-        self._delay = _random.randint(0, min(LONGEST_DELAY_MS, metric.lateness_ms // 4))
+        self._windows = Windows(self.window_ms, metric.lateness_ms)
+        self._again_at = 0.0
+        self._longest_delay = min(LONGEST_DELAY_MS, metric.lateness_ms // 4)
         if not reporter.has_file and ledger is None:
             raise ValueError(
                 "a roll-up needs a file, where what is gathered survives a restart: expected a "
@@ -160,23 +171,16 @@ class RollUp:
         with self._transaction() as database:
             for schema in _SCHEMAS:
                 database.execute(schema)
-            database.execute(  # of a file of an earlier version: what is over is closed
-                "INSERT INTO closed_windows SELECT name, 0, open_ms FROM gatherings "
-                "WHERE name = ? AND name NOT IN (SELECT name FROM closed_windows)",
-                (self._name,),
-            )
-            database.execute(
-                "INSERT OR IGNORE INTO gatherings VALUES (?, ?, 0)", (self._name, self._start())
-            )
-            database.execute(  # no window: this file needs no such row again
-                "INSERT OR IGNORE INTO closed_windows VALUES (?, 0, 0)", (self._name,)
-            )
+            first = msgspec.json.encode(Course(self._windows.start(self._now()))).decode()
+            database.execute("INSERT OR IGNORE INTO courses VALUES (?, ?)", (self._name, first))
+        if ledger is not None:
+            self._check_budget(ledger, Fraction(str(permanent or level)))
+        reporter.schedule(self._name, self._report_by_itself)
 
     def add(self, value: Any = None) -> None:
-        """Add a value to the present window; then report windows that are over.
+        """Add a value to the present window. Nothing is sent.
 
-        The value is on disk when this returns. If a report fails, this logs the reason, and the
-        next call tries again.
+        The value is on disk when this returns.
 
         Parameters
         ----------
@@ -192,21 +196,17 @@ class RollUp:
         """
         given = self._checked(value)
         with self._transaction() as database:
-            start = max(self._start(), self._open(database))
-            self._join(database, after_closed(self._closed(database), start), given)
-        if self._now() < self._due_ms:
-            return
-        try:
-            self.report_ended()
-        except (RuntimeError, ValueError) as error:
-            logger.warning("a window of %r is not reported yet: %s", self._metric.name, error)
+            start = self._windows.present(self._course(database), self._now())
+            held = self._values(database).get(start)
+            self._keep(database, start, given if held is None else self._joined(held, given))
 
     def report_ended(self) -> int:
         """Report the windows that are over; return how many reports were made.
 
-        Call it when the program starts, and from time to time: a device that did nothing in a
-        window has something to report, too. A window is missed once the metric's lateness has
-        passed after its end: nobody would count its report, so it is not charged.
+        The reporter's thread does this each minute. A program that runs for less calls it when it
+        starts. Whoever receives a report sees when it comes: do not call this because something was
+        added. A window is missed once the metric's lateness has passed after its end: nobody would
+        count its report, so it is not charged.
 
         Raises
         ------
@@ -230,10 +230,21 @@ class RollUp:
     def missed(self) -> int:
         """How many windows were not reported in time, since the file was created."""
         with self._transaction() as database:
-            found = database.execute(
-                "SELECT missed FROM gatherings WHERE name = ?", (self._name,)
-            ).fetchone()
-        return int(found[0])
+            return self._course(database).missed
+
+    def _report_by_itself(self) -> None:
+        """Report the windows that are over, in the reporter's thread; after a failure not at once.
+
+        An error of an application's own rule may hold the value: its text is not logged.
+        """
+        if time.monotonic() < self._again_at:
+            return
+        try:
+            self.report_ended()
+        except Exception as error:
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+            told = error if isinstance(error, RuntimeError) else type(error).__name__
+            logger.warning("a window of %r is not reported yet: %s", self._metric.name, told)
 
     # -- Windows ----------------------------------------------------------------------------------
 
@@ -242,116 +253,109 @@ class RollUp:
 
         This is on disk before it returns: a crash loses the window, and never reports it twice.
         """
-        now = self._now()
         with self._transaction(durable=True) as database:
-            self._end_windows(database, now)
-            found = database.execute(
-                "SELECT start_ms, value FROM gathered WHERE name = ? AND start_ms <= ? "
-                "ORDER BY start_ms LIMIT 1",
-                (self._name, now - self.window_ms - self._delay),
-            ).fetchone()
-            if found is None:
-                self._due_ms = self._open(database) + self.window_ms + self._delay
+            course = seen = self._look(database)
+            latest = self._now() - self.window_ms - seen.delay
+            values, found = self._values(database), None
+            for start in seen.due:
+                if found is not None or start > latest:
+                    break
+                course = course.without(start)
+                self._forget(database, start)
+                found = self._result(start, values.get(start))
+            if course != seen:
+                self._store(database, course)
+        return found
+
+    def _result(self, start: int, value: Any) -> Ended | None:
+        """Return what a window's report says; None if there is nothing to report."""
+        if value is None:
+            return Ended(start, 0) if self.how in OF_NOTHING else None
+        if self.how == "last":
+            try:
+                self._checked(value)
+            except Exception as error:  # an application's own rule may raise anything
+                logger.warning(
+                    "a value of %r that was gathered cannot be reported any more (%s): its window "
+                    "is left out; expected that a definition keeps its values",
+                    self._metric.name,
+                    type(error).__name__,
+                )
                 return None
-            self._delete(database, "start_ms = ?", found[0])
-        return Ended(int(found[0]), json.loads(found[1]))
+        return Ended(start, value)
 
-    def _end_windows(self, database: sqlite3.Connection, now: int) -> None:
+    def _look(self, database: sqlite3.Connection) -> Course:
         """Close the windows that are over: nothing is added to them any more."""
-        start, end = self._open(database), now - now % self.window_ms
-        closed = self._closed(database)
-        late = now - self._metric.lateness_ms
-        counted = late - late % self.window_ms  # the start of the first that is not late
-        rows = database.execute(
-            "SELECT start_ms FROM gathered WHERE name = ? AND start_ms < ?", (self._name, counted)
-        ).fetchall()
-        missed = len(rows)
-        if self.how in OF_NOTHING:
-            missed = sum(each < start or after_closed(closed, each) > each for (each,) in rows)
-            missed += uncovered(closed, start, counted) // self.window_ms
-            for each in range(max(start, counted), end, self.window_ms):
-                if after_closed(closed, each) == each:
-                    row = (self._name, each, json.dumps(0))
-                    database.execute("INSERT OR IGNORE INTO gathered VALUES (?, ?, ?)", row)
-        self._delete(database, "start_ms < ?", counted)
-        if (first := max(start, counted)) < end:
-            runs = with_run(closed, (first, end))
-            database.execute("DELETE FROM closed_windows WHERE name = ?", (self._name,))
-            database.executemany(
-                "INSERT INTO closed_windows VALUES (?, ?, ?)", [(self._name, *run) for run in runs]
+        now = self._now()
+        before = self._course(database)
+        after = self._windows.look(before, now, _random.randint(0, self._longest_delay))
+        late = self._settle(database, after, now)
+        if self.how not in OF_NOTHING:
+            after = msgspec.structs.replace(after, missed=before.missed + late)
+        if after.open < before.open:
+            logger.warning(
+                "the clock was set back: what was gathered of %r is in the present window",
+                self._metric.name,
             )
-        database.execute(
-            "UPDATE gatherings SET open_ms = max(open_ms, ?), missed = missed + ? WHERE name = ?",
-            (end, missed, self._name),
-        )
+        if after != before:
+            self._store(database, after)
+        return after
 
-    def _delete(self, database: sqlite3.Connection, which: str, start: int) -> int:
-        """Delete windows by their start; return how many there were."""
-        return database.execute(
-            f"DELETE FROM gathered WHERE name = ? AND {which}",  # noqa: S608
-            (self._name, start),
-        ).rowcount
+    def _settle(self, database: sqlite3.Connection, course: Course, now: int) -> int:
+        """Delete values of late windows, and return how many there were.
+
+        Values of other windows that nobody waits for are from under another clock: the present
+        window has them.
+        """
+        values, present = self._values(database), self._windows.present(course, now)
+        stray = values.keys() - {present, *course.due}
+        if not stray:
+            return 0
+        counted = self._windows.first_counted(now)
+        moved = [values[start] for start in sorted(stray) if start >= counted]
+        for start in stray:
+            self._forget(database, start)
+        if moved:
+            moved += [values[present]] if present in values else []
+            self._keep(database, present, functools.reduce(self._joined, moved))
+        return sum(start < counted for start in stray)
 
     def _give_back(self, ended: Ended) -> None:
         """Keep a window whose report failed."""
-        self._due_ms = self._now() + AGAIN_MS
         with self._transaction() as database:
-            database.execute(
-                "INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)",
-                (self._name, ended.start, json.dumps(ended.value)),
-            )
+            self._store(database, self._course(database).having(ended.start))
+            self._keep(database, ended.start, ended.value)
 
-    def _open(self, database: sqlite3.Connection) -> int:
-        """Return the start of the first window that is not over.
+    # -- The file ---------------------------------------------------------------------------------
 
-        If the clock was set back by more than the lateness, what was in the future is not waited
-        for: windows go on at the present.
-        """
+    def _course(self, database: sqlite3.Connection) -> Course:
         (found,) = database.execute(
-            "SELECT open_ms FROM gatherings WHERE name = ?", (self._name,)
+            "SELECT course FROM courses WHERE name = ?", (self._name,)
         ).fetchone()
-        present = self._start()
-        if found - present <= self._metric.lateness_ms + self.window_ms:
-            return int(found)
-        start = after_closed(self._closed(database), present)
-        held = database.execute(
-            "SELECT value, start_ms FROM gathered WHERE name = ? AND start_ms >= ?",
-            (self._name, found),
-        ).fetchall()
-        for value, place in held:
-            if place != start:
-                self._delete(database, "start_ms = ?", place)
-                self._join(database, start, json.loads(value))
-        database.execute("UPDATE gatherings SET open_ms = ? WHERE name = ?", (present, self._name))
-        self._due_ms = 0
-        logger.warning(
-            "the clock was set back: what was gathered of %r is in the present window",
-            self._metric.name,
-        )
-        return present
+        return msgspec.json.decode(found, type=Course)
 
-    def _closed(self, database: sqlite3.Connection) -> list[Run]:
-        return database.execute(
-            "SELECT from_ms, to_ms FROM closed_windows WHERE name = ? ORDER BY from_ms",
-            (self._name,),
-        ).fetchall()
+    def _store(self, database: sqlite3.Connection, course: Course) -> None:
+        text = msgspec.json.encode(course).decode()
+        database.execute("UPDATE courses SET course = ? WHERE name = ?", (text, self._name))
 
-    def _join(self, database: sqlite3.Connection, start: int, given: Any) -> None:
-        key = (self._name, start)
-        found = database.execute(
-            "SELECT value FROM gathered WHERE name = ? AND start_ms = ?", key
-        ).fetchone()
-        held = given if found is None else self._joined(json.loads(found[0]), given)
+    def _values(self, database: sqlite3.Connection) -> dict[int, Any]:
+        """Return what is gathered, by the start of its window."""
+        rows = database.execute(
+            "SELECT start_ms, value FROM gathered WHERE name = ?", (self._name,)
+        ).fetchall()
+        return {start: json.loads(value) for start, value in rows}
+
+    def _keep(self, database: sqlite3.Connection, start: int, value: Any) -> None:
+        row = (self._name, start, json.dumps(value))
+        database.execute("INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", row)
+
+    def _forget(self, database: sqlite3.Connection, start: int) -> None:
         database.execute(
-            "INSERT OR REPLACE INTO gathered VALUES (?, ?, ?)", (*key, json.dumps(held))
+            "DELETE FROM gathered WHERE name = ? AND start_ms = ?", (self._name, start)
         )
 
     def _now(self) -> int:
         return round(self._clock() * 1000)
-
-    def _start(self) -> int:
-        now = self._now()
-        return now - now % self.window_ms
 
     def _transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         if self.reporter.has_file:
@@ -360,6 +364,31 @@ class RollUp:
 
         assert self.ledger is not None  # noqa: S101
         return transaction(self.ledger.path, write=True)
+
+    def _check_budget(self, ledger: Ledger, cost: Fraction) -> None:
+        """Warn if the budget is too small for the reports that may fall into one of its periods.
+
+        Reports come when a device is on: a period that is shorter than the window by a sixth leaves
+        room for that.
+        """
+        longer = 6 * ledger.period_ms - 5 * self.window_ms
+        reports = 1 + max(0, -(-longer // (6 * self.window_ms)))
+        if isinstance(self._metric, LocalMetric) and self._metric.memoized:
+            reports = min(reports, self._options["changes"] + 1)
+        accounts = ledger.accounts()
+        own = [accounts[name].budget for name in ("", self._metric.name) if name in accounts]
+        budget = min((each for each in own if each is not None), default=None)
+        if budget is not None and reports * cost > budget:
+            logger.warning(
+                "%d reports of %r may fall into one period of ledger %s, and cost %s; its budget "
+                "is %s: windows will be lost. Expected a ledger with a period of at most 5/6 of "
+                "the window, as '20h' for '1d', or a larger budget, or a smaller epsilon",
+                reports,
+                self._metric.name,
+                ledger.path,
+                number(reports * cost),
+                number(budget),
+            )
 
     # -- Values -----------------------------------------------------------------------------------
 
@@ -372,13 +401,18 @@ class RollUp:
         values = values_of(self._metric, value)
         if len(values) != 1:
             raise ValueError(f"value {value!r}: expected one value")
-        self._metric.domain.to_unit(values)  # what cannot be reported is an error now
+        permitted, _ = self.reporter.permitted(values)
+        self._metric.domain.to_unit(permitted)  # what cannot be reported is an error now
         (held,) = values.tolist()
-        if self.how != "last" and not math.isfinite(held):
+        if self.how == "last":
+            return held
+        if not math.isfinite(held):
             raise ValueError(f"value {value!r}: expected a finite number")
-        return held
+        return float(held)  # a sum of integers could become too large to be reported
 
     def _joined(self, held: Any, given: Any) -> Any:
-        if self.how in ("count", "sum"):
+        if self.how == "sum":  # stays finite: two infinite ones could add up to no number
+            return max(-sys.float_info.max, min(sys.float_info.max, held + given))
+        if self.how == "count":
             return held + given
         return max(held, given) if self.how in ("largest", "active") else given

@@ -96,6 +96,7 @@ class Background:
         self.failures = 0
         self.last_failure: Failure | None = None
         self.changed: dict[str, DefinitionChanged] = {}
+        self._served: set[Callable[[], float]] = set()
         self._checks: list[str] = []
         self._named: set[str] = set()
         self._in_a_row = self._stalls = 0
@@ -125,6 +126,17 @@ class Background:
             if now:
                 self._checks.append(name)
         self.wake()
+
+    def serve(self, call: Callable[[], float]) -> None:
+        """Call a function in the thread; it returns in how many seconds again."""
+        with self._state:
+            self._served.add(call)
+        self.wake()
+
+    def stop_serving(self, call: Callable[[], float]) -> None:
+        """Call a function no more."""
+        with self._state:
+            self._served.discard(call)
 
     def wake(self) -> None:
         """Look at the queue soon."""
@@ -182,6 +194,10 @@ class Background:
                 rest = self._step()
             except Exception as error:  # whatever it is: reports that wait are sent later
                 rest = self._failed(Failure("queue", str(error) or repr(error)))
+            with self._state:
+                served = tuple(self._served)
+            rests = [call() for call in served]
+            rest = min(rests if rest is None else [*rests, rest], default=None)
             with self._state:
                 if not (self._is_woken or self._is_stopping):
                     self._state.wait(rest)

@@ -144,6 +144,14 @@ class HttpConnection(Closing):
         """Return the error for a definition that the gateway has changed; None if it has not."""
         return self._background.changed.get(name)
 
+    def serve(self, call: Callable[[], float]) -> None:
+        """Call a function in the thread that sends; it returns in how many seconds again."""
+        self._background.serve(call)
+
+    def stop_serving(self, call: Callable[[], float]) -> None:
+        """Call a function no more."""
+        self._background.stop_serving(call)
+
     def wake(self) -> None:
         """Look at the queue soon: a batch is ready."""
         self._background.wake()

@@ -183,6 +183,16 @@ class HttpReporter(BaseReporter):
         """Provide the queue's file for one transaction."""
         return self.connection.queue.file.transaction(durable=durable)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more is sent: the reporter is closed, or its connection."""
+        return super().is_closed or self.connection.closed
+
+    def schedule(self, name: str, call: Callable[[], object]) -> None:
+        """Have the thread that sends call a function each minute, until this reporter is closed."""
+        super().schedule(name, call)
+        self.connection.serve(self.run_scheduled)
+
     def open_round(self) -> Round:
         """Return the open round of a minimum or maximum, for `answer`.
 
@@ -242,6 +252,7 @@ class HttpReporter(BaseReporter):
             if self._closed or self.is_elsewhere:
                 return 0
             self._closed = True
+        self.connection.stop_serving(self.run_scheduled)
         if self._owns_connection:
             return self.connection.close(timeout)
         return self.connection.finish(self.metric.name, clocks.monotonic() + timeout)

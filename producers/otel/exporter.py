@@ -143,8 +143,6 @@ class DitherMetricExporter(MetricExporter):
                     found[metric.name].append(metric.data)
         old = self._exported_before(found)
         results = [self._export(name, data, name in repeated, old) for name, data in found.items()]
-        if not self._is_shut_down:
-            results += [self._end_windows(name, one) for name, one in self._mapped.items()]
         return MetricExportResult.SUCCESS if all(results) else MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -217,15 +215,6 @@ class DitherMetricExporter(MetricExporter):
             return False
         with self._counting:
             self._reported[name] += 1
-        return True
-
-    def _end_windows(self, name: str, mapped: EachExport | Gathered) -> bool:
-        try:
-            mapped.report_ended()
-        except Exception as error:  # as above; the window is kept
-            kind = type(error).__name__
-            logger.warning("a window of %r is not reported yet (%s): %s", name, kind, UNSAID)
-            return False
         return True
 
     def _drop(self, name: str, data: list[Data], reason: str, detail: str) -> None:

@@ -72,13 +72,13 @@ class EachExport:
             changes=self.changes,
         )
 
-    def report_ended(self) -> None:
-        """Do nothing: no value waits."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
     """One report for each window of a roll-up, with the values of its exports.
+
+    The roll-up's reporter sends it. An export only adds to it: the SDK exports nothing when nothing
+    was measured, so a report at an export would tell of a use.
 
     Parameters
     ----------
@@ -132,16 +132,6 @@ class Gathered:
             self.roll_up.add(value)
         elif isinstance(value, str) or value > 0:
             self.roll_up.add()
-
-    def report_ended(self) -> None:
-        """Report the windows that are over.
-
-        Raises
-        ------
-        DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError, QueueError
-            As for :meth:`producers.RollUp.report_ended`. The window is kept.
-        """
-        self.roll_up.report_ended()
 
 
 def _value(data: list[Data], of: Of, category: str | None) -> float | str:

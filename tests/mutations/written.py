@@ -113,8 +113,8 @@ WRITTEN: tuple[tuple[str, str, str, str], ...] = (
     (
         "producers/browser/device/roll_up.js",
         "a roll-up forgets what came before",
-        "const joined = held === undefined ? given : this.#joined(held, given);",
-        "const joined = given;",
+        'if (held !== undefined && this.#how !== "last") {',
+        "if (held === null) {",
     ),
     (
         "aggregator/web/static/stream.js",

@@ -65,6 +65,7 @@ export { RollUp } from "./roll_up.js";
 
 const ADDRESS = /^(https?:\/\/[^/?#@\s]+)?(\/[^?#\s]*)?$/i;
 const LONGEST_FETCH_MS = 60_000;
+const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
 const MOST_CHARACTERS = 2 ** 24; // as in Python
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
@@ -95,6 +96,10 @@ export class Device {
   #definitions = new Map();
   /** @type {Set<string>} Metrics whose definition the gateway has changed. */
   #changed = new Set();
+  /** @type {Map<string, RollUp>} */
+  #rollUps = new Map();
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #looking;
 
   /**
    * @param {Database} database
@@ -238,7 +243,8 @@ export class Device {
   }
 
   /**
-   * Returns what gathers values over windows of time, and reports once a window.
+   * Returns what gathers values over windows of time, and reports once a window. Call it when the
+   * page starts, whether there is something to add or not.
    *
    * @param {string | Definition} metric
    * @param {"count" | "sum" | "last" | "largest" | "active"} how
@@ -252,12 +258,16 @@ export class Device {
     /** @type {Inside} */
     const inside = {
       clock: this.#clock,
+      ledger: this.ledger,
       tell: this.#tell,
       transact: (work) => this.#database.transact(work),
       put: (...given) => this.#put(...given),
     };
     const definition = await this.definition(metric);
-    return new RollUp(inside, definition, how, window, epsilon, options).begin();
+    const rollUp = await new RollUp(inside, definition, how, window, epsilon, options).begin();
+    this.#rollUps.set(`${definition.name} ${how} ${window}`, rollUp);
+    this.#looking ??= setInterval(() => this.#rollUps.forEach((each) => each.look()), LOOK_MS);
+    return rollUp;
   }
 
   /** What has become of a metric's reports. @param {string} metric @returns {Promise<Totals>} */
@@ -277,6 +287,7 @@ export class Device {
 
   /** Ends what runs in this page. What waits stays stored, and the next page sends it. */
   close() {
+    clearInterval(this.#looking);
     this.#queue.close();
     this.#database.close();
   }

@@ -2,6 +2,7 @@
 import type { Definition } from "../dither.js";
 import type { Transaction } from "./database.js";
 import type { ReportOptions, Value } from "./device.js";
+import type { Ledger } from "./ledger.js";
 import type { Failure } from "./queue.js";
 
 /** What is left to do when a transaction is done. */
@@ -13,6 +14,7 @@ export interface Put {
 /** What a roll-up needs of its device. */
 export interface Inside {
   clock: () => number;
+  ledger: Ledger;
   tell: (failure: Failure) => void;
   transact: <T>(work: (transaction: Transaction) => Promise<T>) => Promise<T>;
   put: (
@@ -35,4 +37,20 @@ export interface Batch {
   errors?: number;
   /** When it first did: milliseconds since the epoch. */
   failing?: number;
+}
+
+/** What is stored about the windows of a roll-up. No value decides it: only when it is looked at. */
+export interface Course {
+  /** The start of the first window that is not over. */
+  open: number;
+  missed: number;
+  /**
+   * Windows that are over, from and to: none is reported twice, also if the clock went forward and
+   * then back.
+   */
+  closed: [number, number][];
+  /** The starts of windows that are over and not reported yet, in order. */
+  due: number[];
+  /** How long after their end they are reported; all pages know it. */
+  delay: number;
 }

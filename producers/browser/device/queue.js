@@ -30,7 +30,8 @@ import { StorageError } from "./database.js";
  * @typedef {object} Failure
  * @property {"delivery" | "refused" | "definition" | "roll-up" | "storage"} kind A batch did not
  *   arrive, and is posted again; a batch can never be counted, and is lost; the gateway's
- *   definition cannot be used; a window is not reported yet; the browser stores nothing.
+ *   definition cannot be used; a window is not reported yet, or may not be; the browser stores
+ *   nothing.
  * @property {string} detail
  * @property {number} [status] Of HTTP; 0 if there was no answer.
  * @property {string} [metric]

@@ -10,10 +10,10 @@
 import { withoutDenied } from "../deny.js";
 import { outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
-import { systemBits, uniformBelow } from "../sampling.js";
+import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { millisecondsOf } from "./ledger.js";
 
-/** @import { Inside } from "./inside.js" */
+/** @import { Course, Inside } from "./inside.js" */
 /** @import { ReportOptions } from "./device.js" */
 /** @import { Transaction } from "./database.js" */
 /** @import { Definition } from "../dither.js" */
@@ -22,15 +22,6 @@ const HOW = ["count", "sum", "last", "largest", "active"];
 const OF_NOTHING = ["count", "sum", "active"]; // a window without values has a result, too: zero
 const LONGEST_DELAY_MS = 3_600_000;
 const MOST_RUNS = 8;
-const AGAIN_MS = 60_000; // how long `add` waits after a report that failed
-
-/**
- * @typedef {object} Course
- * @property {number} open The start of the first window that is not over.
- * @property {number} missed
- * @property {[number, number][]} [closed] Windows that are over, from and to: none is reported
- *   twice, also if the clock went forward and then back.
- */
 
 /** Windows are in UTC, and begin at multiples of their length since 1970. From `Device.rollUp`. */
 export class RollUp {
@@ -40,8 +31,7 @@ export class RollUp {
   #epsilon;
   #options;
   #lateness;
-  #delay;
-  #due = 0;
+  #longest;
   #name;
 
   /**
@@ -83,19 +73,31 @@ export class RollUp {
     this.#epsilon = epsilon;
     this.#options = options;
     this.#name = `${name} ${how} ${this.window}`;
-    const longest = Math.floor(Math.min(LONGEST_DELAY_MS, this.#lateness / 4));
-    this.#delay = Number(uniformBelow(systemBits, BigInt(longest + 1)));
+    this.#longest = BigInt(Math.floor(Math.min(LONGEST_DELAY_MS, this.#lateness / 4)));
   }
 
-  /** Begins the first window, unless it has begun. @internal */
+  /** Begins the first window, unless it has begun; tells of a small budget. @internal */
   async begin() {
-    await this.#inside.transact((transaction) => this.#opened(transaction));
+    const { name, levels, memoized } = this.#definition;
+    const { permanent, changes = 1 } = this.#options;
+    const { period } = this.#inside.ledger;
+    const more = Math.max(0, Math.ceil(period / this.window - 5 / 6));
+    const reports = 1 + (memoized ? Math.min(more, changes) : more);
+    const parts = unitsOf(permanent ?? levels[levelOf(this.#definition, this.#epsilon)]);
+    await this.#inside.transact(async (transaction) => {
+      const course = await this.#course(transaction, this.#inside.clock());
+      await transaction.put(this.#place, course);
+      for (const each of ["", name]) {
+        if (reports * Number(parts) > (await transaction.get(["budget", each]))) {
+          this.#tell(`${reports} reports may fall into a period, and cost more than its budget`);
+        }
+      }
+    });
     return this;
   }
 
   /**
-   * Adds a value to the present window; then reports windows that are over. It is stored when this
-   * resolves. A report that fails goes to `onFailure`, and is tried again later.
+   * Adds a value to the present window. It is stored when this resolves; nothing is sent.
    *
    * @param {import("./device.js").Value} [value] For "sum", "last" and "largest".
    * @throws {TypeError | RangeError} If the metric cannot have this value. Nothing is added then.
@@ -105,134 +107,149 @@ export class RollUp {
     const given = this.#checked(value);
     await this.#inside.transact(async (transaction) => {
       const now = this.#inside.clock();
-      const { open, closed = [] } = await this.#opened(transaction);
-      const start = afterClosed(closed, Math.max(now - (now % this.window), open));
-      const held = await transaction.get(this.#key(start));
-      const joined = held === undefined ? given : this.#joined(held, given);
-      await transaction.put(this.#key(start), joined);
+      const { closed, open } = await this.#course(transaction, now);
+      await this.#join(transaction, afterClosed(closed, this.#opened(open, now)), given);
     });
-    if (this.#inside.clock() < this.#due) return;
-    try {
-      await this.reportEnded();
-    } catch (error) {
-      this.#due = this.#inside.clock() + AGAIN_MS;
-      const { name } = this.#definition;
-      this.#inside.tell({ kind: "roll-up", metric: name, detail: String(error) });
-    }
   }
 
   /**
-   * Reports the windows that are over, each once. Call it when the page starts, too: a device that
-   * did nothing in a window has something to report.
+   * Reports the windows that are over, each once. The device does so each minute: call it when the
+   * page starts, and never because something was added.
    *
    * @returns {Promise<number>} How many reports were made.
    * @throws As for `Device.report`. The window is kept.
    */
   async reportEnded() {
     for (let done = 0; ; done += 1) {
-      if (!(await this.#reportOne())) return done;
+      const queued = await this.#inside.transact((transaction) => this.#reportOne(transaction));
+      if (queued === undefined) return done;
+      queued();
     }
+  }
+
+  /** Reports the windows that are over; tells of errors. @internal */
+  look() {
+    return this.reportEnded().catch((error) => this.#tell(String(error)));
   }
 
   /** How many windows were not reported in time, and are not charged. @returns {Promise<number>} */
   async missed() {
-    const found = await this.#inside.transact((transaction) => this.#opened(transaction));
-    return found.missed;
+    return (await this.#inside.transact((all) => this.#course(all, 0))).missed;
   }
 
   // -- Windows ------------------------------------------------------------------------------------
 
-  /** Reports the oldest window that is over, in one transaction. @returns {Promise<boolean>} */
-  async #reportOne() {
-    const { queued, isDone } = await this.#inside.transact(async (transaction) => {
-      const now = this.#inside.clock();
-      const { open } = await this.#endWindows(transaction, now);
-      const [oldest] = await transaction.all(["gathered", this.#name], 1);
-      const start = oldest === undefined ? Infinity : Number(oldest.key[2]);
-      if (start > now - this.window - this.#delay) {
-        this.#due = open + this.window + this.#delay;
-        return { queued: () => undefined, isDone: false };
-      }
-      await transaction.delete(oldest.key);
-      const time = start + this.window - 1;
-      const options = { ...this.#options, time };
+  /**
+   * Reports the oldest window that is over and has something to report.
+   *
+   * @param {Transaction} transaction
+   * @returns {Promise<(() => void) | undefined>} What to call then; undefined if there is none.
+   */
+  async #reportOne(transaction) {
+    const now = this.#inside.clock();
+    const course = await this.#look(transaction, now);
+    while (course.due[0] <= now - this.window - course.delay) {
+      const start = /** @type {number} */ (course.due.shift());
+      const value = (await transaction.get(this.#key(start))) ?? (OF_NOTHING.includes(this.#how) ? 0 : undefined);
+      await transaction.delete(this.#key(start));
+      await transaction.put(this.#place, course);
+      if (value === undefined) continue;
+      const options = { ...this.#options, time: start + this.window - 1 };
       const done = await this.#inside.put(
-        transaction, this.#definition, [oldest.value], [this.#epsilon], options,
+        transaction, this.#definition, [value], [this.#epsilon], options,
       );
-      return { queued: done.queued, isDone: true };
-    });
-    queued();
-    return isDone;
+      return done.queued;
+    }
+    return undefined;
   }
 
-  /** Closes the windows that are over. @param {Transaction} transaction @param {number} now */
-  async #endWindows(transaction, now) {
-    const { open, missed, closed = [] } = await this.#opened(transaction);
-    const end = now - (now % this.window);
-    const late = now - this.#lateness;
-    const counted = late - (late % this.window); // the start of the first that is not late
-    const rows = await transaction.all(["gathered", this.#name]);
-    const known = rows.map(({ key }) => Number(key[2]));
-    let more = known.filter((start) => start < counted).length;
-    if (OF_NOTHING.includes(this.#how)) {
-      const isPast = (/** @type {number} */ start) =>
-        start < open || afterClosed(closed, start) > start;
-      more = known.filter((start) => start < counted && isPast(start)).length;
-      for (let start = afterClosed(closed, open); start < counted; ) {
-        const run = Math.min(counted, ...closed.map(([from]) => (from > start ? from : Infinity)));
-        more += (run - start) / this.window;
-        start = afterClosed(closed, run);
-      }
-      for (let start = Math.max(open, counted); start < end; start += this.window) {
-        const isNew = !known.includes(start) && afterClosed(closed, start) === start;
-        if (isNew) await transaction.put(this.#key(start), 0);
-      }
+  /**
+   * Closes the windows that are over.
+   *
+   * @param {Transaction} transaction
+   * @param {number} now
+   * @returns {Promise<Course>}
+   */
+  async #look(transaction, now) {
+    const before = await this.#course(transaction, now);
+    const { closed } = before;
+    const open = this.#opened(before.open, now);
+    const begin = Math.min(before.open, open);
+    const end = this.#start(now);
+    const counted = this.#start(now - this.#lateness); // the start of the first that is not late
+    const first = Math.max(begin, counted);
+    const due = before.due.filter((start) => start >= counted);
+    const uncovered = closed.reduce(
+      (rest, [from, to]) => rest - Math.max(0, Math.min(to, counted) - Math.max(from, begin)),
+      first - begin,
+    );
+    const isOfNothing = OF_NOTHING.includes(this.#how);
+    let late = isOfNothing ? before.due.length - due.length + uncovered / this.window : 0;
+    let { delay } = before;
+    for (let start = first; start < end; start += this.window) {
+      if (afterClosed(closed, start) !== start) continue;
+      due.push(start);
+      delay = Number(uniformBelow(systemBits, this.#longest + 1n));
     }
-    for (const start of known) if (start < counted) await transaction.delete(this.#key(start));
-    const first = Math.max(open, counted);
     const after = {
-      open: Math.max(open, end),
-      missed: missed + more,
+      open,
+      delay,
+      missed: before.missed,
       closed: first < end ? withRun(closed, [first, end]) : closed,
+      due: due.sort((a, b) => a - b),
     };
-    await transaction.put(["gathering", this.#name], after);
+    const present = afterClosed(after.closed, open);
+    for (const { key, value } of await transaction.all(["gathered", this.#name])) {
+      const start = /** @type {number} */ (key[2]);
+      if (start === present || due.includes(start)) continue;
+      await transaction.delete(key);
+      if (start >= counted) await this.#join(transaction, present, value); // of another clock
+      else if (!isOfNothing) late += 1;
+    }
+    after.missed += late;
+    if (open < before.open) {
+      this.#tell("the clock was set back: what was gathered is in the present window");
+    }
+    if (open !== before.open || late > 0) await transaction.put(this.#place, after);
     return after;
   }
 
   /**
-   * The course of the windows, begun where there is none. If the clock was set back by more than
-   * the lateness, what was in the future is not waited for: windows go on at the present.
+   * The course of the windows, begun where there is none.
    *
    * @param {Transaction} transaction
+   * @param {number} now
    * @returns {Promise<Course>}
    */
-  async #opened(transaction) {
-    const now = this.#inside.clock();
-    const present = now - (now % this.window);
-    const place = ["gathering", this.#name];
-    /** @type {Course | undefined} */
-    const found = await transaction.get(place);
-    if (found === undefined) {
-      const first = { open: present, missed: 0, closed: [] };
-      await transaction.put(place, first);
-      return first;
-    }
-    const closed = found.closed ?? [[0, found.open]]; // an earlier version's
-    if (found.open - present <= this.#lateness + this.window) return { ...found, closed };
-    const start = afterClosed(closed, present);
-    for (const { key, value } of await transaction.all(["gathered", this.#name])) {
-      if (Number(key[2]) < found.open || key[2] === start) continue;
-      const held = await transaction.get(this.#key(start));
-      const joined = held === undefined ? value : this.#joined(held, value);
-      await transaction.put(this.#key(start), joined);
-      await transaction.delete(key);
-    }
-    const again = { ...found, closed, open: present };
-    await transaction.put(place, again);
-    this.#due = 0;
-    const detail = "the clock was set back: what was gathered is in the present window";
+  async #course(transaction, now) {
+    const found = await transaction.get(this.#place);
+    return found ?? { open: this.#start(now), missed: 0, closed: [], due: [], delay: 0 };
+  }
+
+  /** @param {number} moment */
+  #start(moment) {
+    return moment - (moment % this.window);
+  }
+
+  /**
+   * The first window that is not over now. If the clock was set back by more than the lateness,
+   * what was in the future is not waited for: windows go on at the present.
+   *
+   * @param {number} open What it was before.
+   * @param {number} now
+   */
+  #opened(open, now) {
+    const present = this.#start(now);
+    return open - present > this.#lateness + this.window ? present : Math.max(open, present);
+  }
+
+  get #place() {
+    return ["gathering", this.#name];
+  }
+
+  /** @param {string} detail */
+  #tell(detail) {
     this.#inside.tell({ kind: "roll-up", metric: this.#definition.name, detail });
-    return again;
   }
 
   /** @param {number} start @returns {(string | number)[]} */
@@ -258,10 +275,21 @@ export class RollUp {
     return reported;
   }
 
-  /** @param {any} held @param {any} given */
-  #joined(held, given) {
-    if (this.#how === "count" || this.#how === "sum") return held + given;
-    return this.#how === "last" ? given : Math.max(held, given);
+  /**
+   * Adds a value to a window.
+   *
+   * @param {Transaction} transaction
+   * @param {number} start
+   * @param {any} given
+   */
+  async #join(transaction, start, given) {
+    const held = await transaction.get(this.#key(start));
+    let joined = given;
+    if (held !== undefined && this.#how !== "last") {
+      const isSum = this.#how === "count" || this.#how === "sum";
+      joined = isSum ? held + given || 0 : Math.max(held, given); // of infinite ones no number
+    }
+    await transaction.put(this.#key(start), joined);
   }
 }
 

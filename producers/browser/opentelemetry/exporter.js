@@ -49,6 +49,7 @@
 /** @typedef {{scopeMetrics: {metrics: any[]}[]}} Exported */
 /** @typedef {{code: number, error?: Error}} Result */
 
+const AGAIN_MS = 60_000;
 const DELTA = 0;
 const CUMULATIVE = 1;
 const GAUGE = 2;
@@ -69,8 +70,11 @@ class Unusable extends Error {
 export class DitherMetricExporter {
   #device;
   #mapped;
-  /** @type {Map<string, Promise<RollUp>>} */
+  /** @type {Map<string, RollUp>} */
   #rollUps = new Map();
+  /** @type {Map<string, unknown>} Why a roll-up could not be made. */
+  #errors = new Map();
+  #begun;
   /** @type {Map<string, number>} */
   #reported = new Map();
   /** @type {Map<string, Map<string, number>>} */
@@ -94,6 +98,7 @@ export class DitherMetricExporter {
     }
     this.#device = device;
     this.#mapped = new Map(Object.entries(mapped));
+    this.#begun = Promise.all([...this.#mapped].map(([name, one]) => this.#begin(name, one)));
   }
 
   /** How many values were reported or gathered, by instrument. */
@@ -159,18 +164,14 @@ export class DitherMetricExporter {
         this.#drop(name, data, failed instanceof Unusable ? failed.reason : failed.name);
       }
     }
-    for (const [name, { how }] of this.#isShutDown ? [] : this.#mapped) {
-      try {
-        if (how !== undefined) await (await this.#rollUp(name)).reportEnded();
-      } catch (error) {
-        failed = error instanceof Error ? error : new Error(String(error)); // the window is kept
-      }
-    }
     return failed === undefined ? { code: 0 } : { code: 1, error: failed };
   }
 
   /** Reports or gathers a value. @param {string} name @param {Mapped} mapped @param {Data[]} data */
   async #take(name, { metric, epsilon, of = "mean", category, how, options = {} }, data) {
+    if (how !== undefined) await this.#begun;
+    const gathered = this.#rollUps.get(name);
+    if (how !== undefined && gathered === undefined) throw this.#errors.get(name);
     const definition = await this.#device.definition(metric);
     const { range, edges } = definition;
     const isOfNumbers = range !== undefined || edges !== undefined;
@@ -181,27 +182,32 @@ export class DitherMetricExporter {
     }
     check(data);
     const value = category === undefined ? valueOf(data, of) : categoryOf(data, of, category);
-    if (how === undefined) {
+    if (gathered === undefined) {
       await this.#device.report(metric, value, epsilon, options);
       return;
     }
     if (how === "sum" && !isAdditive(data, of)) throw new Unusable("not_additive");
-    const gathered = await this.#rollUp(name);
     if (how !== "active") await gathered.add(value);
     else if (typeof value === "string" || value > 0) await gathered.add();
   }
 
-  /** The roll-up of an instrument. @param {string} name @returns {Promise<RollUp>} */
-  #rollUp(name) {
-    const known = this.#rollUps.get(name);
-    if (known !== undefined) return known;
-    const { metric, how, window, epsilon, options } = /** @type {Required<Mapped>} */ (
-      this.#mapped.get(name)
-    );
-    const made = this.#device.rollUp(metric, how, window, epsilon, options);
-    this.#rollUps.set(name, made);
-    made.catch(() => this.#rollUps.delete(name));
-    return made;
+  /**
+   * Makes the roll-up of an instrument, used or not: the gateway sees when its definition is fetched.
+   *
+   * @param {string} name
+   * @param {Mapped} mapped
+   */
+  async #begin(name, mapped) {
+    const { metric, how, window, epsilon, options } = mapped;
+    if (how === undefined || window === undefined || this.#isShutDown) return;
+    try {
+      const made = await this.#device.rollUp(metric, how, window, epsilon, options);
+      this.#rollUps.set(name, made);
+      made.reportEnded().catch(() => undefined); // the device tries again, and tells of errors
+    } catch (error) {
+      this.#errors.set(name, error);
+      setTimeout(() => this.#begin(name, mapped), AGAIN_MS);
+    }
   }
 
   /** @param {string} name @param {Data[]} data @param {string} reason */

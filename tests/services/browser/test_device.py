@@ -563,6 +563,7 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     assert call(page, "clicks.reportEnded()") == 0
     assert gathered(page) == [17]
     page.evaluate("(hours) => { now += hours * 3_600_000; }", 25)
+    assert "2 reports may fall into a period" in call(page, "failures")[0]["detail"]
     found = call(page, "Promise.all([clicks.reportEnded(), clicks.reportEnded(), clicks.add()])")
     assert sorted(found[:2]) == [0, 1]
     call(page, "device.flush()")
@@ -580,6 +581,66 @@ def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     assert sorted((batch.time_ms + 1 - START) // DAY for batch in site.posted) == [1, 2, 7, 8]
 
 
+def test_a_page_reports_each_minute_what_is_over(page: Page, site: Site) -> None:
+    page.clock.install(time=START / 1000)
+    opened(page, site)
+    call(page, 'device.rollUp("clicks", "count", "1d", 1)')
+    page.clock.set_system_time((START + DAY) / 1000 + 3600)
+    page.clock.run_for(60_000)
+    page.wait_for_function("device.totals('clicks').then(({ taken }) => taken === 1)")
+
+
+GATHER = """
+async ([how, steps, history]) => {
+  window.now = 1_728_000_000_000;
+  window.known = (window.known ?? 0) + 1;
+  const seen = [];
+  const told = ({ kind }) => kind === "roll-up" && seen.push(kind);
+  const begin = async () => {
+    const options = { clock: () => now, database: `device ${known}`, onFailure: told };
+    window.device = await dither.Device.open("/posts", options);
+    window.gathering = await device.rollUp("clicks", how, "1d", 1);
+  };
+  const add = async (times) => {
+    for (let i = 0; i < times; i++) await gathering.add(how === "largest" ? i : undefined);
+  };
+  await begin();
+  for (const [i, [hours, action]] of steps.entries()) {
+    now += hours * 3_600_000;
+    await add(history[2 * i] ?? history[0]);
+    if (action === "look") await gathering.reportEnded();
+    if (action === "open") {
+      device.close();
+      await begin();
+    }
+    await add(history[2 * i + 1] ?? history[1]);
+    seen.push((await device.totals("clicks")).taken);
+  }
+  device.close();
+  return seen;
+}
+"""
+MOMENTS = [
+    (10, "look"), (16, "look"), (8, ""), (17, "open"), (1, "look"), (50, "look"), (9000, "look"),
+    (-9000, ""), (24, "look"), (25, "look"), (30, "open"), (-1, "look"), (60, "look"),
+]  # fmt: skip
+"""Hours that pass, and what happens then; no look comes in the hour after a window's end."""
+
+
+def test_reports_come_at_the_same_moments_whether_and_whenever_something_is_added(
+    page: Page, site: Site
+) -> None:
+    """A history says how often something is added before and after each moment."""
+    opened(page, site)
+    valued = [[1, 0], [0, 1], [3, 2]]
+    rare = [[0, 0], [1, *[0] * 25], [*[0] * 14, 2, *[0] * 11]]
+    for how, histories in (("count", valued + rare), ("active", rare), ("largest", valued)):
+        first, *others = [page.evaluate(GATHER, [how, MOMENTS, each]) for each in histories]
+        with row(how):
+            assert first[-1] >= 5
+            assert others == [first] * len(others)
+
+
 @pytest.mark.more
 def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, site: Site) -> None:
     """Each window is reported and charged at most once, and those of the present are reported."""
@@ -594,8 +655,11 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, si
     call(page, "clicks.add()")
     passes(365 + 1 / 24)
     call(page, "clicks.add()")
+    assert call(page, "clicks.reportEnded()") == 2
     passes(-365)
     call(page, "clicks.add()")
+    assert call(page, "clicks.reportEnded()") == 0
+    assert gathered(page) == [2]
     assert [each["kind"] for each in call(page, "failures")] == ["roll-up"]
     for _ in range(5):
         passes(1)

@@ -91,13 +91,15 @@ HISTOGRAM, GAUGE, SUM = 0, 2, 3
 EXPORT = """
 async ([mapped, metrics]) => {
   const { DitherMetricExporter } = await load("opentelemetry/exporter.js");
-  const values = [], gathered = [];
+  const values = [], gathered = [], begun = [];
   const device = {
     definition: async (name) => name === "page" ? { name } : { name, range: [0, 1] },
     report: async (...given) => { values.push(given.slice(0, 3)); },
-    rollUp: async () => ({
-      add: async (value = "active") => { gathered.push(value); }, reportEnded: async () => 0,
-    }),
+    rollUp: async (metric, how) => {
+      begun.push(how);
+      const add = async (value = "active") => { gathered.push(value); };
+      return { add, reportEnded: async () => { begun.push("reported"); } };
+    },
   };
   const exporter = new DitherMetricExporter(device, mapped);
   const exported = () => new Promise((resolve) => {
@@ -111,7 +113,7 @@ async ([mapped, metrics]) => {
   await exported();
   const temporality = ["COUNTER", "UP_DOWN_COUNTER", "OBSERVABLE_UP_DOWN_COUNTER", "HISTOGRAM"]
     .map((one) => exporter.selectAggregationTemporality(one));
-  return [values, gathered, dropped, values.length + gathered.length - before, temporality];
+  return [begun, values, gathered, dropped, values.length + gathered.length - before, temporality];
 }
 """
 
@@ -154,7 +156,10 @@ def test_an_instrument_becomes_one_value_and_its_attributes_do_not_leave(device:
         "added": number | summed | {"of": "sum"},
     }
     mapped |= {"views": page, "unlabelled": page, "wrong": {"metric": "page", "epsilon": 2}}
-    values, gathered, dropped, late, temporality = device.evaluate(EXPORT, [mapped, metrics])
+    found = device.evaluate(EXPORT, [mapped, metrics])
+    begun, values, gathered, dropped, late, temporality = found
+    at_the_start = ["active", "active", "sum", "reported", "reported", "reported"]
+    assert begun == at_the_start, "a report at an export would tell that something was measured"
     assert values == [*(["number", one, 1] for one in (5, 5, 9, 4, 3, 9)), ["page", "help", 2]]
     assert gathered == ["active"]
     assert dropped == [
@@ -210,6 +215,7 @@ async function app(): Promise<unknown> {
   level.add(-6);
   now += 90_000_000;
   await provider.shutdown();
+  await (await device.rollUp("used", "active", "1d", 64)).reportEnded();
   return [first, values, exporter.dropped];
 }
 Object.assign(globalThis, { app });

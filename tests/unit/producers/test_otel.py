@@ -100,9 +100,9 @@ class App:
         self.provider = self.provide(self.exporter, views)
         return self.provider.get_meter("app")
 
-    def gather(self, how: Any, metric: Metric, of: Of = "mean") -> Any:
+    def gather(self, roll_up: RollUp, of: Of = "mean") -> Any:
         """Map the instrument "it" to a roll-up."""
-        self.exporter = DitherMetricExporter({"it": Gathered(self.roll_up(how, metric), of)})
+        self.exporter = DitherMetricExporter({"it": Gathered(roll_up, of)})
         self.provider = self.provide(self.exporter)
         return self.provider.get_meter("app")
 
@@ -327,19 +327,23 @@ def test_the_result_says_whether_everything_mapped_was_reported(app: App) -> Non
 
 def test_a_roll_up_makes_one_report_of_a_days_exports(app: App) -> None:
     for how, metric, expected in (("sum", NUMBER, 9), ("last", NUMBER, 4), ("active", USED, 1)):
-        meter = app.gather(how, metric)
-        counter = meter.create_counter("it")
+        roll_up = app.roll_up(how, metric)
+        counter = app.gather(roll_up).create_counter("it")
         for increase in (5, 4):
             counter.add(increase)
             assert app.exported() == []
         app.clock.now += DAY + 3600
-        meter.create_counter("other").add(1)
-        assert app.exported() == [expected], "any export after the day's end reports it"
-        assert app.exporter.reported == {"it": 2}
+        counter.add(1)
+        assert app.exported() == [], "a report at an export would tell that something was measured"
+        assert roll_up.report_ended() == 1
+        assert app.values == [expected]
+        assert app.exporter.reported == {"it": 3}
+        app.values.clear()
         app.folder = app.folder / how
         app.folder.mkdir()
     for of, dropped in (("mean", {("it", "not_additive"): 1}), ("sum", {})):
-        app.gather("sum", NUMBER, of).create_histogram("it").record(3)  # type: ignore[arg-type]
+        histogram = app.gather(app.roll_up("sum", NUMBER), of).create_histogram("it")  # type: ignore[arg-type]
+        histogram.record(3)
         app.exported()
         assert app.exporter.dropped == dropped
 

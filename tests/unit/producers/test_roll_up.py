@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 
 from estimators import define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
+from producers.device import base_reporter, roll_up
 from producers.device.roll_up import How
-from tests.support.clocks import Clock
+from tests.support.clocks import Clock, wait_until
 from tests.support.rows import row
-from tests.support.running.broker import CARRIER, DELAY, Broker
+from tests.support.running.broker import CARRIER, DELAY, Broker, count
 
 DAY = 86_400.0
 BEGIN = 20_000 * DAY
@@ -123,6 +126,20 @@ def test_without_a_queue_in_a_file_the_ledgers_file_is_used(
     assert [file.name for file in tmp_path.iterdir()] == ["ledger"]
 
 
+def test_a_process_that_starts_meanwhile_reports_no_sooner(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delays = iter([3_600_000, *[0] * 9])
+    monkeypatch.setattr(roll_up._random, "randint", lambda *_: next(delays))
+    device.roll_up("count")
+    device.pass_time(DAY)
+    assert device.roll_up("count").report_ended() == 0
+    device.pass_time(3599)
+    assert device.roll_up("count").report_ended() == 0
+    device.pass_time(1)
+    assert device.roll_up("count").report_ended() == 1
+
+
 def test_a_report_that_is_refused_is_made_later(device: Device, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=1, period="1h")
     ledger.spend("clicks", 1)
@@ -131,10 +148,90 @@ def test_a_report_that_is_refused_is_made_later(device: Device, tmp_path: Path) 
     device.pass_time(DAY + 3600)
     with pytest.raises(BudgetSpent):
         gathered.report_ended()
-    gathered.add()  # tells nothing of it, and does not fail
     Ledger(tmp_path / "ledger", budget=5)
     assert gathered.report_ended() == 1
     assert device.reported == [(1, BEGIN + DAY - 0.001)]
+
+
+def test_the_reporters_thread_reports_and_tries_again_after_a_failure(
+    broker: Broker,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(base_reporter, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(roll_up, "AGAIN_SECONDS", 0.02)
+    over_http = HttpReporter(CLICKS, NOWHERE, queue=tmp_path / "queue")
+    for reporter in (over_http, Reporter(CLICKS, broker.config, topic=topic)):
+        name, clock = type(reporter).__name__, Clock(BEGIN)
+        ledger = Ledger(tmp_path / name, budget=0.5, clock=clock)
+        with row(name), reporter:
+            RollUp(reporter, "count", "1d", 1, ledger=ledger, clock=clock)
+            clock.now += DAY + 3600
+            wait_until(lambda: "of 'clicks' is not reported yet: epsilon" in caplog.text, "refused")
+            Ledger(tmp_path / name, budget=1)
+            wait_until(lambda one=ledger: "clicks" in one.accounts(), "reported")  # type: ignore[misc]
+        caplog.clear()
+    assert count(CLICKS, broker.batches(topic)).sum() > 0
+
+
+def test_a_budget_that_is_too_small_for_reports_of_one_period_is_told(
+    device: Device, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cases = [
+        ("1d", "1d", 1, "2 reports of 'clicks' may fall into one period"),
+        ("22h", "1d", 1.9, "and cost 2; its budget is 1.9"),
+        ("20h", "1d", 1, ""),
+        ("1d", "1d", 2, ""),
+        ("1d", "1h", 24, "25 reports of 'clicks'"),
+        ("1d", "7d", 1, ""),
+        ("1d", "7d", 0.5, "1 reports of 'clicks'"),
+    ]
+    for period, window, budget, told in cases:
+        with row(f"{period} {window} {budget}"):
+            caplog.clear()
+            ledger = Ledger(tmp_path / f"{period}{window}{budget}", budget=budget, period=period)
+            gathered = device.roll_up("count", window, ledger=ledger)
+            gathered.report_ended()
+            assert len(caplog.messages) == bool(told)
+            assert told in caplog.text
+
+
+def test_a_device_that_is_on_each_evening_loses_no_day_with_a_period_of_20_hours(
+    tmp_path: Path,
+) -> None:
+    for period, fewest, most in (("24h", 20, 45), ("20h", 0, 0)):
+        device, evenings = Device(tmp_path / period), random.Random(1)
+        ledger = Ledger(tmp_path / period / "ledger", 1, period, clock=device.clock)
+        with row(period), device.reporter:
+            gathered = device.roll_up("active", ledger=ledger)
+            for day in range(1, 91):
+                device.clock.now = BEGIN + DAY * day + 3600 * evenings.uniform(19, 21)
+                with suppress(BudgetSpent):
+                    gathered.report_ended()
+            assert fewest <= 90 - len(device.reported) <= most
+
+
+def test_a_value_that_the_definition_has_no_more_keeps_no_window_waiting(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(BEGIN)
+    for categories in (["AA", "old"], ["AA", "new"]):
+        metric = define(
+            name="song", kind="frequency", categories=categories, levels=[1], pane="1d",
+            lateness="3d",
+        )  # fmt: skip
+        with HttpReporter(metric, NOWHERE, queue=tmp_path / "queue", clock=clock) as reporter:
+            played = RollUp(reporter, "last", "1d", 1, clock=clock)
+            if "old" in categories:
+                played.add("old")
+                clock.now += DAY
+                played.add("AA")
+            else:
+                clock.now += DAY + 3600
+                assert played.report_ended() == 1
+                assert "cannot be reported any more (ValueError)" in caplog.text
 
 
 def test_a_crash_while_reporting_never_reports_twice(device: Device) -> None:
@@ -180,11 +277,12 @@ def test_a_clock_that_went_a_year_ahead_and_back_stops_nothing(
     gathered = device.roll_up("count", ledger=ledger)
     gathered.add()
     device.pass_time(YEAR + 3600)
-    gathered.add()  # and so reports the last days of that year, which nobody has seen yet
-    ahead = len(device.reported)
+    gathered.add()
+    ahead = gathered.report_ended()  # the last days of that year, which nobody has seen yet
     assert ahead == 2
     device.pass_time(-YEAR)
     gathered.add()
+    assert gathered.report_ended() == 0
     for _ in range(5):
         device.pass_time(DAY)
         gathered.report_ended()
@@ -230,6 +328,6 @@ def test_what_cannot_be_gathered_is_told(device: Device) -> None:
         ):
             RollUp(reporter, how, window, epsilon)
     values: list[tuple[How, Any]] = [("sum", "x"), ("sum", float("nan")), ("sum", [1, 2])]
-    for roll_up, value in (*values, ("count", 3)):
+    for how, value in (*values, ("count", 3)):
         with pytest.raises(ValueError, match="value"):
-            device.roll_up(roll_up).add(value)
+            device.roll_up(how).add(value)

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 
 from estimators import LocalMetric, Metric, define
 from estimators.extremes import Progress
-from producers import AlreadyAnswered, BudgetSpent, Connection, Ledger, Reporter
+from producers import (
+    AlreadyAnswered,
+    BudgetSpent,
+    Connection,
+    HttpReporter,
+    Ledger,
+    Reporter,
+    RollUp,
+)
+from producers.device import roll_up as roll_ups
+from producers.device.roll_up import How
 from producers.device.rounds import Round
 from producers.ledger.ledger_file import transaction
 from producers.ledger.permanent_answers import repeat_or_draw
@@ -197,3 +207,114 @@ def test_histories_that_change_alike_repeat_their_answers_alike(
                 sent.append(database.execute(last).fetchone()[0])
         patterns.append(sent)
     assert patterns[0] == patterns[1]
+
+
+# -- Roll-ups -------------------------------------------------------------------------------------
+
+HOURLY = dataclasses.replace(LATE, name="hourly", levels=[1], pane="1h", lateness="4h")
+
+
+class Gatherer:
+    """A device that gathers; it notes when a window is reported or refused, and which one."""
+
+    def __init__(self, folder: Path, how: How) -> None:
+        self.folder, self.how, self.clock = folder, how, Clock(BEGINNING)
+        self.seen = list[tuple[float, Any]]()
+        self.ledger = Ledger(folder / "ledger", 2, "3h", clock=self.clock)
+        self.start()
+
+    def start(self) -> None:
+        seen, clock = self.seen, self.clock
+
+        class Seen(HttpReporter):
+            def report(self, value: Any, epsilon: Any, time: Any = None, **more: Any) -> None:
+                super().report(value, epsilon, time, **more)
+                seen.append((clock.now, time))
+
+        queue = self.folder / "queue"
+        self.reporter = Seen(HOURLY, "http://127.0.0.1:9", queue=queue, clock=clock)
+        self.gathered = RollUp(
+            self.reporter, self.how, "1h", 1, ledger=self.ledger, clock=self.clock
+        )
+
+    def restart(self) -> None:
+        self.reporter.close(0)
+        self.start()
+
+    def look(self) -> None:
+        try:
+            self.gathered.report_ended()
+        except BudgetSpent as refused:
+            self.seen.append((self.clock.now, refused.free_at))
+
+    def add(self, values: list[float]) -> None:
+        for value in values:
+            self.gathered.add(None if self.how in ("count", "active") else value)
+
+
+ONCE, TWICE = [[1.0], [], [], []], [[2**63, 2**63], [], [], []]
+NEVER = [list[float]()] * 4
+HUGE = [[1e308] * 2, [], [-1e308] * 2, []]
+VALUES = st.lists(st.sampled_from([0.0, 1.0, 3, 1e308, -1e308, 2**62]), max_size=3)
+MINUTES = [0, 1, 10, 20, 45, 59, 60, 61, 150, 600, -1, -90, 50_000, -50_000]
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    history=st.lists(
+        st.tuples(
+            st.sampled_from(MINUTES),
+            st.sampled_from(["look", "look", "restart", ""]),
+            st.lists(VALUES, min_size=4, max_size=4),
+        ),
+        min_size=2,
+        max_size=20,
+    ),
+    how=st.sampled_from(["count", "sum", "active", "last", "largest"]),
+    delay=st.integers(0, 4),
+)
+@example(history=[(0, "", ONCE), (61, "", ONCE)], how="active", delay=0)
+@example(history=[(0, "", TWICE), (150, "look", NEVER)], how="sum", delay=4)
+@example(
+    history=[(50_000, "", HUGE), (-50_000, "look", HUGE[2:] + NEVER[2:]), (150, "look", NEVER)],
+    how="sum",
+    delay=0,
+)
+@example(
+    history=[(50_000, "look", NEVER), (-50_000, "", ONCE), (61, "look", NEVER)],
+    how="count",
+    delay=0,
+)
+def test_a_roll_up_reports_at_the_same_moments_whether_and_whenever_something_is_added(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    history: list[tuple[int, str, list[list[float]]]],
+    how: How,
+    delay: int,
+) -> None:
+    """Looks and starts are the same on both devices. "last" and "largest" need a value in each."""
+
+    class Delays:
+        def randint(self, _: int, longest: int) -> int:
+            return longest * delay // 4
+
+    monkeypatch.setattr(roll_ups, "_random", Delays())
+    devices = [Gatherer(tmp_path_factory.mktemp("device"), how) for _ in range(2)]
+    shows_values = how in ("last", "largest")
+    for minutes, action, values in history:
+        for index, device in enumerate(devices):
+            before, after = values[2 * index : 2 * index + 2]
+            device.clock.now += 60 * minutes
+            device.add([*before, 0.5] if shows_values and index else before)
+            if action == "look":
+                device.look()
+            elif action == "restart":
+                device.restart()
+            device.add(after if index or not shows_values else [*after, 0.5])
+    for device in devices:
+        device.reporter.close(0)
+    assert devices[0].seen == devices[1].seen

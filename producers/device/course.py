@@ -1,0 +1,185 @@
+"""Which windows of a roll-up are over, and which of them wait for their report.
+
+Nothing here looks at a value. What is due follows from the moments at which somebody looks: so
+neither the time nor the number of reports tells what was gathered, or when.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TypeAlias
+
+import msgspec
+
+Run: TypeAlias = tuple[int, int]
+"""From the start of the first window to the end of the last one, in ms since the epoch."""
+MOST_RUNS = 8
+
+
+class Course(msgspec.Struct, frozen=True):
+    """What is stored about the windows of a roll-up.
+
+    Attributes
+    ----------
+    open : int
+        The start of the first window that is not over, in ms since the epoch.
+    missed : int
+        How many windows were not reported in time.
+    closed : tuple of (int, int)
+        Windows that are over: none of them is due twice, also if the clock went forward and then
+        back.
+    due : tuple of int
+        The starts of windows that are over and not reported yet, in order.
+    delay : int
+        How long after their end they are reported, in ms: every process of the device knows it, so
+        one that starts in the meantime does not report them before.
+    """
+
+    open: int
+    missed: int = 0
+    closed: tuple[Run, ...] = ()
+    due: tuple[int, ...] = ()
+    delay: int = 0
+
+    def without(self, start: int) -> Course:
+        """Return the course when a window is reported."""
+        due = tuple(each for each in self.due if each != start)
+        return msgspec.structs.replace(self, due=due)
+
+    def having(self, start: int) -> Course:
+        """Return the course when a window has to be reported after all."""
+        return msgspec.structs.replace(self, due=tuple(sorted({*self.due, start})))
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """Windows of one length, which begin at multiples of it.
+
+    Parameters
+    ----------
+    length : int
+        In ms.
+    lateness : int
+        How long after a window's end its report is counted, in ms.
+    """
+
+    length: int
+    lateness: int
+
+    def start(self, now: int) -> int:
+        """Return the start of the window that a moment is in."""
+        return now - now % self.length
+
+    def first_counted(self, now: int) -> int:
+        """Return the start of the first window that is not late."""
+        return self.start(now - self.lateness)
+
+    def opened(self, course: Course, now: int) -> int:
+        """Return the start of the first window that is not over now.
+
+        If the clock was set back by more than the lateness, what was in the future is not waited
+        for: windows go on at the present.
+        """
+        present = self.start(now)
+        if course.open - present > self.lateness + self.length:
+            return present
+        return max(course.open, present)
+
+    def present(self, course: Course, now: int) -> int:
+        """Return the start of the window to which a value belongs."""
+        return after_closed(course.closed, self.opened(course, now))
+
+    def look(self, course: Course, now: int, delay: int) -> Course:
+        """Return the course after a look: windows that are over are closed, and due or missed.
+
+        Parameters
+        ----------
+        course : Course
+        now : int
+            In ms since the epoch.
+        delay : int
+            Of windows that are over since the last look, in ms.
+
+        Examples
+        --------
+        >>> windows = Windows(length=10, lateness=20)
+        >>> windows.look(Course(open=0), 25, 3)
+        Course(open=20, missed=0, closed=((0, 20),), due=(0, 10), delay=3)
+        >>> windows.look(windows.look(Course(open=0), 25, 3), 45, 4)
+        Course(open=40, missed=2, closed=((0, 40),), due=(20, 30), delay=4)
+        """
+        opened, closed, counted = self.opened(course, now), course.closed, self.first_counted(now)
+        begin, end = min(course.open, opened), self.start(now)
+        first = max(begin, counted)
+        over = range(first, end, self.length)
+        new = [start for start in over if after_closed(closed, start) == start]
+        kept = [start for start in course.due if start >= counted]
+        late = len(course.due) - len(kept) + uncovered(closed, begin, counted) // self.length
+        return Course(
+            opened,
+            course.missed + late,
+            with_run(closed, (first, end)) if first < end else closed,
+            tuple(sorted([*kept, *new])),
+            delay if new else course.delay,
+        )
+
+
+def after_closed(closed: tuple[Run, ...], start: int) -> int:
+    """Return the first window from a start on that is not closed.
+
+    Parameters
+    ----------
+    closed : tuple of (int, int)
+        In order, without overlaps.
+    start : int
+
+    Examples
+    --------
+    >>> after_closed(((0, 4), (6, 8)), 2), after_closed(((0, 4), (6, 8)), 4)
+    (4, 4)
+    """
+    for first, end in closed:
+        if first <= start < end:
+            start = end
+    return start
+
+
+def uncovered(closed: tuple[Run, ...], start: int, end: int) -> int:
+    """Return how much of an interval is in no run; they do not overlap.
+
+    Parameters
+    ----------
+    closed : tuple of (int, int)
+    start, end : int
+        The interval.
+
+    Examples
+    --------
+    >>> uncovered(((0, 4), (6, 8)), 2, 9)
+    3
+    """
+    covered = sum(max(0, min(end, last) - max(start, first)) for first, last in closed)
+    return max(0, end - start) - covered
+
+
+def with_run(closed: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
+    """Return runs in order, with one more; of too many the oldest become one.
+
+    Parameters
+    ----------
+    closed : tuple of (int, int)
+    run : (int, int)
+        It may overlap others.
+
+    Examples
+    --------
+    >>> with_run(((0, 4), (6, 8)), (4, 5))
+    ((0, 5), (6, 8))
+    """
+    runs: list[Run] = []
+    for first, end in sorted([*closed, run]):
+        if runs and first <= runs[-1][1]:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], end))
+        else:
+            runs.append((first, end))
+    return tuple(runs if len(runs) <= MOST_RUNS else [(runs[0][0], runs[1][1]), *runs[2:]])
