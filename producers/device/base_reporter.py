@@ -108,6 +108,7 @@ class BaseReporter(Closing):
         self._clock, self._counting = clock, threading.Lock()
         self._closed, self._process = False, os.getpid()
         self._scheduled: dict[str, Callable[[], object]] = {}
+        self._looking = threading.Lock()
         self._next_look = 0.0
 
     # -- How reports travel -----------------------------------------------------------------------
@@ -183,15 +184,17 @@ class BaseReporter(Closing):
         self._scheduled[name] = call
 
     def run_scheduled(self) -> float:
-        """Call what is scheduled, if it is time; return in how many seconds it is the next time."""
+        """Call what is scheduled, if it is time; return in how many seconds it is the next time.
+
+        Whoever closes this reporter waits for it: what is charged is reported.
+        """
         now = clocks.monotonic()
         if now < self._next_look:
             return self._next_look - now
         self._next_look = now + LOOK_SECONDS
-        if self.is_closed:
-            return LOOK_SECONDS
-        for call in tuple(self._scheduled.values()):
-            call()
+        with self._looking:
+            for call in () if self.is_closed else tuple(self._scheduled.values()):
+                call()
         return LOOK_SECONDS
 
     # -- Values -----------------------------------------------------------------------------------

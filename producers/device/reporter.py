@@ -229,7 +229,7 @@ class Reporter(BaseReporter):
         """
         if self.is_elsewhere:
             return
-        with self._lock:
+        with self._looking, self._lock:
             if self._closed:
                 return
             self._closed = True

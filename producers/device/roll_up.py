@@ -32,6 +32,7 @@ from producers.device.base_reporter import BaseReporter
 from producers.device.course import Course, Windows
 from producers.device.randomizing import values_of
 from producers.ledger.accounts import number
+from producers.wire.decoding import decode_json
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger
@@ -332,7 +333,7 @@ class RollUp:
         (found,) = database.execute(
             "SELECT course FROM courses WHERE name = ?", (self._name,)
         ).fetchone()
-        return msgspec.json.decode(found, type=Course)
+        return decode_json(found, Course)
 
     def _store(self, database: sqlite3.Connection, course: Course) -> None:
         text = msgspec.json.encode(course).decode()
@@ -343,7 +344,7 @@ class RollUp:
         rows = database.execute(
             "SELECT start_ms, value FROM gathered WHERE name = ?", (self._name,)
         ).fetchall()
-        return {start: json.loads(value) for start, value in rows}
+        return {start: json.loads(value) for start, value in rows}  # noqa: TID251  also infinity
 
     def _keep(self, database: sqlite3.Connection, start: int, value: Any) -> None:
         row = (self._name, start, json.dumps(value))

@@ -248,8 +248,10 @@ class HttpReporter(BaseReporter):
         DeliveryError
             If reports are lost, because they waited in memory.
         """
-        with self._counting:
-            if self._closed or self.is_elsewhere:
+        if self.is_elsewhere:
+            return 0
+        with self._looking, self._counting:
+            if self._closed:
                 return 0
             self._closed = True
         self.connection.stop_serving(self.run_scheduled)
