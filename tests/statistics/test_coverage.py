@@ -190,8 +190,8 @@ DRAWN_WIDTHS = {
     "recursive_hadamard_frequency": (0.0963, 0.386, 0.4382, 0.1177),
     "projection_frequency": (0.1552, 0.4161, 0.403, 0.1399),
     "count_sketch_frequency": (0.3753, 0.6171, 0.6675, 0.371),
-    "projective_sketch_frequency": (0.118, 0.4346, 0.4934, 0.133),
-    "prefix_tree_frequency": (0.194, 0.7206, 0.798, 0.2132),
+    "projective_sketch_frequency": (0.1229, 0.4608, 0.5175, 0.1436),
+    "prefix_tree_frequency": (0.2033, 0.7175, 0.794, 0.2174),
     "auto_frequency": (0.0622, 0.3987, 0.3873, 0.0781),
     "repetition_frequency": (0.1732, 0.4288, 0.4141, 0.138),
 }

@@ -2,8 +2,8 @@
 
 Drawing the sums instead of the reports makes thousands of runs cheap; `test_laws.py` shows that the
 real randomizers have this law. (For subsets, whose categories are not independent, it is the law of
-each category's count.) What an open vocabulary's hashes do to it depends on their seed: `reseeded`
-gives each run its own.
+each category's count. Where points of a geometry are drawn for hashes, reports are real ones.) What
+an open vocabulary's hashes do to it depends on their seed: `reseeded` gives each run its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import numpy as np
 from scipy.linalg import hadamard
 
 from estimators import LocalMetric, define
-from estimators.exact.difference_sets import DifferenceSet
 from estimators.exact.hashing import buckets_and_signs
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.mechanisms import (
@@ -36,6 +35,7 @@ from estimators.mechanisms import (
     mechanism_class,
 )
 from estimators.mechanisms.shared.frequencies import SupportCounts
+from tests.support.reports.cases import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,14 +116,14 @@ class Population:
         return np.array([rng.multinomial(n, self.frequencies) for n in self.counts])
 
     def statistic(self, held: Counts, rng: np.random.Generator) -> Counts:
-        """Draw the statistic of these users' reports from its exact law."""
+        """Draw the statistic of these users' reports from its exact law, or from reports."""
         if isinstance(self.metric.randomizer, CountSketch):
             sketch = functools.partial(sketch_chances, self)
             return _symbols(self.metric.randomizer, sketch, held, rng).ravel()
-        if isinstance(self.metric.randomizer, PrefixTree):
-            return _tree(self, held, rng).ravel()
-        if isinstance(self.metric.randomizer, ProjectiveSketch):
-            return _hashed_rows(self, held, rng).ravel()
+        if isinstance(self.metric.randomizer, PrefixTree | ProjectiveSketch):
+            values = np.repeat(np.tile(self.names, len(held)), held.ravel())
+            level = np.repeat(np.arange(len(held)), held.sum(axis=1))
+            return summed(self.metric, values, level, int(rng.integers(2**31)))
         return _table(self.metric.randomizer, held, rng).ravel()
 
     def truth(self, held: Counts, estimate: Estimate) -> float | Floats:
@@ -227,61 +227,6 @@ def symbol_chances(mechanism: Symbols | Windows, level: int) -> Floats:
     odds = np.where(inside, e, 1.0)
     chances: Floats = odds / odds.sum(axis=1, keepdims=True)
     return chances
-
-
-def _tree(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
-    """Draw the table of a prefix tree of one depth: two thirds of the reports are of it."""
-    mechanism = population.metric.randomizer
-    assert isinstance(mechanism, PrefixTree)
-    values = population.metric.domain.to_unit(np.array(population.names))
-    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
-    table[:, 0] = held.sum(axis=1)
-    layout = mechanism.layout
-    for level, row in enumerate(held):
-        tree, sketch = layout.trees[level], layout.sketches[level].space
-        prefixes = layout.tree_points(layout.prefix_hashes(values[:, 1:])[:, 0], level)
-        points = layout.row_points(values[:, 0], level)
-        value = np.repeat(np.arange(row.size), row)
-        is_whole = rng.random(value.size) < 1 / 3
-        of_tree = _responses(tree.space, prefixes[value[~is_whole]], LEVELS[level], rng)
-        value = value[is_whole]
-        group = rng.integers(layout.rows, size=value.size)
-        of_rows = _responses(sketch, points[value, group], LEVELS[level], rng)
-        symbols = np.concatenate([of_tree, tree.points + group * sketch.points + of_rows])
-        table[level, 1:] = np.bincount(symbols, minlength=mechanism.columns - 1)
-    return table
-
-
-def _responses(
-    space: DifferenceSet, own: Counts, epsilon: float, rng: np.random.Generator
-) -> Counts:
-    """Draw a point for each person by projective geometry response, given their own points."""
-    others = space.points - space.size
-    odds = space.size * float(np.exp(epsilon))
-    inside = space.inside(rng.integers(space.size, size=own.size))
-    outside = space.outside(rng.integers(others, size=own.size))
-    is_inside = rng.random(own.size) < odds / (odds + others)
-    points: Counts = (np.where(is_inside, inside, outside) + own) % space.points
-    return points
-
-
-def _hashed_rows(population: Population, held: Counts, rng: np.random.Generator) -> Counts:
-    """Draw the table of a projective sketch."""
-    mechanism = population.metric.randomizer
-    assert isinstance(mechanism, ProjectiveSketch)
-    keys = population.metric.domain.to_unit(np.array(population.names))
-    table = np.zeros((len(held), mechanism.columns), dtype=np.int64)
-    table[:, 0] = held.sum(axis=1)
-    for level, row in enumerate(held):
-        each = mechanism.hashed_rows[level]
-        points, space = each.points(keys), each.geometry.space
-        value = np.repeat(np.arange(row.size), row)
-        index = rng.integers(each.rows, size=value.size)
-        drawn = _responses(space, points[value, index], LEVELS[level], rng)
-        table[level, 1:] = np.bincount(
-            index * space.points + drawn, minlength=mechanism.columns - 1
-        )
-    return table
 
 
 def hashed(population: Population) -> tuple[Counts, Counts]:
