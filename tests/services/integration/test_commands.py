@@ -130,18 +130,25 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     deployment: Deployment, tmp_path: Path
 ) -> None:
     table = tmp_path / "delays.csv"
-    hours = ["2013-01-01T00:00:00Z,5"] * 30
-    table.write_text("\n".join(["hour,delay", *hours]) + "\n")
+    hours = [f"2013-01-01T00:00:00Z,5,{land}" for land in ("DE", "DE", "Iceland")] * 10
+    table.write_text("\n".join(["hour,delay,land", *hours]) + "\n")
     deployment.settings.aggregate.past = "400d"
-    arguments = ("delay", "--csv", str(table), "--time-column", "hour", "--json")
+    columns = ("--time-column", "hour", "--attribute", "country=land")
+    arguments = ("delay", "--csv", str(table), *columns, "--json")
     told = deployment.dither("produce", *arguments).stderr
     assert "30 of 30 rows are older than aggregate.past = 400d" in told
+    assert "attribute: 'country'; 10 of 30 values are not declared" in told
     deployment.count()
     assert deployment.counts() == {"too_old:delay": 30}
     found = re.search(r"`dither aggregate --set (aggregate\.past)=(\d+d)`", told)
     assert found is not None
     deployment.settings.aggregate.past = found[2]
     assert deployment.dither("produce", *arguments).stderr.count("older than") == 0
-    assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 1
+    assert as_json(deployment.dither("deadletters", "replay", "--json"))["sent"] == 2
     deployment.count()
     assert accepted(deployment, "delay") == 60
+    found = as_json(deployment.dither("estimate", "delay", "--by", "country", "--json"))["slices"]
+    assert [(one["slice"]["country"], one["reports"]) for one in found if one["reports"]] == [
+        ("DE", 40),
+        ({"other": True}, 20),
+    ]

@@ -52,19 +52,6 @@ def redefine(deployment: Deployment, text: str) -> None:
     fresh.replace(deployment.metrics_file)
 
 
-def test_a_question_that_is_added_is_counted_from_its_first_report_on(live: Deployment) -> None:
-    with live.worker("one"), live.worker("two"):
-        live.wait_until_counted()
-        redefine(live, METRICS + ADDED)
-        live.produce(reports(live, "clicked", range(100, 130)))
-        live.produce(reports(live, "delay", range(200, 230)))
-        live.wait_until_counted()
-    assert live.counts() == {"accepted:delay": 90 * SIZE, "accepted:clicked": 30 * SIZE}
-    outcome = live.verify()
-    assert outcome.verified, outcome.differences
-    assert len(outcome.definitions) == 2
-
-
 CHANGES = [
     [('lateness = "1h"', 'lateness = "30h"')],
     [('lateness = "1h"', 'lateness = "0s"')],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,48 +105,6 @@ def test_redis_that_is_emptied_goes_on_from_the_topic(searching: Deployment) -> 
             wait_until_over(searching)
         searching.wait_until_counted()
     assert_found(searching)
-
-
-def test_a_round_waits_for_answers_that_nobody_has_counted_yet(
-    apache_kafka: Kafka, defined: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deployment = defined(METRICS.replace("round_reports = 200", 'round_time = "1s"'))
-    metric, reader = SearchMetric.require(deployment.metrics["longest"]), deployment.reader()
-    looks, is_counted = list[bool](), Coordinator._is_counted
-
-    def look(self: Coordinator, *arguments: Any) -> bool:
-        looks.append(is_counted(self, *arguments))
-        return looks[-1]
-
-    def open_round() -> Any:
-        return SearchPlan(reader.sums, metric).open_round(deployment.store.registry.rounds())
-
-    def answers(number: int) -> bytes:
-        return encode_batch(metric, [1] * number, [0] * number, 0, number=1)
-
-    with coordinating(deployment):
-        wait_until(lambda: bool(deployment.store.registry.rounds()), "the first round is opened")
-    opened = open_round().opened_ms / 1000
-    with deployment.worker():
-        deployment.produce([(0, answers(200))])
-        wait_until(lambda: time.time() > opened + 1.5, "the round's time is over")
-        deployment.produce([(number, answers(1)) for number in range(deployment.partitions)])
-        deployment.wait_until_counted()
-    deployment.produce([(0, answers(300))])
-    monkeypatch.setattr(Coordinator, "_is_counted", look)
-    with coordinating(deployment):
-        wait_until(lambda: looks.count(False) >= 3, "it has looked several times")
-        assert (any(looks), open_round().progress.decisions) == (False, ())
-        with deployment.worker():
-            wait_until(lambda: bool(open_round().progress.decisions), "the round is decided")
-    answered = open_round().progress.decisions[0].answers
-    assert sum(answered) == 500 + deployment.partitions
-    before = deployment.store.overview()
-    deployment.store.client.flushdb()
-    coordinator = Coordinator(deployment.settings, reader)
-    assert not is_counted(coordinator, before, metric), (
-        "the same positions, of a state that is gone"
-    )
 
 
 def test_without_a_search_a_coordinator_waits_for_definitions_that_have_one(

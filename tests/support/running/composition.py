@@ -140,14 +140,6 @@ class Composition:
         """Send a signal to a container's first process, from outside."""
         os.kill(self.state(service)["State"]["Pid"], number)
 
-    def restart(self, service: str) -> None:
-        """Kill a container and start it."""
-        podman("restart", "--time", "0", self.container(service))
-
-    def logs(self, service: str) -> str:
-        """Return the end of a container's log."""
-        return podman("logs", "--tail", "30", self.container(service), check=False)
-
 
 def _absolute(mount: str) -> str:
     return f"{DEPLOY}{mount[1:]}" if mount.startswith("./") else mount

@@ -15,6 +15,7 @@ from aggregator.state.partition import Partition
 from aggregator.storage.commit_writes import writes
 from estimators import Metric, define
 from producers.wire.batch import heartbeat
+from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.messages import EPOCH, LogMessage, batch
 from tests.support.reports.partitions import DELAY, FUTURE_MS, HOUR, MINUTE, PAY, VOTE, everything
 
@@ -87,17 +88,23 @@ def check_sizes(partition: Partition) -> None:
     assert partition.changed_bytes == sum(p.statistic.nbytes for p in partition.changed.values())
 
 
-@pytest.mark.parametrize("seed", range(4))
+def reports(message: LogMessage) -> int:
+    """Return of how many reports a message is; junk counts as one."""
+    payload = message.value()
+    return 1 if payload in (None, b"junk") else len(ReportBatch.FromString(payload).levels)
+
+
+@pytest.mark.parametrize("seed", range(12))
 def test_a_commit_writes_exactly_what_a_full_scan_finds_changed(seed: int) -> None:
     rng = random.Random(seed)
-    log, partition, uncut = Log(rng), *(Partition(METRICS, FUTURE_MS) for _ in range(2))
+    log, sent, partition = Log(rng), list[LogMessage](), Partition(METRICS, FUTURE_MS)
     committed: dict[PaneKey, tuple[Any, ...]] = {}
     stored: dict[str, bytes] = {}
     closed: dict[PaneKey, Pane] = {}
     for _ in range(STEPS):
         messages = log.messages()
+        sent += messages
         partition.count(messages)
-        uncut.count(messages)
         check_sizes(partition)
         if rng.random() < 0.5:
             continue
@@ -122,4 +129,11 @@ def test_a_commit_writes_exactly_what_a_full_scan_finds_changed(seed: int) -> No
         assert stored == {f"P:{key}": bytes(pane.encode(key.chunk)) for key, pane in whole.items()}
     assert {key.grain for key in closed} >= {"pane", "hour"}
     partition.panes |= closed
+    uncut = Partition(METRICS, FUTURE_MS)
+    uncut.count(sent)
     assert everything(partition) == everything(uncut)
+    assert uncut.next_offset == log.offset + 1
+    assert sum(uncut.counts.values()) == sum(map(reports, sent)), "each has one outcome"
+    sums = [pane for key, pane in uncut.panes.items() if key.grain == "pane"]
+    accepted = [n for name, n in uncut.counts.items() if name.startswith("accepted:")]
+    assert sum(int(pane.metric.counts(pane.statistic).sum()) for pane in sums) == sum(accepted)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.state import decoder
-from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
@@ -145,69 +144,6 @@ def test_a_bad_batch_is_refused_with_its_reason_and_changes_no_sum() -> None:
             ((told, count),) = counts.items()
             assert told.split(":")[0] == reason
             assert count >= 1
-
-
-def messages_of(draws: list[tuple[int, int, int]]) -> list[LogMessage]:
-    """Turn draws of (what, minute, id) into a log, with duplicates, late and bad batches in it."""
-    payloads: list[Any] = []
-    for what, minute, seed in draws:
-        time = EPOCH + minute * MINUTE
-        payloads.append(
-            [
-                lambda t=time, s=seed: batch(DELAY, [1.0, 5.0], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(CARRIER, [3], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(AGE, [40.0], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(DELAY, [1.0], time_ms=t, seed=s, levels=b"\7"),
-                lambda t=time, s=seed: batch(PAY, [1.0, 5.0], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(VOTE, [2, 0], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(PAY, [], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(VOTE, [], time_ms=t, seed=s),
-                lambda t=time, s=seed: batch(DELAY, [], time_ms=t, seed=s),
-            ][what]()
-        )
-    return log(*payloads)
-
-
-SIZES = [2, 1, 1, 1, 2, 2, 0, 0, 0]
-"""Reports of what is drawn: a heartbeat has none."""
-KINDS = st.integers(0, len(SIZES) - 1)
-DRAWS = st.lists(st.tuples(KINDS, st.integers(0, 300), st.integers(0, 40)), max_size=40)
-
-
-@settings(deadline=None, max_examples=150)
-@given(draws=DRAWS, cuts=st.lists(st.integers(0, 40)), commits=st.lists(st.booleans(), min_size=45))
-def test_state_depends_on_the_log_alone_and_not_on_how_it_was_cut(
-    draws: list[tuple[int, int, int]], cuts: list[int], commits: list[bool]
-) -> None:
-    messages = messages_of(draws)
-    whole = new_partition()
-    whole.count(messages)
-    expected = everything(whole)
-    pieces = new_partition()
-    closed: dict[PaneKey, Pane] = {}
-    edges = sorted({0, len(messages), *(cut for cut in cuts if cut <= len(messages))})
-    for begin, end, commit in zip(edges, edges[1:], commits, strict=False):
-        pieces.count(messages[begin:end])
-        if commit:
-            closed |= pieces.mark_committed()
-    pieces.panes |= closed
-    assert everything(pieces) == expected
-
-
-@settings(deadline=None, max_examples=60)
-@given(draws=DRAWS)
-def test_every_report_has_exactly_one_outcome(draws: list[tuple[int, int, int]]) -> None:
-    messages = messages_of(draws)
-    partition = new_partition()
-    partition.count(messages)
-    assert sum(partition.counts.values()) == sum(SIZES[what] for what, _, _ in draws)
-    counted = sum(
-        int(p.metric.counts(p.statistic).sum())
-        for k, p in partition.panes.items()
-        if k.grain == "pane"
-    )
-    accepted = sum(n for name, n in partition.counts.items() if name.startswith("accepted:"))
-    assert counted == accepted
 
 
 @pytest.mark.parametrize("metric", [VOTE, DELAY], ids=["in turn", "at once"])
