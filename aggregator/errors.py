@@ -56,6 +56,27 @@ class BrokerRefused(DitherError):  # noqa: N818
         super().__init__(f"Kafka at {masked('kafka.bootstrap.servers', servers)} {detail}")
 
 
+class ConsumerEnded(DitherError):  # noqa: N818
+    """Kafka's client gives this worker no message any more: it has a fatal error.
+
+    Parameters
+    ----------
+    detail : str
+        What the client said.
+    instance : str
+        The setting `kafka.group.instance.id`; empty where it is not set.
+    """
+
+    def __init__(self, detail: str, instance: str) -> None:
+        remedy = "start the worker again"
+        if instance and "group.instance.id" in detail:
+            remedy = (
+                f"another worker has kafka.group.instance.id = {instance!r}, too. Give each worker "
+                "its own, or remove the setting"
+            )
+        super().__init__(f"Kafka's client has ended this worker ({detail}): {remedy}")
+
+
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers, or not as it should: the message says what happened, and what to do."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
@@ -20,6 +20,7 @@ from aggregator.counting.backoff import TRANSIENT, Backoff
 from aggregator.counting.committer import Committer
 from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
+from aggregator.errors import ConsumerEnded
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.state.partition import Partition
@@ -90,6 +91,7 @@ class Worker:
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
+        self._instance = str(settings.kafka.get(worker_clients.INSTANCE, ""))
         self._defined = current(metrics)
         self._slice = slice_messages(self._defined, self._settings.memory)
         self._stopping = False  # no Event: its lock is not safe in a signal handler
@@ -293,8 +295,8 @@ class Worker:
             owned = self.owned[number]
             if owned.is_counting:
                 owned.fence(self._clock.monotonic())
-        elif error.fatal():
-            raise KafkaException(error)
+        elif error.fatal() or error.code() == KafkaError._FATAL:
+            raise ConsumerEnded(error.str(), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
             owned = self.owned[number]
             if owned.is_counting and self._isolator.pass_stall(owned, message):

@@ -29,6 +29,8 @@ LETTERS: dict[str, Any] = {
 """Of the producer of dead letters: what came compressed must not become large on the brokers."""
 LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
 """The defaults that [kafka] may override."""
+INSTANCE = "group.instance.id"
+"""The property that makes a worker a static member of its group: each needs one of its own."""
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
 MOST_QUEUED_KBYTES = 65_536

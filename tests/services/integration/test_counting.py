@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 
 from aggregator.counting import worker as worker_module
+from aggregator.errors import ConsumerEnded
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
@@ -183,6 +185,22 @@ def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
             deployment.wait_until_counted()
         assert not any(owned.halted for owned in first.owned.values())
     assert deployment.owners("epoch") == epochs, "nobody was fenced"
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_a_worker_whose_group_instance_id_another_has_ends_and_names_the_setting(
+    deployment: Deployment,
+) -> None:
+    deployment.settings.kafka["group.instance.id"] = "east"
+    with ExitStack() as stack:
+        fenced = stack.enter_context(deployment.worker("fenced"))
+        wait_until(lambda: len(fenced.owned) == deployment.partitions, "the first has all")
+        with deployment.worker("heir"):
+            wait_until(lambda: not fenced.owned, "the first has ended")
+            deployment.produce(traffic(deployment, 10))
+            deployment.wait_until_counted()
+        with pytest.raises(ConsumerEnded, match=r"kafka\.group\.instance\.id = 'east'"):
+            stack.close()
 
 
 def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[int]:
