@@ -226,6 +226,41 @@ class OtherGroup(DitherError):  # noqa: N818
         )
 
 
+class OtherDeployment(DitherError):  # noqa: N818
+    """Workers of another Redis commit to this consumer group: each would count a part."""
+
+    def __init__(self, group: str, other: str, name: str) -> None:
+        super().__init__(
+            f"the consumer group {group!r} has commits of another deployment ({other}; this one is "
+            f"{name}), and they go on: it counts the same topic into another Redis, and each would "
+            "count a part of it. Give one of the two a group of its own, with `--set "
+            "aggregate.group=NAME` for all of its workers, and restart the workers of both; "
+            "docs/operations.md#two-deployments-in-one-group"
+        )
+
+
+class OtherDeploymentSuspected(DitherError):  # noqa: N818
+    """Another deployment has committed to the group; it is not known yet whether it still does."""
+
+    def __init__(self, other: str, seconds: float) -> None:
+        super().__init__(
+            f"another deployment ({other}) has committed to this consumer group: nothing is "
+            f"counted for {seconds:g} s, until it is known whether it still does"
+        )
+
+
+class OtherCluster(DitherError):  # noqa: N818
+    """The sums in Redis are of the log of another Kafka cluster."""
+
+    def __init__(self, partition: int, known: str, cluster: str) -> None:
+        super().__init__(
+            f"the sums of partition {partition} in this Redis are of the Kafka cluster {known!r}, "
+            f"and kafka.bootstrap.servers leads to {cluster!r}: its log is another one. Correct "
+            "the address, or give this cluster a Redis (or a database of it) of its own; "
+            "docs/operations.md#another-kafka-cluster"
+        )
+
+
 class StoreEvicts(DitherError):  # noqa: N818
     """Redis deletes keys when its memory is full: sums would be lost without a word."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
@@ -13,6 +14,7 @@ from aggregator.counting.assigned_partition import AssignedPartition, acquire_pa
 from aggregator.counting.backoff import TRANSIENT, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.memory_limit import limit_memory
+from aggregator.counting.origin import OriginCheck
 from aggregator.counting.watchdog import Watchdog
 from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
@@ -64,6 +66,7 @@ class Assignment:
         self._topic, self._topic_id = settings.topics.reports, clients.topic_id
         self._consumer, self._definitions, self._commit = clients.consumer, definitions, commit
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
+        self._origins = OriginCheck(store, self._inspector, settings.aggregate, clock)
         self._backoff, self._watchdog, self._clock = backoff, watchdog, clock
         self._pending: set[int] = set()  # assigned by the group, while the store was away
 
@@ -104,6 +107,13 @@ class Assignment:
         for owned in list(self.owned.values()):
             if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
                 self._reacquire(owned)
+
+    def fence_beside_rival(self) -> None:
+        """Fence what is counted if another deployment commits to the group, too."""
+        if self.owned and self._origins.finds_rival():
+            for owned in self.owned.values():
+                if owned.is_counting:
+                    owned.fence(self._clock.monotonic())
 
     def pause(self, numbers: Collection[int]) -> None:
         """Fetch nothing of these partitions for now."""
@@ -178,6 +188,7 @@ class Assignment:
             self._definitions(),
             self._settings,
             excess=known.excess if known else "",
+            origin=functools.partial(self._origins.check, number),
         )
         if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)

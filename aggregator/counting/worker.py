@@ -179,6 +179,7 @@ class Worker:
             self._assignment.reacquire_fenced()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._backoff.is_waiting or self._is_full():
+                self._assignment.fence_beside_rival()
                 self._commit_all()
                 self._refresh_definitions()
                 self._assignment.reacquire_fenced()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -268,6 +269,14 @@ class InspectorModel(ConsumerModel):
         log = cluster.logs[partition.partition]
         self._ledger.asked(self.process.name, partition.partition, log.low)
         return log.low, log.high
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        self.process.pause()
+        if self.cluster.away:
+            self.process.pause(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        about = SimpleNamespace(partitions=range(self.cluster.partitions))
+        return SimpleNamespace(cluster_id="C", topics={topic: about})
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         self.process.pause()

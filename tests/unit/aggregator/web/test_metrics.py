@@ -391,6 +391,9 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     assert warning == "no worker counts partitions [0], see /v1/status"
     counting.some(5)
     assert "warnings" not in client.json("/readyz")
+    counting.store.client.hset(f"{{dither:{counting.store.topic}:0}}:owner", "partitions", 4)
+    (warning,) = client.json("/readyz")["warnings"]
+    assert warning == "no worker counts partitions [2, 3], see /v1/status", "nor ever has"
 
 
 def test_definitions_that_change_are_told_and_those_that_cannot_be_used_everywhere(
