@@ -77,6 +77,17 @@ class ConsumerEnded(DitherError):  # noqa: N818
         super().__init__(f"Kafka's client has ended this worker ({detail}): {remedy}")
 
 
+class OwnsNothing(DitherError):  # noqa: N818
+    """The consumer group gives a worker nothing, though partitions have no owner."""
+
+    def __init__(self, partitions: list[int]) -> None:
+        super().__init__(
+            f"this worker owns nothing, although the partitions {partitions} have no owner, and "
+            "joining its consumer group again did not help. Start it again; if that does not help "
+            "either, restart all workers of the group"
+        )
+
+
 class StoreUnreachable(DitherError):  # noqa: N818
     """No Redis answers, or not as it should: the message says what happened, and what to do."""
 

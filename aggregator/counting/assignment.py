@@ -16,12 +16,15 @@ from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.origin import OriginCheck
 from aggregator.counting.watchdog import Watchdog
+from aggregator.errors import OwnsNothing
 from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
 from estimators import Metric
 
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
+IDLE_SECONDS = 15.0
+"""Between two looks of a worker that owns nothing at whether partitions have no owner."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -69,12 +72,49 @@ class Assignment:
         self._origins = OriginCheck(store, self._inspector, settings.aggregate, clock)
         self._backoff, self._watchdog, self._clock = backoff, watchdog, clock
         self._pending: set[int] = set()  # assigned by the group, while the store was away
+        self._partitions, self._unowned = clients.partitions, clients.unowned
+        self._look_at = float("inf")
+        self._is_idle = self._has_rejoined = False
 
     def subscribe(self) -> None:
         """Join the group."""
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
+
+    def rejoin_if_idle(self) -> None:
+        """Join the group again if it has given this worker nothing, and some partitions to nobody.
+
+        A group's leader that finds a topic without partitions divides nothing, and may keep to it.
+
+        Raises
+        ------
+        OwnsNothing
+            If that did not help.
+        """
+        now = self._clock.monotonic()
+        if self.owned or self._pending:
+            self._look_at = float("inf")
+            self._is_idle = self._has_rejoined = False
+            return
+        if self._look_at == float("inf"):
+            self._look_at = now + IDLE_SECONDS
+        if now < self._look_at:
+            return
+        self._look_at = now + IDLE_SECONDS
+        self._watchdog.enter("looking for partitions without an owner")
+        total = self._partitions()
+        unowned = self._unowned(range(total)) if total else None
+        if unowned and self._has_rejoined:
+            raise OwnsNothing(unowned)
+        if unowned:
+            log.warning("owns nothing: joins the group again", partitions_without_owner=unowned)
+            self._consumer.unsubscribe()
+            self.subscribe()
+            self._has_rejoined = True
+        elif unowned is not None and not self._is_idle:
+            log.info("owns nothing: all partitions have owners", partitions=total)
+            self._is_idle = True
 
     def close(self) -> None:
         """Leave the group; what is still owned is committed first."""

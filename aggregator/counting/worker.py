@@ -169,6 +169,7 @@ class Worker:
         fetch = self._trace.begin("fetch")
         self._count(worker_clients.gather(self._consumer, min(patience, 1.0)), fetch)
         self._assignment.seek_again()
+        self._assignment.rejoin_if_idle()
         if self._backoff.is_due:
             self._sync()
 

@@ -17,6 +17,7 @@ from aggregator.counting import origin
 from aggregator.counting import worker as worker_module
 from aggregator.counting.worker import Worker
 from aggregator.errors import ConsumerEnded
+from aggregator.kafka.group import GroupWatch
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
@@ -237,6 +238,15 @@ def test_workers_of_another_kafka_cluster_are_refused_whatever_on_gap_says(
         assert all("'elsewhere'" in owned.halted for owned in worker.owned.values())
         assert all("on_gap" not in reason for reason in deployment.owners("halted"))
     assert deployment.state() == before
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_partitions_that_a_group_has_given_to_nobody_are_known(deployment: Deployment) -> None:
+    unowned = GroupWatch(deployment.settings)
+    with deployment.worker() as worker:
+        wait_until(lambda: len(worker.owned) == deployment.partitions, "it has all")
+        assert unowned(range(deployment.partitions + 1)) == [deployment.partitions]
+    assert unowned(range(deployment.partitions)) is None, "a group without members divides nothing"
 
 
 @pytest.mark.usefixtures("apache_kafka")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from aggregator.clock import Clock
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
     REPEAT_SECONDS,
@@ -20,6 +19,7 @@ from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.clocks import Hands
 from tests.support.reports.counted import MINUTE
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch
 
@@ -27,19 +27,6 @@ IDLE_SECONDS = 60
 STEP_SECONDS = 1.0
 LATENESS = MINUTE
 """Of `delay`."""
-
-
-@dataclasses.dataclass
-class Hands(Clock):
-    """A clock that stands still until it is moved."""
-
-    now: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        raise AssertionError("the wall clock is asked")
 
 
 class Topic:
