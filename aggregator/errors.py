@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aggregator.secrets import masked
 
 SHOWN = 200
@@ -85,6 +87,18 @@ class OwnsNothing(DitherError):  # noqa: N818
             f"this worker owns nothing, although the partitions {partitions} have no owner, and "
             "joining its consumer group again did not help. Start it again; if that does not help "
             "either, restart all workers of the group"
+        )
+
+
+class TransactionOpen(DitherError):  # noqa: N818
+    """A transaction of somebody else on a topic hides what is committed behind it."""
+
+    def __init__(self, topic: str, offsets: Mapping[int, int]) -> None:
+        shown = ", ".join(f"{number} from offset {at} on" for number, at in offsets.items())
+        super().__init__(
+            f"topic {topic!r}: a transaction is open in partition {shown}, and what is behind it "
+            "cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
+            "`kafka-transactions.sh find-hanging` names the producer"
         )
 
 

@@ -122,7 +122,7 @@ class LogInspector:
         if error is not None and error.code() in topic_admin.NO_TOPIC:
             return TopicGone(self._topic)
         self._consumer.renew()
-        why = "no answer in time" if error is None else describe_kafka_error(error)
+        why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)
         return BrokerUnreachable(self._servers, why)
 
 

@@ -304,7 +304,8 @@ class Worker:
             if owned.is_counting and self._isolator.pass_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka error", partition=number, error=describe_kafka_error(error))
+            why = describe_kafka_error(error, message.topic())
+            log.warning("kafka error", partition=number, error=why)
 
 
 def _next_beat(due: float, now: float, interval: float) -> float:

@@ -34,7 +34,7 @@ RENEW_SECONDS = 30.0
 SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
 EARLY = "Kafka has not answered yet"
-UNSEEN = "Kafka shows no such topic: it is missing, or this user has no permission to see it"
+UNSEEN = "Kafka shows no topic of reports: it is missing, or this user has no permission to see it"
 REFUSED = "Kafka refuses this user's query for the end of the log"
 
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, worker_clients
@@ -21,6 +21,7 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
 from estimators.durations import milliseconds
+from producers.kafka.kafka_errors import of_topic
 
 CONSUME_MESSAGES = 10_000
 CONSUME_SECONDS = 0.5
@@ -178,7 +179,7 @@ class LogReplay:
                 if error.code() == KafkaError._PARTITION_EOF:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
-                    raise KafkaException(error)
+                    raise of_topic(error, message.topic())
                 is_over = True  # it comes behind all that can be read
             good = [m for m in found.messages.get(number, ()) if _offset(m) < end]
             if good:

@@ -63,6 +63,9 @@ class FetchError:
     def __init__(self, partition: int, code: int, offset: int = -1001) -> None:
         self._partition, self._error, self._offset = partition, KafkaError(code), offset
 
+    def topic(self) -> str:
+        return TOPIC
+
     def partition(self) -> int:
         return self._partition
 

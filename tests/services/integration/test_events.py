@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from aggregator.kafka import clients, topic_admin
+from aggregator.kafka import clients, log_reader, topic_admin
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
@@ -333,12 +333,16 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
         catch_up(self)
 
     monkeypatch.setattr(PublishedLog, "catch_up", counting_looks)
-    with publishing(counted):
-        wait_until(lambda: looks[0] > 0, "it reads the topic")
+    monkeypatch.setattr(log_reader, "TRANSACTION_SECONDS", 0.3)
+    with publishing(counted) as publisher:
+        wait_until(lambda: looks[0] > 1, "it reads the topic")
+        (why,) = publisher.obstacles()
+        assert f"topic {counted.estimates!r}: a transaction is open in partition" in why
         other.commit_transaction(30)
         wait_until(lambda: published() == 25, "all are found again")
         count(counted, range(25, 26))
         wait_until(lambda: published() == 26, "and one more")
+        wait_until(lambda: publisher.obstacles() == [], "nothing keeps it from publishing")
     source = f"/dither/{counted.topic}".encode()
     own = [event for event in on_topic(counted) if event.headers.get("ce_source") == source]
     finals = [event.id for event in own if event.is_final]

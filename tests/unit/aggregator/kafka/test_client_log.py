@@ -24,6 +24,19 @@ def test_brokers_that_are_all_away_are_told_once_a_minute_with_the_cause() -> No
     assert logs[0]["cause"] == "localhost:1: Connection refused"
 
 
+def test_brokers_that_close_all_connections_and_take_new_ones_are_not_away() -> None:
+    """As they do whenever a token has expired."""
+    now = [0.0]
+    complain = ThrottledErrorLog(lambda: now[0])
+    with capture_logs() as logs:
+        for hour in range(4):
+            now[0] = 3600.0 * hour
+            complain(DOWN)
+            now[0] += 600
+            complain(REFUSED)
+    assert logs == []
+
+
 def test_a_refusal_is_told_with_its_remedy() -> None:
     with capture_logs() as logs:
         ThrottledErrorLog()(WRONG)

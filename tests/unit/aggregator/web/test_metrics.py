@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -469,6 +470,10 @@ def test_a_server_is_ready_for_what_it_is_for(client: Client, counting: Counting
             said = "; ".join(answer.json().get("warnings", [answer.json().get("detail", "")]))
             assert bool(said) == bool(told)
             assert all(words in said for words in told)
+    publisher: Any = SimpleNamespace(obstacles=lambda: ["nothing is published: why"])
+    reader = Reader(client.store, counting.metrics)
+    client.app = application(reader, client.settings, publisher=publisher, ends=LogEnds)
+    assert client.json("/readyz")["warnings"] == ["nothing is published: why"]
 
 
 def test_panes_that_expire_make_another_answer_in_time(
