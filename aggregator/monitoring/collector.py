@@ -150,6 +150,9 @@ class Exporter(Collector):
                 raise
             families, overview = Families(), None
         families.put(metric_definitions.KAFKA_UP, int(not ends.unknown))
+        if math.isfinite(ends.asked_at):
+            age = max(0.0, time.monotonic() - ends.asked_at)
+            families.put(metric_definitions.LOG_END_AGE, age)
         unusable = unusable_definitions(self.reader.metrics, overview)
         families.put(metric_definitions.DEFINITIONS_UNUSABLE, int(bool(unusable)))
         families.put(metric_definitions.BUILD, 1, VERSION)

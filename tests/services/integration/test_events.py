@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
@@ -15,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
 from aggregator.kafka import clients, log_reader, topic_admin
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
@@ -39,6 +43,7 @@ from tests.support.events import (
 )
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.servers import Kafka
 
 
 @pytest.fixture
@@ -424,3 +429,25 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
         woken.set()
         frozen.stop()
     assert set(final_ids(counted).values()) == {1}
+
+
+@pytest.mark.more
+def test_quiet_partitions_are_closed_though_the_broker_is_far_away(
+    redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No question for the ends of the log is answered within 0.1 s."""
+    near = confluent_kafka.Producer
+
+    def far(config: dict[str, Any]) -> Producer:
+        return near({**config, "test.mock.broker.rtt": 150})
+
+    with contextlib.ExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(confluent_kafka, "Producer", far)
+            broker = stack.enter_context(EmbeddedBroker())
+        kafka = Kafka(broker.bootstrap_servers, "in-process", "far away", broker)
+        deployment = Deployment(kafka, redis_url, metrics_file)
+        stack.enter_context(deployment.store)
+        deployment.produce(ages(deployment, range(2)))
+        with deployment.worker(), publishing(deployment):
+            wait_for_finals(deployment, 2)

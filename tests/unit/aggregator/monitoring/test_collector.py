@@ -125,7 +125,7 @@ class Client:
         **serve: Any,
     ) -> None:
         settings = Settings(serve=Serve(top_categories=top, **serve), otlp=Otlp(endpoint=otlp))
-        self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
+        self.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "", time.monotonic() - 7)
         app = application(Reader(store, metrics), settings, ends=lambda: self.ends)
         self._transport = httpx.ASGITransport(app)
 
@@ -405,6 +405,7 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    client.ends = dataclasses.replace(client.ends, asked_at=float("-inf"))  # the age grows
     answer = client.get("/metrics", accept=OPENMETRICS)
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
@@ -470,6 +471,7 @@ def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_to
 def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, client: Client) -> None:
     count_something(store)
     text = scrape(client)
+    assert 7 <= samples(text, "dither_log_end_age_seconds")[()] < 60
     once = dict.fromkeys([("0",), ("1",)], 1)
     for name, expected in {
         "dither_consumer_lag": {("0",): 4, ("1",): 5},

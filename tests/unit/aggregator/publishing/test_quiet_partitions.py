@@ -163,6 +163,20 @@ def test_who_does_not_answer_is_not_quiet(topic: Topic) -> None:
     assert partitions(topic.wait(3)) == [0, 1, 2]
 
 
+def test_a_question_without_an_answer_delays_a_heartbeat_and_does_not_begin_the_time_anew(
+    topic: Topic,
+) -> None:
+    topic.report(1, EPOCH)
+    seconds = 0
+    while not topic.sent:
+        topic.unanswered = {0, 1, 2} if seconds % 5 == 4 else set()
+        topic.wait(1)
+        seconds += 1
+        assert seconds < 2 * IDLE_SECONDS
+    assert seconds > IDLE_SECONDS * 5 / 4, "what could not be known does not count"
+    assert partitions(topic.sent) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("state", ["lost", "halted", "torn"])
 def test_nothing_is_sent_beyond_a_partition_that_is_not_counted(topic: Topic, state: str) -> None:
     topic.report(1, EPOCH)
