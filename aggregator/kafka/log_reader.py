@@ -50,8 +50,9 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     Raises
     ------
     DitherError
-        If a partition cannot be read; if nothing comes for a while before the ends are reached,
-        because of a transaction that is open or without a reason.
+        If a partition cannot be read, or nothing comes for a while before the ends are reached.
+    TransactionOpen
+        If that is because of a transaction that is open.
     """
     left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])
