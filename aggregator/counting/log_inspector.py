@@ -74,6 +74,8 @@ class LogInspector:
 
     def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return what the group has committed of partitions; nothing of those it has not."""
+        if not numbers:
+            return {}
         places = [TopicPartition(self._topic, number) for number in numbers]
         try:
             committed = self._consumer.current.committed(places, timeout=clients.ANSWER_SECONDS)
