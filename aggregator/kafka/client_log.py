@@ -12,6 +12,8 @@ from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
+BROKEN = "in state UP"
+"""Part of librdkafka's error about a connection that was open, not about one that it opens."""
 
 log = structlog.get_logger("dither.kafka")
 
@@ -20,7 +22,8 @@ class ThrottledErrorLog:
     """An ``error_cb``: tells that no broker is there, or that one refuses us, once a minute each.
 
     A connection that breaks is none of these: brokers close those whose token has expired, which
-    may be all at once, and the client opens others. So no broker is there only if an error follows.
+    may be all at once, and the client opens others. So no broker is there only if one of these
+    fails, too.
 
     Parameters
     ----------
@@ -41,7 +44,11 @@ class ThrottledErrorLog:
             self._tell(error, now)
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down, self._down_at = error, now
-        elif self._down is not None and now - self._down_at <= 2 * REPEAT_SECONDS:
+        elif (
+            self._down is not None
+            and BROKEN not in error.str()
+            and now - self._down_at <= 2 * REPEAT_SECONDS
+        ):
             self._tell(self._down, now, cause=describe_kafka_error(error))
 
     def _tell(self, error: KafkaError, now: float, **cause: str) -> None:

@@ -8,6 +8,10 @@ from structlog.testing import capture_logs
 from aggregator.kafka.client_log import ThrottledErrorLog
 
 REFUSED = KafkaError(KafkaError._TRANSPORT, "localhost:1: Connection refused")
+BROKEN = KafkaError(
+    KafkaError._TRANSPORT,
+    "GroupCoordinator: localhost:1: Receive failed: Connection reset (after 394ms in state UP)",
+)
 DOWN = KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down")
 WRONG = KafkaError(KafkaError._AUTHENTICATION, "wrong password")
 
@@ -31,7 +35,9 @@ def test_brokers_that_close_all_connections_and_take_new_ones_are_not_away() -> 
     with capture_logs() as logs:
         for hour in range(4):
             now[0] = 3600.0 * hour
+            complain(BROKEN)
             complain(DOWN)
+            complain(BROKEN)
             now[0] += 600
             complain(REFUSED)
     assert logs == []
