@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aggregator.secrets import masked
 
 SHOWN = 200
@@ -54,6 +56,50 @@ class BrokerRefused(DitherError):  # noqa: N818
 
     def __init__(self, servers: str, detail: str) -> None:
         super().__init__(f"Kafka at {masked('kafka.bootstrap.servers', servers)} {detail}")
+
+
+class ConsumerEnded(DitherError):  # noqa: N818
+    """Kafka's client gives this worker no message any more: it has a fatal error.
+
+    Parameters
+    ----------
+    detail : str
+        What the client said.
+    instance : str
+        The setting `kafka.group.instance.id`; empty where it is not set.
+    """
+
+    def __init__(self, detail: str, instance: str) -> None:
+        remedy = "start the worker again"
+        if instance and "group.instance.id" in detail:
+            remedy = (
+                f"another worker has kafka.group.instance.id = {instance!r}, too. Give each worker "
+                "its own, or remove the setting"
+            )
+        super().__init__(f"Kafka's client has ended this worker ({detail}): {remedy}")
+
+
+class OwnsNothing(DitherError):  # noqa: N818
+    """The consumer group gives a worker nothing, though partitions have no owner."""
+
+    def __init__(self, partitions: list[int]) -> None:
+        super().__init__(
+            f"this worker owns nothing, although the partitions {partitions} have no owner, and "
+            "joining its consumer group again did not help. Start it again; if that does not help "
+            "either, restart all workers of the group"
+        )
+
+
+class TransactionOpen(DitherError):  # noqa: N818
+    """A transaction of somebody else on a topic hides what is committed behind it."""
+
+    def __init__(self, topic: str, offsets: Mapping[int, int]) -> None:
+        shown = ", ".join(f"{number} from offset {at} on" for number, at in offsets.items())
+        super().__init__(
+            f"topic {topic!r}: a transaction is open in partition {shown}, and what is behind it "
+            "cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
+            "`kafka-transactions.sh find-hanging` names the producer"
+        )
 
 
 class StoreUnreachable(DitherError):  # noqa: N818
@@ -202,6 +248,41 @@ class OtherGroup(DitherError):  # noqa: N818
             "each group its own Redis or its own database of it; or run all workers with "
             f"`--set aggregate.group={other}`. To hand over to {group!r}, stop the others and run "
             f"`redis-cli hdel '{prefix}:owner' group`; docs/operations.md#two-groups-on-one-redis"
+        )
+
+
+class OtherDeployment(DitherError):  # noqa: N818
+    """Workers of another Redis commit to this consumer group: each would count a part."""
+
+    def __init__(self, group: str, other: str, name: str) -> None:
+        super().__init__(
+            f"the consumer group {group!r} has commits of another deployment ({other}; this one is "
+            f"{name}), and they go on: it counts the same topic into another Redis, and each would "
+            "count a part of it. Give one of the two a group of its own, with `--set "
+            "aggregate.group=NAME` for all of its workers, and restart the workers of both; "
+            "docs/operations.md#two-deployments-in-one-group"
+        )
+
+
+class OtherDeploymentSuspected(DitherError):  # noqa: N818
+    """Another deployment has committed to the group; it is not known yet whether it still does."""
+
+    def __init__(self, other: str, seconds: float) -> None:
+        super().__init__(
+            f"another deployment ({other}) has committed to this consumer group: nothing is "
+            f"counted for {seconds:g} s, until it is known whether it still does"
+        )
+
+
+class OtherCluster(DitherError):  # noqa: N818
+    """The sums in Redis are of the log of another Kafka cluster."""
+
+    def __init__(self, partition: int, known: str, cluster: str) -> None:
+        super().__init__(
+            f"the sums of partition {partition} in this Redis are of the Kafka cluster {known!r}, "
+            f"and kafka.bootstrap.servers leads to {cluster!r}: its log is another one. Correct "
+            "the address, or give this cluster a Redis (or a database of it) of its own; "
+            "docs/operations.md#another-kafka-cluster"
         )
 
 

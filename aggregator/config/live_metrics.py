@@ -85,8 +85,10 @@ class LiveMetrics(Mapping[str, Metric]):
                 return False
             added, gone = fresh.keys() - self._metrics.keys(), self._metrics.keys() - fresh.keys()
             changed = {name for name in fresh.keys() - added if fresh[name] != self._metrics[name]}
-            self._metrics = fresh
-        log.info(
+            before, self._metrics = self._metrics, fresh
+        redefined = {n for n in changed if fresh[n].revision != before[n].revision}
+        tell = log.warning if gone or redefined else log.info  # reports of these are refused
+        tell(
             "definitions reloaded",
             file=str(self._path),
             added=sorted(added),

@@ -40,6 +40,7 @@ BROKERS_CHOICE = ("topics.replication", -1)
 PLACE = re.compile(r"(\d{1,9}):(\d{1,18})")
 NAMINGS = ("topic", "record", "topic_record")
 CHOICES = {"aggregate.on_gap": ("stop", "skip"), "schemas.naming": NAMINGS}
+GROUP_PROTOCOL = "kafka.group.protocol"
 GROUPINGS = ("publish.slices", "serve.slices")
 
 
@@ -56,6 +57,12 @@ def check(key: str, value: Any) -> None:
     elif key in DURATIONS:
         if milliseconds(value) < (shortest := SHORTEST_MS.get(key, 0)):
             raise ValueError(f"a duration of {shortest}ms or more")
+    elif key == GROUP_PROTOCOL:
+        if value != "classic":
+            raise ValueError(
+                "classic: workers set session.timeout.ms and partition.assignment.strategy, which "
+                "other protocols leave to the brokers"
+            )
     elif key == "aggregate.skip":
         for text in value:
             parse_place(text)

@@ -16,7 +16,14 @@ import msgspec
 
 from aggregator.config import container
 from aggregator.config.environment import FILE, PREFIX, variables
-from aggregator.config.setting_checks import DURATIONS, SMALLEST, check, check_token, split
+from aggregator.config.setting_checks import (
+    DURATIONS,
+    GROUP_PROTOCOL,
+    SMALLEST,
+    check,
+    check_token,
+    split,
+)
 from aggregator.config.temporary_settings import is_left_over
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, is_secret
@@ -368,6 +375,8 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
                 "only hosts and ports; user and password belong in sasl.username and sasl.password"
             )
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+        if key == GROUP_PROTOCOL:
+            check(key, value)
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:

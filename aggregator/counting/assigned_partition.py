@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aggregator.clock import SYSTEM, Clock
@@ -20,7 +20,13 @@ from aggregator.counting.continuity import (
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.counting.retirement import retire
-from aggregator.errors import OtherGroup, StateUnreadable, recount_command
+from aggregator.errors import (
+    OtherCluster,
+    OtherDeployment,
+    OtherGroup,
+    StateUnreadable,
+    recount_command,
+)
 from aggregator.kafka.headers import message_bytes
 from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
 from aggregator.state import definition_history
@@ -119,7 +125,8 @@ class AssignedPartition:
         if self.committed < 0:
             return ()
         topic_id, vanished = str(self.facts.get("topic_id", "")), int(self.facts.get(VANISHED, 0))
-        return (KnownProgress(self.begin, self.committed, topic_id, vanished),)
+        name = str(self.facts.get("deployment", ""))
+        return (KnownProgress(self.begin, self.committed, topic_id, vanished, name),)
 
     @property
     def open_bytes(self) -> int:
@@ -221,6 +228,7 @@ def acquire_partition(
     metrics: Mapping[str, Metric],
     settings: Aggregate,
     excess: str = "",
+    origin: Callable[[], dict[str, str | int]] = dict,
 ) -> AssignedPartition:
     """Take a partition over and decide where to continue counting.
 
@@ -242,6 +250,9 @@ def acquire_partition(
         Which times are refused, what to do about a gap, and the consumer group.
     excess : str
         Why it must not be counted: a limit was reached.
+    origin : callable
+        Returns what the owner shall say of its origin, or refuses the partition; see
+        :class:`aggregator.counting.origin.OriginCheck`.
 
     Returns
     -------
@@ -253,18 +264,19 @@ def acquire_partition(
     future_ms, past_ms = milliseconds(settings.future), milliseconds(settings.past)
     counted: Mapping[str, Metric] = {} if excess else metrics
     try:
+        facts = origin()
         snapshot = store.partition.acquire(number, worker, settings.group, counted)
         if not excess and retire(store, number, worker, settings.group, snapshot, metrics):
             snapshot = store.partition.acquire(number, worker, settings.group, counted)
         state = snapshot.partition(counted, future_ms, past_ms)
-    except (OtherGroup, StateUnreadable) as error:
-        if isinstance(error, StateUnreadable):
+    except (OtherGroup, OtherDeployment, OtherCluster, StateUnreadable) as error:
+        if not isinstance(error, OtherGroup):
             store.partition.halt(number, str(error))
         return AssignedPartition(
             number, 0, Partition(metrics, future_ms), TORN, {}, halted=str(error), excess=excess
         )
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
-    facts: dict[str, str | int] = {"topic_id": topic_id, UNUSABLE: ""}
+    facts |= {"topic_id": topic_id, UNUSABLE: ""}
     facts |= {
         key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
     }

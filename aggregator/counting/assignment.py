@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
@@ -13,13 +14,17 @@ from aggregator.counting.assigned_partition import AssignedPartition, acquire_pa
 from aggregator.counting.backoff import TRANSIENT, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.memory_limit import limit_memory
+from aggregator.counting.origin import OriginCheck
 from aggregator.counting.watchdog import Watchdog
+from aggregator.errors import OwnsNothing
 from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
 from estimators import Metric
 
 LOOK_AGAIN_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
+IDLE_SECONDS = 15.0
+"""Between two looks of a worker that owns nothing at whether partitions have no owner."""
 
 log = structlog.get_logger("dither.worker")
 
@@ -64,14 +69,52 @@ class Assignment:
         self._topic, self._topic_id = settings.topics.reports, clients.topic_id
         self._consumer, self._definitions, self._commit = clients.consumer, definitions, commit
         self._inspector = LogInspector(clients.inspector, settings, clock.monotonic)
+        self._origins = OriginCheck(store, self._inspector, settings.aggregate, clock)
         self._backoff, self._watchdog, self._clock = backoff, watchdog, clock
         self._pending: set[int] = set()  # assigned by the group, while the store was away
+        self._partitions, self._unowned = clients.partitions, clients.unowned
+        self._look_at = float("inf")
+        self._is_idle = self._has_rejoined = False
 
     def subscribe(self) -> None:
         """Join the group."""
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
+
+    def rejoin_if_idle(self) -> None:
+        """Join the group again if it has given this worker nothing, and some partitions to nobody.
+
+        A group's leader that finds a topic without partitions divides nothing, and may keep to it.
+
+        Raises
+        ------
+        OwnsNothing
+            If that did not help.
+        """
+        now = self._clock.monotonic()
+        if self.owned or self._pending:
+            self._look_at = float("inf")
+            self._is_idle = self._has_rejoined = False
+            return
+        if self._look_at == float("inf"):
+            self._look_at = now + IDLE_SECONDS
+        if now < self._look_at:
+            return
+        self._look_at = now + IDLE_SECONDS
+        self._watchdog.enter("looking for partitions without an owner")
+        total = self._partitions()
+        unowned = self._unowned(range(total)) if total else None
+        if unowned and self._has_rejoined:
+            raise OwnsNothing(unowned)
+        if unowned:
+            log.warning("owns nothing: joins the group again", partitions_without_owner=unowned)
+            self._consumer.unsubscribe()
+            self.subscribe()
+            self._has_rejoined = True
+        elif unowned is not None and not self._is_idle:
+            log.info("owns nothing: all partitions have owners", partitions=total)
+            self._is_idle = True
 
     def close(self) -> None:
         """Leave the group; what is still owned is committed first."""
@@ -104,6 +147,13 @@ class Assignment:
         for owned in list(self.owned.values()):
             if owned.is_fenced and self._clock.monotonic() >= owned.retry_at:
                 self._reacquire(owned)
+
+    def fence_beside_rival(self) -> None:
+        """Fence what is counted if another deployment commits to the group, too."""
+        if self.owned and self._origins.finds_rival():
+            for owned in self.owned.values():
+                if owned.is_counting:
+                    owned.fence(self._clock.monotonic())
 
     def pause(self, numbers: Collection[int]) -> None:
         """Fetch nothing of these partitions for now."""
@@ -178,6 +228,7 @@ class Assignment:
             self._definitions(),
             self._settings,
             excess=known.excess if known else "",
+            origin=functools.partial(self._origins.check, number),
         )
         if owned.halted and (known is None or known.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)

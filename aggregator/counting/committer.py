@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -201,7 +202,7 @@ class Committer:
         """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
         if owned.committed >= 0 and not owned.halted:
             try:
-                (known,) = owned.progress
+                known = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
                 position = TopicPartition(self._topic, owned.number, known.next, known.metadata)
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:

@@ -18,7 +18,10 @@ from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
 MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
-GROUP_METADATA = re.compile(r"dither begin=(\d{1,19}) topic=(\S*)(?: vanished=(\d{1,19}))?")
+GROUP_METADATA = re.compile(
+    r"dither begin=(\d{1,19}) topic=(\S*)(?: vanished=(\d{1,19}))?"
+    r"(?: deployment=([0-9a-f]{16}) at=(\d{1,19}))?"
+)
 VANISHED = "vanished"
 """The owner's field with the number of counted offsets whose loss from the log was accepted."""
 
@@ -81,18 +84,25 @@ class KnownProgress:
         Of the topic; empty where nobody told.
     vanished : int
         How many offsets were counted besides, and had left the log by then.
+    deployment : str
+        Whose Redis has the sums; empty where nobody told.
+    at : int
+        When this was committed, in ms since the epoch: only to tell one commit from the next.
     """
 
     begin: int
     next: int
     topic_id: str = ""
     vanished: int = 0
+    deployment: str = ""
+    at: int = 0
 
     @property
     def metadata(self) -> str:
         """The metadata that is stored with Kafka's committed offset."""
         vanished = f" vanished={self.vanished}" if self.vanished else ""
-        return f"dither begin={self.begin} topic={self.topic_id}{vanished}"
+        by = f" deployment={self.deployment} at={self.at}" if self.deployment else ""
+        return f"dither begin={self.begin} topic={self.topic_id}{vanished}{by}"
 
     @classmethod
     def of_group(cls, offset: int, metadata: str | None) -> Self | None:
@@ -101,16 +111,17 @@ class KnownProgress:
         Examples
         --------
         >>> KnownProgress.of_group(9, "dither begin=4 topic=abc vanished=3")
-        KnownProgress(begin=4, next=9, topic_id='abc', vanished=3)
-        >>> KnownProgress.of_group(9, None), KnownProgress.of_group(-1001, None)
-        (KnownProgress(begin=0, next=9, topic_id='', vanished=0), None)
+        KnownProgress(begin=4, next=9, topic_id='abc', vanished=3, deployment='', at=0)
+        >>> KnownProgress.of_group(9, None) == KnownProgress(begin=0, next=9)
+        True
         """
         found = GROUP_METADATA.fullmatch(metadata or "")
         if offset < 0:
             return None
         if not found:
             return cls(0, offset)
-        return cls(int(found[1]), offset, found[2], int(found[3] or 0))
+        vanished, at = int(found[3] or 0), int(found[5] or 0)
+        return cls(int(found[1]), offset, found[2], vanished, found[4] or "", at)
 
 
 @dataclasses.dataclass(frozen=True)

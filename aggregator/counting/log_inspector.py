@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -14,6 +15,13 @@ from aggregator.errors import BrokerUnreachable, TopicGone
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.renewed_consumer import RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
+
+
+class Place(NamedTuple):
+    """The id of a topic's Kafka cluster (empty where it does not tell), and its partitions."""
+
+    cluster: str
+    partitions: list[int]
 
 
 class LogInspector:
@@ -53,8 +61,33 @@ class LogInspector:
         return Log(
             lambda: self._range(number),
             lambda offset: self._mark(number, offset),
-            lambda: (*known_progress, *self._committed(number)),
+            lambda: (*known_progress, *self.committed([number]).values()),
         )
+
+    def place(self) -> Place:
+        """Return where the reports topic is."""
+        try:
+            found = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        return Place(found.cluster_id or "", sorted(found.topics[self._topic].partitions))
+
+    def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
+        """Return what the group has committed of partitions; nothing of those it has not."""
+        if not numbers:
+            return {}
+        places = [TopicPartition(self._topic, number) for number in numbers]
+        try:
+            committed = self._consumer.current.committed(places, timeout=clients.ANSWER_SECONDS)
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from None
+        found = {}
+        for place in committed:
+            if place.error is not None:
+                raise self._unreachable(place.error)
+            if progress := KnownProgress.of_group(place.offset, place.metadata):
+                found[place.partition] = progress
+        return found
 
     def close(self) -> None:
         """Close the consumer."""
@@ -68,17 +101,6 @@ class LogInspector:
             )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-
-    def _committed(self, number: int) -> tuple[KnownProgress, ...]:
-        place = TopicPartition(self._topic, number)
-        try:
-            (found,) = self._consumer.current.committed([place], timeout=clients.ANSWER_SECONDS)
-        except KafkaException as error:
-            raise self._unreachable(error.args[0]) from None
-        if found.error is not None:
-            raise self._unreachable(found.error)
-        known_progress = KnownProgress.of_group(found.offset, found.metadata)
-        return () if known_progress is None else (known_progress,)
 
     def _mark(self, number: int, offset: int) -> Mark | None:
         place = TopicPartition(self._topic, number, offset)
@@ -102,7 +124,7 @@ class LogInspector:
         if error is not None and error.code() in topic_admin.NO_TOPIC:
             return TopicGone(self._topic)
         self._consumer.renew()
-        why = "no answer in time" if error is None else describe_kafka_error(error)
+        why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)
         return BrokerUnreachable(self._servers, why)
 
 

@@ -41,6 +41,17 @@ def single_worker_command(arguments: list[str], memory: int | None) -> list[str]
     return [sys.executable, "-m", "aggregator", *arguments, *own, "--workers", "1"]
 
 
+def own_instance(instance: str, number: int) -> list[str]:
+    """Return the option that makes a worker's `group.instance.id` its own, if there is one.
+
+    Examples
+    --------
+    >>> own_instance("east", 1), own_instance("", 1)
+    (['--set', 'kafka.group.instance.id=east-1'], [])
+    """
+    return ["--set", f"kafka.group.instance.id={instance}-{number}"] if instance else []
+
+
 class Supervisor:
     """Keeps a number of worker processes running.
 

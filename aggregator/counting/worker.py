@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
@@ -20,6 +20,7 @@ from aggregator.counting.backoff import TRANSIENT, Backoff
 from aggregator.counting.committer import Committer
 from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
+from aggregator.errors import ConsumerEnded
 from aggregator.kafka import worker_clients
 from aggregator.kafka.obstacles import is_of_data
 from aggregator.state.partition import Partition
@@ -90,6 +91,7 @@ class Worker:
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
+        self._instance = str(settings.kafka.get(worker_clients.INSTANCE, ""))
         self._defined = current(metrics)
         self._slice = slice_messages(self._defined, self._settings.memory)
         self._stopping = False  # no Event: its lock is not safe in a signal handler
@@ -167,6 +169,7 @@ class Worker:
         fetch = self._trace.begin("fetch")
         self._count(worker_clients.gather(self._consumer, min(patience, 1.0)), fetch)
         self._assignment.seek_again()
+        self._assignment.rejoin_if_idle()
         if self._backoff.is_due:
             self._sync()
 
@@ -177,6 +180,7 @@ class Worker:
             self._assignment.reacquire_fenced()
             is_time = self._clock.monotonic() >= self._next_commit
             if is_time or self._backoff.is_waiting or self._is_full():
+                self._assignment.fence_beside_rival()
                 self._commit_all()
                 self._refresh_definitions()
                 self._assignment.reacquire_fenced()
@@ -293,14 +297,15 @@ class Worker:
             owned = self.owned[number]
             if owned.is_counting:
                 owned.fence(self._clock.monotonic())
-        elif error.fatal():
-            raise KafkaException(error)
+        elif error.fatal() or error.code() == KafkaError._FATAL:
+            raise ConsumerEnded(error.str(), self._instance)
         elif number in self.owned and is_of_data(error, message.offset()):
             owned = self.owned[number]
             if owned.is_counting and self._isolator.pass_stall(owned, message):
                 self._assignment.seek(owned)
         elif error.code() not in (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT):
-            log.warning("kafka error", partition=number, error=describe_kafka_error(error))
+            why = describe_kafka_error(error, message.topic())
+            log.warning("kafka error", partition=number, error=why)
 
 
 def _next_beat(due: float, now: float, interval: float) -> float:

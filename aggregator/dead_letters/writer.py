@@ -18,7 +18,7 @@ from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
 from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Message, Rejection
-from producers.kafka.kafka_errors import describe_kafka_error
+from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
 CONTEXT = "__connect.errors."
 STAGE = "VALUE_CONVERTER"
@@ -148,7 +148,7 @@ class DeadLetters:
             )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:
-                raise
+                raise of_topic(error.args[0], self.topic) from None
             self._produce(smaller)
 
     def _produce_waiting(self) -> None:
@@ -171,7 +171,7 @@ class DeadLetters:
             self._produce_waiting()
             self._producer.poll(POLL_SECONDS)
             if self._undelivered and self._clock.monotonic() > deadline:
-                why = f": {describe_kafka_error(self._error)}" if self._error else ""
+                why = f": {describe_kafka_error(self._error, self.topic)}" if self._error else ""
                 raise DeadLettersUndelivered(
                     f"{self._undelivered} dead letters were not acknowledged by topic "
                     f"{self.topic!r} within {seconds:g} s{why}; nothing past them is committed"

@@ -12,6 +12,8 @@ from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
+BROKEN = "in state UP"
+"""Part of librdkafka's error about a connection that was open, not about one that it opens."""
 
 log = structlog.get_logger("dither.kafka")
 
@@ -19,7 +21,9 @@ log = structlog.get_logger("dither.kafka")
 class ThrottledErrorLog:
     """An ``error_cb``: tells that no broker is there, or that one refuses us, once a minute each.
 
-    A single connection that breaks is none of these: the client opens another.
+    A connection that breaks is none of these: brokers close those whose token has expired, which
+    may be all at once, and the client opens others. So no broker is there only if one of these
+    fails, too.
 
     Parameters
     ----------
@@ -29,15 +33,25 @@ class ThrottledErrorLog:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._cause = ""
+        self._down: KafkaError | None = None
+        self._down_at = float("-inf")
         self._logged_at: dict[int, float] = {}
 
     def __call__(self, error: KafkaError) -> None:
         """Take in what the client says."""
-        code, now = error.code(), self._now()
-        if code != KafkaError._ALL_BROKERS_DOWN and code not in REFUSALS:
-            self._cause = describe_kafka_error(error)
-        elif now - self._logged_at.get(code, float("-inf")) >= REPEAT_SECONDS:
-            self._logged_at[code] = now
-            cause = {"cause": self._cause} if self._cause and code not in REFUSALS else {}
+        now = self._now()
+        if error.code() in REFUSALS:
+            self._tell(error, now)
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._down, self._down_at = error, now
+        elif (
+            self._down is not None
+            and BROKEN not in error.str()
+            and now - self._down_at <= 2 * REPEAT_SECONDS
+        ):
+            self._tell(self._down, now, cause=describe_kafka_error(error))
+
+    def _tell(self, error: KafkaError, now: float, **cause: str) -> None:
+        if now - self._logged_at.get(error.code(), float("-inf")) >= REPEAT_SECONDS:
+            self._logged_at[error.code()] = self._down_at = now
             log.warning("kafka error", error=describe_kafka_error(error), **cause)

@@ -136,7 +136,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     for topic in topics:
         about = client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
         if about.error is not None:
-            raise DitherError(f"topic {topic!r}: {describe_kafka_error(about.error)}")
+            raise DitherError(describe_kafka_error(about.error, topic))
     return client
 
 

@@ -15,16 +15,22 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS, MOST_ANSWER_SECONDS = 5.0, 20.0
+"""The patience with a question: at first, and at most. It doubles whenever it was too short."""
+TIMES_TAKEN = 4
+"""The patience afterwards, in answers as slow as the last one."""
 FRESH_SECONDS = 1.0
 """For so long an answer is not asked for again."""
 STALE_SECONDS = 5.0
-"""An older answer is none."""
-PATIENCE_SECONDS = 0.5
-"""That somebody waits for an answer, unless the last question had none."""
+"""An older answer is none, unless the broker takes longer than a quarter of this."""
+PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 0.5, 5.0
+"""That somebody waits for an answer, unless the last question had none: where the answer before is
+not stale, and where it is, if the broker needs that long."""
 COUNT_SECONDS = 30.0
 """Partitions may be added to a topic."""
 LOOK_SECONDS = 0.1
+"""Until the first look whether the client has found no broker; each look takes twice as long as the
+one before, because a broker that is far away answers none that is shorter than its round trip."""
 CERTAIN_SECONDS = 0.5
 """After which Kafka's client is believed that no broker is there: it tries each address once."""
 
@@ -34,7 +40,7 @@ RENEW_SECONDS = 30.0
 SPECS: Any = OffsetSpec
 NO_ANSWER = "Kafka does not answer"
 EARLY = "Kafka has not answered yet"
-UNSEEN = "Kafka shows no such topic: it is missing, or this user has no permission to see it"
+UNSEEN = "Kafka shows no topic of reports: it is missing, or this user has no permission to see it"
 REFUSED = "Kafka refuses this user's query for the end of the log"
 
 
@@ -104,6 +110,7 @@ class KafkaLog:
         self._down = threading.Event()
         self._partitions: list[int] = []
         self._counted_at = float("-inf")
+        self._patience, self._taken = ANSWER_SECONDS, 0.0
         self._known, self._known_at = LogEnds({}, ""), float("-inf")
         self._asking: threading.Event | None = None
         self._lock = threading.Lock()
@@ -120,17 +127,43 @@ class KafkaLog:
                 ).start()
             asking, had_answer = self._asking, not self._known.unknown
         if had_answer:
-            asking.wait(PATIENCE_SECONDS)
+            asking.wait(self._wait())
         with self._lock:
-            age = self._clock() - self._known_at
-            if age == float("inf"):
+            if self._known_at == float("-inf"):
                 return LogEnds({}, EARLY)
-            return LogEnds() if age > STALE_SECONDS else self._known
+            return LogEnds() if self._is_stale() else self._known
 
-    def ask(self, seconds: float = ANSWER_SECONDS) -> LogEnds:
-        """Ask Kafka now, and wait for its answer so long at most."""
+    def _wait(self) -> float:
+        """Return how long it is worth to wait for the answer that is under way."""
+        if not self._is_stale():
+            return PATIENCE_SECONDS
+        if self._known_at == float("-inf"):
+            return MOST_PATIENCE_SECONDS
+        return min(max(PATIENCE_SECONDS, TIMES_TAKEN * self._taken), MOST_PATIENCE_SECONDS)
+
+    def _is_stale(self) -> bool:
+        limit = max(STALE_SECONDS, TIMES_TAKEN * self._taken)
+        return self._clock() - self._known_at > limit
+
+    def ask(self, seconds: float | None = None) -> LogEnds:
+        """Ask Kafka now, and wait for its answer.
+
+        Parameters
+        ----------
+        seconds : float, optional
+            At most so long. If it is left out, it depends on how long answers took so far.
+        """
         began = self._clock()
-        deadline = began + seconds
+        found = self._ask(began, began + (self._patience if seconds is None else seconds))
+        taken = self._clock() - began
+        if not found.unknown:
+            self._taken = taken
+            self._patience = max(ANSWER_SECONDS, min(TIMES_TAKEN * taken, MOST_ANSWER_SECONDS))
+        elif taken >= self._patience:
+            self._patience = min(2 * self._patience, MOST_ANSWER_SECONDS)
+        return found
+
+    def _ask(self, began: float, deadline: float) -> LogEnds:
         try:
             self._client = self._client or self._connected()
             if not self._partitions or self._clock() - self._counted_at > COUNT_SECONDS:
@@ -146,10 +179,7 @@ class KafkaLog:
         if not self._partitions:
             return LogEnds({}, UNSEEN)
         try:
-            low, high = (
-                self._offsets(self._client, spec, deadline)
-                for spec in (SPECS.earliest(), SPECS.latest())
-            )
+            low, high = self._offsets(self._client, deadline)
         except (KafkaException, TimeoutError) as error:
             self._client, self._partitions = None, []  # it keeps what it knows of old leaders
             return LogEnds({}, _in_words(error))
@@ -177,14 +207,16 @@ class KafkaLog:
 
     def _count(self, client: AdminClient, deadline: float) -> list[int]:
         """Return the topic's partitions; asking for one topic alone might create it."""
-        began = self._clock()
+        began, look = self._clock(), LOOK_SECONDS
         while True:
             try:
-                topics = client.list_topics(timeout=LOOK_SECONDS).topics
+                topics = client.list_topics(timeout=look).topics
             except KafkaException:
+                look *= 2
                 client.poll(0)
                 now = self._clock()
                 is_down = self._down.is_set() and now - began > CERTAIN_SECONDS
+                look = min(look, max(LOOK_SECONDS, deadline - now))
                 if is_down or now > deadline:
                     raise
             else:
@@ -192,16 +224,24 @@ class KafkaLog:
                 found = topics.get(self._topic)
                 return [] if found is None or found.error is not None else sorted(found.partitions)
 
-    def _offsets(self, client: AdminClient, spec: Any, deadline: float) -> dict[int, int]:
-        wanted = {TopicPartition(self._topic, number): spec for number in self._partitions}
+    def _offsets(self, client: AdminClient, deadline: float) -> list[dict[int, int]]:
+        """Return the first offsets, and the next ones, by partition."""
         left = max(LOOK_SECONDS, deadline - self._clock())
-        futures = client.list_offsets(
-            wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
-        )
-        return {
-            partition.partition: future.result(timeout=left + LOOK_SECONDS).offset
-            for partition, future in futures.items()
-        }
+        asked = [
+            client.list_offsets(
+                {TopicPartition(self._topic, number): spec for number in self._partitions},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=left,
+            )
+            for spec in (SPECS.earliest(), SPECS.latest())
+        ]
+        return [
+            {
+                partition.partition: future.result(timeout=left + LOOK_SECONDS).offset
+                for partition, future in futures.items()
+            }
+            for futures in asked
+        ]
 
 
 def _in_words(error: Exception) -> str:

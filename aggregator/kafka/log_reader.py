@@ -6,14 +6,17 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from aggregator.errors import DitherError
+from aggregator.errors import DitherError, TransactionOpen
 from aggregator.kafka.clients import ANSWER_SECONDS
+from producers.kafka.kafka_errors import describe_kafka_error
 
 READ_MESSAGES = 1_000
 READ_SECONDS = 0.1
 SILENCE_SECONDS = 60.0
+TRANSACTION_SECONDS = 5.0
+"""Until a reader that waits before the end of a log, of committed messages, says why."""
 
 Ranges = Mapping[int, tuple[int, int]]
 """By partition: the first offset and the next one."""
@@ -47,22 +50,26 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     Raises
     ------
     DitherError
-        If nothing comes for a while before the ends are reached.
-    KafkaException
-        If a partition cannot be read.
+        If a partition cannot be read, or nothing comes for a while before the ends are reached.
+    TransactionOpen
+        If that is because of a transaction that is open.
     """
     left = {number: end for number, (start, end) in ranges.items() if start < end}
     consumer.assign([TopicPartition(topic, number, ranges[number][0]) for number in left])
     heard = time.monotonic()
+    stopped: dict[int, int] = {}  # where nothing more could be read
     while left:
         found = []
         for message in consumer.consume(READ_MESSAGES, timeout=READ_SECONDS):
             heard = time.monotonic()
             number, offset, error = message.partition(), message.offset() or 0, message.error()
             if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
+                raise DitherError(describe_kafka_error(error, topic))
             if number not in left:
                 continue
+            stopped.pop(number, None)
+            if error is not None:
+                stopped[number] = offset
             if error is None and offset < left[number]:
                 found.append(message)
             if offset + (error is None) >= left[number]:
@@ -70,6 +77,8 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
                 consumer.pause([TopicPartition(topic, number)])
         if found:
             yield found
+        if left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
+            raise TransactionOpen(topic, stopped)
         if time.monotonic() - heard > SILENCE_SECONDS:
             raise DitherError(
                 f"topic {topic!r} delivered nothing for {SILENCE_SECONDS:g} s, and partitions "

@@ -7,7 +7,7 @@ import functools
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Producer
@@ -16,6 +16,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka.client_log import ThrottledErrorLog
 from aggregator.kafka.clients import CONSUMER, consumer, producer
 from aggregator.kafka.compaction import CompactionWatch
+from aggregator.kafka.group import GroupWatch
 from aggregator.kafka.obstacles import Probe, start_probe
 from aggregator.kafka.renewed_consumer import RenewedConsumer
 from aggregator.kafka.topic_admin import TopicId, ask_partition_count
@@ -29,6 +30,8 @@ LETTERS: dict[str, Any] = {
 """Of the producer of dead letters: what came compressed must not become large on the brokers."""
 LETTERS_MAY = ("queue.buffering.max.kbytes", "compression.type")
 """The defaults that [kafka] may override."""
+INSTANCE = "group.instance.id"
+"""The property that makes a worker a static member of its group: each needs one of its own."""
 QUEUE_SHARE = 8
 """Of a worker's memory, that messages which were fetched may take."""
 MOST_QUEUED_KBYTES = 65_536
@@ -160,6 +163,8 @@ class Clients:
         Returns how many partitions it has; see :func:`ask_partition_count`.
     compaction : callable
         Returns why the topic must not be counted; see :mod:`aggregator.kafka.compaction`.
+    unowned : callable
+        Returns which partitions the group has given to nobody; see :mod:`aggregator.kafka.group`.
     """
 
     consumer: Consumer
@@ -169,6 +174,7 @@ class Clients:
     probe: Callable[[int, int], Probe]
     partitions: Callable[[], int]
     compaction: Callable[[], str] = str
+    unowned: Callable[[Iterable[int]], list[int] | None] = lambda _: None
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -204,4 +210,5 @@ class Clients:
             ),
             partitions,
             CompactionWatch(settings),
+            GroupWatch(settings),
         )

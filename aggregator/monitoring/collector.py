@@ -212,6 +212,9 @@ class Exporter(Collector):
             done = 0 if counted is None else int(counted.owner.get("next", 0))
             lag = ends.lag(number, done)
             families.put(metric_definitions.CONSUMER_LAG, math.nan if lag is None else lag, number)
+        if math.isfinite(ends.asked_at):
+            age = max(0.0, time.monotonic() - ends.asked_at)
+            families.put(metric_definitions.LOG_END_AGE, age)
         families.put(metric_definitions.WORKERS, len(workers))
 
     def _committed(self, number: int, at_ms: int) -> float:

@@ -282,6 +282,11 @@ KAFKA_UP = Exported(
     "1 while Kafka answers this server's queries for the ends of the reports topic; otherwise the"
     " lag is unknown.",
 )
+LOG_END_AGE = Exported(
+    "dither_log_end_age_seconds",
+    "How long ago this server asked Kafka for the ends of the log that `dither_consumer_lag` "
+    "compares with; messages that came since are missing in the lag.",
+)
 DEFINITIONS_UNUSABLE = Exported(
     "dither_definitions_unusable",
     "1 while the metrics.toml of this server or of a worker cannot be used after a change; the "

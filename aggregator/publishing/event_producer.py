@@ -10,8 +10,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.config.settings import Settings
+from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.publishing.events import Event
+from producers.kafka.kafka_errors import describe_kafka_error
 
 BEGIN_SECONDS = 30.0
 COMMIT_SECONDS = 30.0
@@ -56,7 +58,7 @@ class EventProducer:
 
         Raises
         ------
-        KafkaException
+        DitherError, KafkaException
             If they may or may not be there: only the topic itself can tell.
         """
         offsets: dict[int, int] = {}
@@ -79,9 +81,12 @@ class EventProducer:
                 on_delivery=delivered,
             )
             self._producer.poll(0)
-        self._producer.commit_transaction(COMMIT_SECONDS)
+        try:
+            self._producer.commit_transaction(COMMIT_SECONDS)
+        except KafkaException as error:
+            raise DitherError(describe_kafka_error(error.args[0], self._topic)) from None
         if failed:
-            raise KafkaException(failed[0])
+            raise DitherError(describe_kafka_error(failed[0], self._topic))
         return offsets
 
     def partitions(self, topic: str) -> int:
@@ -89,12 +94,14 @@ class EventProducer:
 
         Raises
         ------
+        DitherError
+            If there is no such topic, or this user may not see it.
         KafkaException
-            If Kafka does not say.
+            If Kafka does not answer.
         """
         about = self._producer.list_topics(topic, timeout=clients.ANSWER_SECONDS).topics[topic]
         if about.error is not None:
-            raise KafkaException(about.error)
+            raise DitherError(describe_kafka_error(about.error, topic))
         return len(about.partitions)
 
     def close(self) -> None:

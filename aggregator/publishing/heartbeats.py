@@ -39,14 +39,20 @@ class Heartbeats:
     def __init__(self, settings: Settings, closing: Closing) -> None:
         self._topic, self._closing = settings.topics.reports, closing
         self._schema_id = settings.schemas.schema_id
-        self._log = KafkaLog(settings)
+        self._log, self._unknown, self._refused = KafkaLog(settings), "", ""
         within = {"message.timeout.ms": int(1000 * DELIVERY_SECONDS)}
         self._producer: Producer = clients.producer(settings, **within)
+
+    def obstacle(self) -> str:
+        """Return why partitions without reports may hold final events back; empty: they do not."""
+        why = self._unknown or self._refused
+        return f"final events wait for partitions without reports: {why}" if why else ""
 
     def send_due(self, overview: TopicProgress, partitions: int) -> None:
         """Ask how far the logs are, and send what is due; what is lost is sent again."""
         self._producer.poll(0)
         known = self._log()
+        self._unknown = known.unknown
         self._closing.note_log_ends(known.asked_at, known.ends(partitions))
         self._send(self._closing.heartbeats(overview, partitions))
         self._producer.poll(0)
@@ -66,11 +72,12 @@ class Heartbeats:
     def _delivered(self, beat: Beat) -> Any:
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is None:
+                self._refused = ""
                 self._closing.delivered(beat, message.offset(), message.timestamp()[1])
             else:
-                log.warning(
-                    "heartbeat failed", partition=beat.partition, error=describe_kafka_error(error)
-                )
+                why = describe_kafka_error(error, self._topic)
+                log.warning("heartbeat failed", partition=beat.partition, error=why)
+                self._refused = f"a heartbeat failed: {KafkaError(error.code()).str()}"
                 self._closing.delivered(beat, None)
 
         return delivered

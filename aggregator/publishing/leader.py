@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import redis
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from aggregator.config.live_metrics import current
-from aggregator.errors import DitherError
+from aggregator.errors import BrokerRefused, BrokerUnreachable, DitherError, TopicGone
 from aggregator.storage.failures import explain_redis_error
 from aggregator.storage.lease import Lease, LeaseLost
 from estimators import Metric
@@ -49,6 +49,9 @@ class Leader(ABC):
     ----------
     name : str
         Of this process, unlike any other's.
+    failing : str
+        Why the last attempt failed, without addresses; empty once a turn succeeded, or another
+        process has the lease.
     """
 
     work: ClassVar[str]
@@ -61,6 +64,8 @@ class Leader(ABC):
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._looked_at = time.monotonic()
+        self._turns = 0
+        self.failing = ""
 
     def _still_leads(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
         """Whether nobody has called :meth:`stop`, and the definitions have not changed.
@@ -68,6 +73,9 @@ class Leader(ABC):
         With other ones it begins anew, as whoever takes over would.
         """
         self._looked_at = time.monotonic()
+        if self._turns:
+            self.failing = ""
+        self._turns += 1
         return not self._stopping.is_set() and current(metrics) is before
 
     def _has_task(self) -> bool:
@@ -100,8 +108,10 @@ class Leader(ABC):
             self._looked_at = time.monotonic()
             try:
                 if self._has_task() and self.lease.acquire():
+                    self._turns = 0
                     with self.lease.renewals():
                         self._lead()
+                self.failing = ""
                 delay = FIRST_RETRY_SECONDS
                 self._stopping.wait(LOOK_SECONDS)
                 continue
@@ -109,6 +119,7 @@ class Leader(ABC):
                 self.log.warning("lease lost", detail=str(lost))
             except CopyLost as lost:
                 self.log.warning("read again", detail=str(lost))
+                self.failing = str(lost)
             except (redis.RedisError, KafkaException, DitherError) as error:
                 shown = (
                     describe_kafka_error(error.args[0])
@@ -116,8 +127,10 @@ class Leader(ABC):
                     else explain_redis_error(error)
                 )
                 self.log.warning(f"cannot {self.work}", error=shown, again_in=delay)
+                self.failing = _in_public(error)
             except Exception:
                 self.log.exception(f"cannot {self.work}: a defect of Dither", again_in=delay)
+                self.failing = "a defect of Dither"
             self._stopping.wait(delay)
             delay = min(2 * delay, LAST_RETRY_SECONDS)
 
@@ -129,3 +142,12 @@ class Leader(ABC):
         """Raise LeaseLost unless nobody else can have the lease now."""
         if not self.lease.held:
             raise LeaseLost(f"the lease of epoch {self.lease.epoch} has run out")
+
+
+def _in_public(error: Exception) -> str:
+    """Return why something failed; addresses and users are nobody's business outside."""
+    if isinstance(error, BrokerUnreachable | BrokerRefused) and not isinstance(error, TopicGone):
+        return "Kafka does not answer, or refuses this server"
+    if isinstance(error, KafkaException):
+        return KafkaError(error.args[0].code()).str()
+    return "Redis fails" if isinstance(error, redis.RedisError) else str(error)

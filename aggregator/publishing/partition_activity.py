@@ -22,7 +22,10 @@ class PartitionActivity:
     Attributes
     ----------
     since : float or None
-        Kafka has answered every question since then; None: it did not answer the last one.
+        Kafka has answered since then, but for short interruptions; None: not yet. The time of
+        these does not count: devices may have been cut off as well.
+    is_answered : bool
+        Whether it answered the last question.
     end : int
         The end of the log by the last answer.
     still_since, asked_at : float
@@ -32,19 +35,37 @@ class PartitionActivity:
     """
 
     since: float | None = None
+    is_answered: bool = False
     end: int = -1
     still_since: float = 0.0
     asked_at: float = 0.0
     counted_until: float = float("-inf")
     _waiting: deque[tuple[float, int]] = dataclasses.field(default_factory=deque)
+    _interruptions: deque[tuple[float, float]] = dataclasses.field(
+        default_factory=lambda: deque(maxlen=MOST_ASKED)
+    )
 
-    def note_log_ends(self, asked_at: float, end: int | None) -> None:
-        """Note an answer; None: there was none."""
-        if end is None or end < self.end:
-            self.since, self.counted_until, self.end = None, float("-inf"), -1
-            self._waiting.clear()
+    def note_log_ends(self, asked_at: float, end: int | None, short: float) -> None:
+        """Note an answer.
+
+        Parameters
+        ----------
+        asked_at : float
+            When Kafka was asked.
+        end : int or None
+            None: it did not answer.
+        short : float
+            After so many seconds without an answer the time begins anew.
+        """
+        was_answered, self.is_answered = self.is_answered, end is not None
         if end is None:
             return
+        silent = 0.0 if was_answered else asked_at - self.asked_at
+        if silent > short or end < self.end:
+            self.since, self.counted_until, self.end = None, float("-inf"), -1
+            self._waiting.clear()
+        elif silent and self.since is not None:
+            self._interruptions.append((asked_at, silent))
         if self.since is None:
             self.since = asked_at
         if end != self.end:
@@ -73,11 +94,12 @@ class PartitionActivity:
         idle : float
             In seconds.
         """
-        if self.since is None:
+        if self.since is None or not self.is_answered:
             return False
         since = max(self.since, heard_at)
         still = self.asked_at - max(since, self.still_since)
-        return max(self.counted_until - since, still) >= idle
+        silent = sum(seconds for until, seconds in self._interruptions if until > since)
+        return max(self.counted_until - since, still) - silent >= idle
 
 
 @dataclasses.dataclass

@@ -63,6 +63,16 @@ class Publisher(Leader):
         self._since_ms = publish_since_ms(settings.publish.since)
         self._source = events.source(settings.topics.reports)
         self._interval = milliseconds(settings.publish.interval) / 1000
+        self._heartbeats: Heartbeats | None = None
+
+    def obstacles(self) -> list[str]:
+        """Return all that keeps this process from publishing, in words for anybody."""
+        trouble = self.trouble()
+        stopped = [f"nothing is published: the publisher stands still, {trouble}"] * bool(trouble)
+        if self.failing:
+            return [*stopped, f"nothing is published: {self.failing}; see the server's log"]
+        waits = self._heartbeats.obstacle() if self._heartbeats and self.lease.held else ""
+        return [*stopped, *([waits] if waits else [])]
 
     def _lead(self) -> None:
         """Publish as the only one, until something fails or the definitions change."""
@@ -89,8 +99,8 @@ class Publisher(Leader):
             self._watches = AlarmWatch(*whole, alarms), ComparisonWatch(*whole, decisions)
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
-            self._heartbeats = Heartbeats(self.settings, quiet)
-            closing.enter_context(contextlib.closing(self._heartbeats))
+            self._heartbeats = heartbeats = Heartbeats(self.settings, quiet)
+            closing.enter_context(contextlib.closing(heartbeats))
             log.info(
                 "publisher started", topic=self.settings.topics.estimates, epoch=self.lease.epoch
             )
@@ -134,6 +144,7 @@ class Publisher(Leader):
         partitions = self._producer.partitions(self.settings.topics.reports)
         overview = self.reader.store.overview()
         self._check()
+        assert self._heartbeats is not None  # noqa: S101
         self._heartbeats.send_due(overview, partitions)
         yield from in_batches(self._drawer.final_events(overview, partitions))
         return overview, partitions

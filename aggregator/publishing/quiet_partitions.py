@@ -27,6 +27,8 @@ from estimators import Metric, SearchMetric
 REPEAT_SECONDS = 5.0
 """After so long, then twice that, what was not delivered or had no effect is sent again."""
 LAST_REPEAT_SECONDS = 60.0
+SHORT = 0.5
+"""After so much of the idle time without an answer of Kafka, it begins anew."""
 
 Sign = tuple[int, int]
 """Of life: Kafka's timestamp of the last counted report in a partition, and how many there are."""
@@ -79,8 +81,8 @@ class Closing:
     metrics : mapping of str to Metric
         Those that are asked in rounds, or held open, have no panes to be closed.
     idle_ms : int
-        A partition is quiet for a metric that got no report of it for so long, while every question
-        for the end of its log was answered.
+        A partition is quiet for a metric that got no report of it for so long, while Kafka told the
+        end of its log. Time in which it did not does not count.
     clock : Clock
         Only its monotonic seconds are used.
     """
@@ -111,7 +113,7 @@ class Closing:
             The next offset, by partition.
         """
         for number, end in ends.items():
-            self._activity[number].note_log_ends(asked_at, end)
+            self._activity[number].note_log_ends(asked_at, end, self._idle * SHORT)
 
     def delivered(self, beat: Beat, offset: int | None, timestamp: int = NEVER) -> None:
         """Note where a heartbeat is in the log, and its timestamp; None: it was not delivered.

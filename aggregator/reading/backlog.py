@@ -10,8 +10,8 @@ from aggregator.kafka.log_ends import KafkaLog, LogEnds
 from aggregator.reading.status import START_WORKERS, halted, silence, silence_ms
 from aggregator.storage.progress import UNSET, TopicProgress
 
-ANSWER_SECONDS = 1.0
-"""Time for which a command waits for Kafka."""
+ANSWER_SECONDS = 3.0
+"""Time for which a command waits for Kafka; less, if its client finds no broker."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -260,11 +260,19 @@ def uncounted(overview: TopicProgress, now_ms: int, silent_ms: int = SILENT_MS) 
     silent_ms : int
         After so long without a commit nobody counts.
     """
+    stated = (int(one.owner.get("partitions", 0)) for one in overview.partitions.values())
     return [
         number
-        for number, one in overview.partitions.items()
-        if not one.is_halted and not _is_counting(one, now_ms, silent_ms)
+        for number in sorted({*range(max(stated, default=0)), *overview.partitions})
+        if number not in overview.unreadable
+        and not _is_halted_or_counted(overview.partitions.get(number), now_ms, silent_ms)
     ]
+
+
+def _is_halted_or_counted(progress: PartitionProgress | None, now_ms: int, silent_ms: int) -> bool:
+    return progress is not None and (
+        progress.is_halted or _is_counting(progress, now_ms, silent_ms)
+    )
 
 
 def _is_counting(progress: PartitionProgress, now_ms: int, silent_ms: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import redis
@@ -207,9 +207,18 @@ class PartitionStore:
             return None
         return sum(len(word) for word in words if isinstance(word, bytes | memoryview))
 
+    def deployments(self, partitions: Sequence[int]) -> set[str]:
+        """Return the names of the deployments by which partitions were counted here."""
+        found = self._commands.replies(
+            [("HMGET", f"{tag(self._topic, number)}:owner", "deployment") for number in partitions]
+        )
+        readable = [reply[0] for reply in found if not isinstance(reply, StateUnreadable)]
+        return {name.decode(errors="replace") for name in readable if name}
+
     def halt(self, partition: int, reason: str) -> None:
         """Show why a partition is not counted, if Redis lets us: its owner could not write it."""
         with contextlib.suppress(redis.RedisError):
+            self._enlist(partition)
             self._commands.client.hset(f"{tag(self._topic, partition)}:owner", "halted", reason)
 
     def _enlist(self, partition: int) -> None:

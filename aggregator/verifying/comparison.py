@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggregator.counting.continuity import Mark, is_another
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.obstacles import SKIPPED, spans
@@ -28,6 +29,22 @@ from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
 """The largest difference between Redis's clock and the verifier's."""
+NOT_COMPARED = (
+    "epoch",
+    "token",
+    "worker",
+    "group",
+    "deployment",
+    "updated",
+    "halted",
+    "unusable",
+    "recount",
+    "vanished",
+    "measured",
+    "refused",
+)
+"""Fields of a partition's owner that the log does not determine: who counted, when, and what was
+measured or decided meanwhile. Nor does it determine how long `P:committed` lives."""
 READ_BYTES = 2**24
 """Of closed panes that are read together: Redis keeps its reply until all of it was sent."""
 
@@ -51,6 +68,14 @@ class Difference:
     def __str__(self) -> str:
         """Return it as one line."""
         return f"partition {self.partition}: {self.where}: {self.detail}"
+
+
+class Topic(NamedTuple):
+    """A topic: the ids of its cluster and of itself, empty where unknown, and its partitions."""
+
+    cluster: str
+    identity: str
+    partitions: int
 
 
 @dataclasses.dataclass
@@ -93,6 +118,27 @@ class Verification:
     def verified(self) -> bool:
         """Whether everything in the store was proved from the log."""
         return not (self.differences or self.unverifiable or self.unjudged)
+
+    def compare_topic(self, number: int, snapshot: Snapshot, topic: Topic) -> None:
+        """Note where a partition's sums are of another topic than the one that is replayed.
+
+        Parameters
+        ----------
+        number : int
+            The partition's.
+        snapshot : Snapshot
+            Its state.
+        topic : Topic
+            That of now.
+        """
+        known = snapshot.owner
+        for field, found in (("cluster", topic.cluster), ("topic_id", topic.identity)):
+            if is_another(known.get(field, ""), found):
+                detail = f"{known[field]} in the store, {found} in Kafka"
+                self.differences.append(Difference(number, field, detail))
+        if (stated := int(known.get("partitions", 0))) > topic.partitions:
+            detail = f"{stated} in the store, {topic.partitions} in Kafka"
+            self.differences.append(Difference(number, "partitions", detail))
 
     def compare_end(self, number: int, snapshot: Snapshot, log: LogEnds) -> None:
         """Note what a partition's log has, and the store has not counted.
@@ -173,6 +219,7 @@ class Comparison:
         """Note every difference."""
         self._outcome.partitions += 1
         self._outcome.messages += self._replay.messages
+        self._compare_owner()
         self._compare_panes()
         self._compare_open()
         if not self._replay.is_truncated:
@@ -204,6 +251,23 @@ class Comparison:
         metric = self._panes[key].metric
         width = width_ms(key.grain, metric)
         return mark is None or width is None or key.start + width > mark.closed
+
+    def _compare_owner(self) -> None:
+        """Compare what the owner says of the log, and the mark of a commit."""
+        owner, replay = self._snapshot.owner, self._replay
+        last = Mark.parse(stored) if (stored := owner.get("last", "")) else None
+        is_replayed = last is None or last.offset >= replay.begin
+        if stored and is_replayed and stored != str(replay.last or ""):
+            self._differ("last", f"{stored} in the store, {replay.last} in the log")
+        if int(owner.get("high", 0)) > replay.end:
+            self._differ("high", f"{owner['high']} in the store, but the log ends at {replay.end}")
+        key = f"{self._snapshot.prefix}:committed"
+        (mark,) = self._store.ask([("GET", key)])
+        if mark not in (None, b"1"):
+            self._differ("committed", f"{mark!r}: expected b'1'")
+
+    def _differ(self, where: str, detail: str) -> None:
+        self._outcome.differences.append(Difference(self._number, where, detail))
 
     def _compare_panes(self) -> None:
         replayed, stored = self._panes, self._stored

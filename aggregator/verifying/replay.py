@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 
+from aggregator.counting.continuity import Mark
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, worker_clients
 from aggregator.kafka.obstacles import between, is_of_data, spans
@@ -21,6 +22,7 @@ from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
 from aggregator.storage.snapshot import Snapshot
 from estimators.durations import milliseconds
+from producers.kafka.kafka_errors import of_topic
 
 CONSUME_MESSAGES = 10_000
 CONSUME_SECONDS = 0.5
@@ -54,6 +56,10 @@ class LogReplay:
     begin : int
         The first offset that was replayed.
     messages : int
+    last : Mark or None
+        Of the last message that was replayed.
+    end : int
+        Of the log, read after the snapshot.
     """
 
     def __init__(
@@ -70,7 +76,8 @@ class LogReplay:
         self.state = _start(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
-        self.messages = 0
+        self.messages, self.end = 0, 0
+        self.last: Mark | None = None
 
     @property
     def is_truncated(self) -> bool:
@@ -84,11 +91,14 @@ class LogReplay:
 
     def run(self, consumer: Consumer, progress: Progress) -> None:
         """Count what is in the log up to the snapshot's next offset."""
-        low, _ = consumer.get_watermark_offsets(self._position, timeout=clients.ANSWER_SECONDS)
+        low, self.end = consumer.get_watermark_offsets(
+            self._position, timeout=clients.ANSWER_SECONDS
+        )
         self.begin = max(low, int(self.snapshot.owner.get("begin", 0)), self.judged_from)
         self.state.next_offset = self.begin
         for messages in self._log(consumer, progress):
             self.messages += len(messages)
+            self.last = Mark.of(messages[-1])
             for part in self._by_definitions(messages):
                 before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
                 first = min(message.timestamp()[1] for message in part)
@@ -178,7 +188,7 @@ class LogReplay:
                 if error.code() == KafkaError._PARTITION_EOF:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
-                    raise KafkaException(error)
+                    raise of_topic(error, message.topic())
                 is_over = True  # it comes behind all that can be read
             good = [m for m in found.messages.get(number, ()) if _offset(m) < end]
             if good:

@@ -10,12 +10,19 @@ from aggregator.errors import StateUnreadable
 from aggregator.kafka import clients
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.kafka.log_reader import log_ranges
+from aggregator.kafka.topic_admin import topic_id
 from aggregator.state.definition_history import Definitions, in_force, rules
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.redis_keys import definitions_key, partitions_key
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from aggregator.verifying.comparison import Comparison, Difference, Verification, stored_panes
+from aggregator.verifying.comparison import (
+    Comparison,
+    Difference,
+    Topic,
+    Verification,
+    stored_panes,
+)
 from aggregator.verifying.replay import LogReplay, Progress
 from estimators import Metric
 
@@ -52,6 +59,9 @@ def verify(
         listed = store.partitions()
         ranges = log_ranges(consumer, settings.topics.reports)
         log = LogEnds(ranges, "")  # before the state: no lag that is none
+        cluster = consumer.list_topics(settings.topics.reports, clients.ANSWER_SECONDS).cluster_id
+        identity = topic_id(settings, settings.topics.reports)
+        topic = Topic(cluster or "", identity, len(ranges))
         for number in sorted({*listed, *log.ranges}):
             try:
                 outcome.differences += [
@@ -64,6 +74,7 @@ def verify(
             except StateUnreadable as error:
                 outcome.differences.append(Difference(number, "everything", str(error)))
                 continue
+            outcome.compare_topic(number, snapshot, topic)
             outcome.compare_end(number, snapshot, log)
             if snapshot.next_offset == TORN:
                 why = snapshot.owner.get("halted") or "a commit was applied only in part"

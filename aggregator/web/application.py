@@ -75,7 +75,8 @@ def application(
     operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS, BATCHES])]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
-    service = Service(reader, settings, ends, posts, stalled)
+    unpublished = None if publisher is None else publisher.obstacles
+    service = Service(reader, settings, ends, posts, stalled, unpublished)
     routes: list[BaseRoute] = [] if gateway is None else [*gateway.routes]  # the busiest first
     routes += [o.route(service) for o in operations if o.handler is not None]
     routes += pages.routes()

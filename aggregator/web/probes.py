@@ -33,7 +33,8 @@ class Ready(msgspec.Struct, frozen=True):
 
     `partitions` is the number of partitions that were ever counted, if Redis was asked. `warnings`
     say what else does not answer, since when no worker counts, which partitions nobody counts,
-    which stored values are missing, or that changed definitions cannot be used.
+    what keeps this server from publishing, which stored values are missing, or that changed
+    definitions cannot be used.
     """
 
     status: str = "ready"
@@ -120,11 +121,24 @@ async def readyz(service: Service, _: Request) -> Response:
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await run_in_threadpool(service.reader.sums.missing)
+            warnings += await run_in_threadpool(_unpublished, service)
     if len(failures) == (service.posts is not None) + service.needs_redis:
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]
     warnings += unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
+
+
+def _unpublished(service: Service) -> list[str]:
+    """Return all that keeps this server, or panes of metrics, from being published."""
+    if service.unpublished is None:
+        return []
+    failed = service.reader.store.registry.failed_searches()
+    return service.unpublished() + [
+        f"{panes} final events of {name} wait for a search of strings that failed"
+        for name, panes in failed.items()
+        if panes
+    ]
 
 
 def _counted(overview: TopicProgress) -> int:

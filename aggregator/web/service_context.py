@@ -53,6 +53,8 @@ class Service:
         Returns why no posts can be taken now; empty if they can. None: this server takes none.
     stalled : callable, optional
         Returns why the last posts were not acknowledged though Kafka answers; empty if they were.
+    unpublished : callable, optional
+        Returns all that keeps this server from publishing. None: it does not publish.
     ends : Ends
         Where the log ends.
     silent_ms : int
@@ -70,6 +72,7 @@ class Service:
     log_ends: Ends | None = None
     posts: Callable[[], Awaitable[str]] | None = None
     stalled: Callable[[], str] | None = None
+    unpublished: Callable[[], list[str]] | None = None
 
     def __post_init__(self) -> None:
         self.ends = self.log_ends or KafkaLog(self.settings)

@@ -16,7 +16,7 @@ from estimators.metrics.search import SearchMetric
 from producers.delivery.closing import Closing
 from producers.device.rounds import Round, decode
 from producers.kafka.connection import LIBRDKAFKA, PRODUCER_ONLY
-from producers.kafka.kafka_errors import describe_kafka_error
+from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
 logger = logging.getLogger("producers")
 
@@ -157,7 +157,7 @@ class Rounds(Closing):
             for message in self._consumer.consume(MESSAGES, timeout=0.1):
                 error = message.error()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
-                    raise KafkaException(error)
+                    raise of_topic(error, self.topic)
                 reached = self._take(message)
                 if reached >= left.get(message.partition() or 0, reached + 1):
                     del left[message.partition() or 0]
@@ -197,7 +197,7 @@ class Rounds(Closing):
     def _partitions(self, client: Consumer) -> list[int]:
         about = client.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
         if about.error is not None:
-            raise KafkaException(about.error)
+            raise of_topic(about.error, self.topic)
         return list(about.partitions)
 
     def _take(self, message: Any) -> int:

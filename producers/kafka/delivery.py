@@ -180,7 +180,7 @@ class Outbox:
                     return self._fail(batch, str(error))
                 self._connection.producer.poll(QUEUE_FULL_WAIT)
             except KafkaException as error:
-                return self._fail(batch, describe_kafka_error(error.args[0]))
+                return self._fail(batch, describe_kafka_error(error.args[0], self.topic))
             except BaseException as error:
                 self._fail(batch, repr(error))
                 raise
@@ -189,7 +189,7 @@ class Outbox:
 
     def _acknowledge(self, batch: PendingBatch, error: Any, _message: Any) -> None:
         if error is not None:
-            return self._fail(batch, describe_kafka_error(error))
+            return self._fail(batch, describe_kafka_error(error, self.topic))
         with self._lock:
             if self._under_way.pop(batch.key, None) is not None:
                 done = self.delivered

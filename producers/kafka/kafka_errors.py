@@ -24,20 +24,31 @@ REFUSALS = frozenset(REMEDIES)
 """Codes of errors that trying again does not mend: somebody has to change a right or a setting."""
 
 
-def describe_kafka_error(error: Any) -> str:
+def describe_kafka_error(error: Any, topic: str | None = None) -> str:
     """Return the message of Kafka's client for an error, and what to do if that is known.
 
     Parameters
     ----------
     error : KafkaError
+    topic : str, optional
+        Which topic it is about, if it is about one.
 
     Examples
     --------
     >>> describe_kafka_error(KafkaError(KafkaError._AUTHENTICATION, "wrong"))
     'wrong: check sasl.username, sasl.password and sasl.mechanism'
+    >>> denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "denied")
+    >>> describe_kafka_error(denied, "dither.estimates")
+    "topic 'dither.estimates': denied: a right on this topic is missing: grant it to the user \
+(docs/security.md lists what each role needs)"
     """
-    remedy = REMEDIES.get(error.code())
-    return f"{error.str()}: {remedy}" if remedy else str(error.str())
+    remedy, about = REMEDIES.get(error.code()), f"topic {topic!r}: " if topic else ""
+    return f"{about}{error.str()}: {remedy}" if remedy else f"{about}{error.str()}"
+
+
+def of_topic(error: Any, topic: str) -> KafkaException:
+    """Return an error of Kafka's client as an exception that names its topic."""
+    return KafkaException(KafkaError(error.code(), f"topic {topic!r}: {error.str()}"))
 
 
 class ExplainingProducer(Producer):

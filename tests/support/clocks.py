@@ -1,10 +1,13 @@
-"""A clock for devices, and waiting for what threads do."""
+"""Clocks for devices and for the service, and waiting for what threads do."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
+
+from aggregator import clock
 
 
 class Clock:
@@ -15,6 +18,19 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@dataclasses.dataclass
+class Hands(clock.Clock):
+    """The service's clock, which stands still until it is moved; it has no wall clock."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def now_ms(self) -> int:
+        raise AssertionError("the wall clock is asked")
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 from typing import Any
@@ -18,7 +19,7 @@ from aggregator.cli.commands.options import (
 )
 from aggregator.config.live_metrics import on_hangup
 from aggregator.config.settings import Settings, container_share
-from aggregator.counting.supervisor import Supervisor, single_worker_command
+from aggregator.counting.supervisor import Supervisor, own_instance, single_worker_command
 from aggregator.counting.worker import Worker
 from aggregator.health_port import answer_health
 from aggregator.kafka import topic_admin, worker_clients
@@ -55,7 +56,9 @@ def aggregate(settings: Settings, workers: int | None) -> None:
                 store.registry.count_death()
 
         memory = container_share(settings, count)
-        runner = Supervisor(count, single_worker_command(sys.argv[1:], memory), died)
+        command = single_worker_command(sys.argv[1:], memory)
+        instance = settings.kafka.get(worker_clients.INSTANCE, "")
+        runner = Supervisor(count, command, died, functools.partial(own_instance, str(instance)))
         on_hangup(runner.hang_up)
     else:
         worker_clients.collect_seldom()

@@ -10,6 +10,7 @@ import click
 from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
+from aggregator.verifying.comparison import NOT_COMPARED
 from aggregator.verifying.verify import verify as replay
 
 SHOWN = 50
@@ -56,7 +57,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
     unverifiable = [*outcome.unverifiable, *outcome.unjudged]
     if as_json:
         found = {name: getattr(outcome, name) for name in PLAIN}
-        found["verified"] = not failed
+        found["verified"], found["not_compared"] = not failed, NOT_COMPARED
         found["differences"] = [str(difference) for difference in outcome.differences]
         found["unverifiable"] = [str(difference) for difference in unverifiable]
         click.echo(json.dumps(found))
@@ -68,6 +69,7 @@ def verify(settings: Settings, as_json: bool, allow_truncated: bool) -> None:
             f"{outcome.panes} panes compared: "
             f"{len(outcome.differences)} differences, {len(unverifiable)} not verifiable"
         )
+        click.echo(f"not compared, of each partition's owner: {', '.join(NOT_COMPARED)}")
         for number, why in outcome.halted.items():
             click.echo(f"partition {number} is halted: {why}")
         for number, offsets in outcome.skipped.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -61,6 +62,9 @@ class FetchError:
 
     def __init__(self, partition: int, code: int, offset: int = -1001) -> None:
         self._partition, self._error, self._offset = partition, KafkaError(code), offset
+
+    def topic(self) -> str:
+        return TOPIC
 
     def partition(self) -> int:
         return self._partition
@@ -256,6 +260,14 @@ class InspectorModel(ConsumerModel):
         log = cluster.logs[partition.partition]
         self._ledger.asked(self.process.name, partition.partition, log.low)
         return log.low, log.high
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        self.process.pause()
+        if self.cluster.away:
+            self.process.pause(timeout)
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        about = SimpleNamespace(partitions=range(self.cluster.partitions))
+        return SimpleNamespace(cluster_id="C", topics={topic: about})
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         self.process.pause()

@@ -110,7 +110,7 @@ class Ledger:
 
     def remembered(self, worker: str, partition: int, known: TopicPartition | None) -> None:
         """Note what the group remembers of a partition that the store forgot."""
-        self.memories[worker, partition, self.epochs[worker, partition]] = known
+        self.memories[worker, partition, self.epochs.get((worker, partition), 0)] = known
 
     def torn(self, tag: bytes) -> None:
         """Note that a commit failed half-way."""

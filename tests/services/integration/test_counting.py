@@ -6,13 +6,18 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pytest
 from confluent_kafka import Producer
 
+from aggregator.counting import origin
 from aggregator.counting import worker as worker_module
+from aggregator.counting.worker import Worker
+from aggregator.errors import ConsumerEnded
+from aggregator.kafka.group import GroupWatch
 from aggregator.monitoring.collector import Exporter
 from producers import Reporter
 from producers.wire.framing import frame
@@ -20,7 +25,7 @@ from producers.wire.reports_pb2 import ReportBatch
 from tests.support.reports.bad_batches import bad_batches
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.traffic import traffic
-from tests.support.running.deployment import Deployment, as_json, wait_until
+from tests.support.running.deployment import Deployment, as_json, other_database, wait_until
 
 
 def sizes(messages: list[tuple[int, bytes]]) -> Counter[str]:
@@ -183,6 +188,81 @@ def test_a_second_group_on_the_same_redis_says_so_and_disturbs_nobody(
             deployment.wait_until_counted()
         assert not any(owned.halted for owned in first.owned.values())
     assert deployment.owners("epoch") == epochs, "nobody was fenced"
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("is_established", [True, False])
+def test_two_deployments_in_one_group_say_so_and_a_redis_that_was_lost_is_no_second_one(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, is_established: bool
+) -> None:
+    monkeypatch.setattr(origin, "LOOK_SECONDS", 0.3)
+    other = deployment.beside(other_database(deployment.redis_url))
+    other.settings.aggregate.group = deployment.settings.aggregate.group
+    deployment.produce(traffic(deployment, 20))
+    with other.store, ExitStack() as stack:
+        other.store.client.flushdb()
+        first = stack.enter_context(deployment.worker("first"))
+        if is_established:
+            deployment.wait_until_counted()
+        second = stack.enter_context(other.worker("second"))
+
+        def reasons(worker: Worker) -> set[str]:
+            return {owned.halted for owned in worker.owned.values()}
+
+        def somebody_says_so() -> bool:
+            loud = [second] if is_established else [first, second]
+            said = [all("they go on" in why for why in reasons(one)) for one in loud]
+            return any(one.owned and is_said for one, is_said in zip(loud, said, strict=True))
+
+        wait_until(somebody_says_so, "one of them is halted")
+        if is_established:
+            assert reasons(first) == {""}
+            assert not any(other.owners("next")), "the second has counted nothing"
+    deployment.store.client.flushdb()
+    deployment.count()
+    assert deployment.verify().verified
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_workers_of_another_kafka_cluster_are_refused_whatever_on_gap_says(
+    deployment: Deployment,
+) -> None:
+    deployment.count(traffic(deployment, 20))
+    before = deployment.state()
+    for number in range(deployment.partitions):
+        key = f"{{dither:{deployment.topic}:{number}}}:owner"
+        deployment.store.client.hset(key, mapping={"cluster": "elsewhere", "topic_id": "T"})
+    deployment.settings.aggregate.on_gap = "skip"
+    with deployment.worker() as worker:
+        wait_until(lambda: len(worker.owned) == deployment.partitions, "they are assigned")
+        assert all("'elsewhere'" in owned.halted for owned in worker.owned.values())
+        assert all("on_gap" not in reason for reason in deployment.owners("halted"))
+    assert deployment.state() == before
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_partitions_that_a_group_has_given_to_nobody_are_known(deployment: Deployment) -> None:
+    unowned = GroupWatch(deployment.settings)
+    with deployment.worker() as worker:
+        wait_until(lambda: len(worker.owned) == deployment.partitions, "it has all")
+        assert unowned(range(deployment.partitions + 1)) == [deployment.partitions]
+    assert unowned(range(deployment.partitions)) is None, "a group without members divides nothing"
+
+
+@pytest.mark.usefixtures("apache_kafka")
+def test_a_worker_whose_group_instance_id_another_has_ends_and_names_the_setting(
+    deployment: Deployment,
+) -> None:
+    deployment.settings.kafka["group.instance.id"] = "east"
+    with ExitStack() as stack:
+        fenced = stack.enter_context(deployment.worker("fenced"))
+        wait_until(lambda: len(fenced.owned) == deployment.partitions, "the first has all")
+        with deployment.worker("heir"):
+            wait_until(lambda: not fenced.owned, "the first has ended")
+            deployment.produce(traffic(deployment, 10))
+            deployment.wait_until_counted()
+        with pytest.raises(ConsumerEnded, match=r"kafka\.group\.instance\.id = 'east'"):
+            stack.close()
 
 
 def places(deployment: Deployment, messages: list[tuple[bytes, bytes]]) -> list[int]:

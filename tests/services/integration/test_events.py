@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 import structlog
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka
@@ -14,7 +17,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
-from aggregator.kafka import clients, topic_admin
+from aggregator.kafka import clients, log_reader, topic_admin
+from aggregator.local.embedded import EmbeddedBroker
 from aggregator.publishing import unpublished_panes
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import FINAL, Event
@@ -39,6 +43,7 @@ from tests.support.events import (
 )
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.running.deployment import Deployment, wait_until
+from tests.support.running.servers import Kafka
 
 
 @pytest.fixture
@@ -333,12 +338,16 @@ def test_messages_and_transactions_of_others_on_the_topic_hide_nothing(
         catch_up(self)
 
     monkeypatch.setattr(PublishedLog, "catch_up", counting_looks)
-    with publishing(counted):
-        wait_until(lambda: looks[0] > 0, "it reads the topic")
+    monkeypatch.setattr(log_reader, "TRANSACTION_SECONDS", 0.3)
+    with publishing(counted) as publisher:
+        wait_until(lambda: looks[0] > 1, "it reads the topic")
+        (why,) = publisher.obstacles()
+        assert f"topic {counted.estimates!r}: a transaction is open in partition" in why
         other.commit_transaction(30)
         wait_until(lambda: published() == 25, "all are found again")
         count(counted, range(25, 26))
         wait_until(lambda: published() == 26, "and one more")
+        wait_until(lambda: publisher.obstacles() == [], "nothing keeps it from publishing")
     source = f"/dither/{counted.topic}".encode()
     own = [event for event in on_topic(counted) if event.headers.get("ce_source") == source]
     finals = [event.id for event in own if event.is_final]
@@ -420,3 +429,25 @@ def test_a_publisher_that_was_frozen_in_a_transaction_cannot_commit_it_later(
         woken.set()
         frozen.stop()
     assert set(final_ids(counted).values()) == {1}
+
+
+@pytest.mark.more
+def test_quiet_partitions_are_closed_though_the_broker_is_far_away(
+    redis_url: str, metrics_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No question for the ends of the log is answered within 0.1 s."""
+    near = confluent_kafka.Producer
+
+    def far(config: dict[str, Any]) -> Producer:
+        return near({**config, "test.mock.broker.rtt": 150})
+
+    with contextlib.ExitStack() as stack:
+        with monkeypatch.context() as patched:
+            patched.setattr(confluent_kafka, "Producer", far)
+            broker = stack.enter_context(EmbeddedBroker())
+        kafka = Kafka(broker.bootstrap_servers, "in-process", "far away", broker)
+        deployment = Deployment(kafka, redis_url, metrics_file)
+        stack.enter_context(deployment.store)
+        deployment.produce(ages(deployment, range(2)))
+        with deployment.worker(), publishing(deployment):
+            wait_for_finals(deployment, 2)

@@ -14,6 +14,7 @@ import pytest
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.slice_tables import chunk_rows, decode_rows, encode_chunk
 from aggregator.storage.redis_keys import partitions_key
+from aggregator.verifying.comparison import NOT_COMPARED
 from tests.support.reports.messages import EPOCH, batch
 from tests.support.reports.metrics import METRICS
 from tests.support.reports.traffic import traffic
@@ -169,6 +170,24 @@ def test_whatever_else_redis_has_otherwise_than_the_log_is_named(kept: Deploymen
         last = int(client.hget(f"{tag}:owner", "next")) - 1
         assert f"offsets 0 to {last}" in str(outcome.unjudged[0])
         assert kept.dither("verify", "--allow-truncated").returncode == 1
+    owner = kept.store.owner(0)
+    place, _, digest = owner["last"].rpartition(":")
+    for field, other in {
+        "last": f"{place}:{digest[::-1]}",
+        "high": str(int(owner["high"]) + 1),
+        "partitions": str(kept.partitions + 1),
+        "cluster": "elsewhere",
+        **({"topic_id": "another"} if kept.kafka.is_real else {}),
+    }.items():
+        with altered(kept, "the owner's", field) as client:
+            client.hset(f"{tag}:owner", field, other)
+            assert f"partition 0: {field}: " in named(kept)
+    with altered(kept, "the mark of a commit") as client:
+        client.set(f"{tag}:committed", 7)
+        assert "partition 0: committed: b'7': expected b'1'" in named(kept)
+    compared = {"next", "begin", "begun", "done", "sizes", "gap", "last", "high", "partitions"}
+    fields = {name for name in owner if not name.startswith("definitions:")}
+    assert fields <= compared | {"cluster", "topic_id"} | {*NOT_COMPARED}, "or it is named"
     with altered(kept, "skipped offsets") as client:
         client.hset(f"{tag}:owner", "skipped", "0-4")
         assert kept.verify().skipped == {0: "0-4"}

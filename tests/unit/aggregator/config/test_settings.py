@@ -145,6 +145,7 @@ UNUSABLE: list[tuple[str, object, str]] = [
     ("publish.lease", "1ms", "a duration of 500ms or more"),
     ("publish.slices", ["late"], "METRIC: ATTRIBUTE, as in"),
     ("serve.slices", ["late: a, a"], "METRIC: ATTRIBUTE, as in 'late: country' or"),
+    ("kafka.group.protocol", "consumer", "classic: workers set session.timeout.ms and"),
     ("publish.since", "soon", "a time such as 2013-01-31"),
     ("topics.managed", "perhaps", "bool"),
     ("schemas.schema_id", 1 << 31, "the number that `dither schemas` prints"),

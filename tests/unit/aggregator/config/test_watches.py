@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.comparison_definitions import ComparisonDefinition
@@ -223,3 +224,24 @@ def test_a_config_map_that_kubernetes_replaces_is_followed(tmp_path: Path) -> No
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
     assert live.refresh()
     assert watches(live).alarms
+
+
+def test_a_metric_whose_reports_are_refused_from_now_on_is_logged_as_a_warning(
+    tmp_path: Path,
+) -> None:
+    one = '[metrics.{}]\nkind = "mean"\nrange = [0, {}]\nlevels = [1]\nlateness = "{}"\n'
+    whole = one.format("a", 1, "5m") + one.format("b", 1, "5m")
+    cases = [
+        (one.format("b", 1, "5m"), "warning", ["a"]),
+        (whole.replace("[0, 1]", "[0, 2]"), "warning", []),
+        (whole.replace("5m", "6m"), "info", []),
+        (whole + one.format("c", 1, "5m"), "info", []),
+    ]
+    for text, level, removed in cases:
+        (tmp_path / "metrics.toml").write_text(whole, encoding="utf-8")
+        live = LiveMetrics(tmp_path / "metrics.toml")
+        (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
+        live.ask()
+        with row(text), capture_logs() as logs:
+            assert live.refresh()
+            assert [(line["log_level"], line["removed"]) for line in logs] == [(level, removed)]

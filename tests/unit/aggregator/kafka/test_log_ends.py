@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from aggregator.config.settings import Settings
+from aggregator.kafka import clients
 from aggregator.kafka.log_ends import KafkaLog
 
 
@@ -34,9 +36,28 @@ class Client:
         return found
 
 
+@pytest.mark.more
+@pytest.mark.parametrize("rtt_ms", [90, 300])
+def test_a_broker_that_is_far_away_is_asked_with_patience(rtt_ms: int) -> None:
+    """Scrapes that are far apart have a value each."""
+    properties = {"test.mock.num.brokers": 1, "test.mock.broker.rtt": rtt_ms}
+    broker = Producer(properties, logger=clients.QUIET)
+    (found,) = broker.list_topics(timeout=30).brokers.values()
+    settings = Settings(kafka={"bootstrap.servers": f"127.0.0.1:{found.port}"})
+    broker.produce(settings.topics.reports, b"", partition=0)
+    assert broker.flush(30) == 0
+    now = [0.0]
+    log = KafkaLog(settings, lambda: time.monotonic() + now[0])
+    for _ in range(3):
+        ends = log()
+        assert (ends.unknown, ends.lag(0, 0)) == ("", 1)
+        now[0] += 7.0
+    broker.close()
+
+
 def test_a_client_that_is_refused_gives_way_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients = [Client(is_outdated=True), Client(is_outdated=False)]
-    monkeypatch.setattr(KafkaLog, "_connected", lambda _: clients.pop(0))
+    made = [Client(is_outdated=True), Client(is_outdated=False)]
+    monkeypatch.setattr(KafkaLog, "_connected", lambda _: made.pop(0))
     log = KafkaLog(Settings())
     looks = [log.ask().ends(2) for _ in range(3)]
     assert looks == [{0: None, 1: None}, {0: 7, 1: 7}, {0: 7, 1: 7}]

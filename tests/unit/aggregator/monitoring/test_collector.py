@@ -115,7 +115,7 @@ def client_of(
     """Return who asks an application that knows where the logs end, as a scraper does."""
     settings = Settings(serve=Serve(top_categories=top, **serve), otlp=Otlp(endpoint=otlp))
     found = Client(store, metrics, settings)
-    found.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "")
+    found.ends = LogEnds({0: (0, HIGH), 1: (0, HIGH + 1)}, "", time.monotonic() - 7)
     return found
 
 
@@ -376,6 +376,7 @@ def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(
             [promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False
         )
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+    client.ends = dataclasses.replace(client.ends, asked_at=float("-inf"))  # the age grows
     answer = client.get("/metrics", headers={"Accept": OPENMETRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     assert answer.text.endswith("# EOF\n")
@@ -441,6 +442,7 @@ def test_of_what_is_collected_in_trust_the_release_and_what_waits_for_one_are_to
 def test_what_was_counted_and_measured_is_told_and_who_counts(store: Store, client: Client) -> None:
     count_something(store)
     text = scrape(client)
+    assert 7 <= samples(text, "dither_log_end_age_seconds")[()] < 60
     once = dict.fromkeys([("0",), ("1",)], 1)
     for name, expected in {
         "dither_consumer_lag": {("0",): 4, ("1",): 5},

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from aggregator.clock import Clock
 from aggregator.publishing.quiet_partitions import (
     LAST_REPEAT_SECONDS,
     REPEAT_SECONDS,
@@ -20,6 +19,7 @@ from aggregator.storage.store import Store
 from estimators import Metric
 from producers.wire.batch import heartbeat
 from producers.wire.reports_pb2 import ReportBatch
+from tests.support.clocks import Hands
 from tests.support.reports.counted import MINUTE
 from tests.support.reports.messages import ARRIVAL, DAY, EPOCH, LogMessage, batch
 
@@ -27,19 +27,6 @@ IDLE_SECONDS = 60
 STEP_SECONDS = 1.0
 LATENESS = MINUTE
 """Of `delay`."""
-
-
-@dataclasses.dataclass
-class Hands(Clock):
-    """A clock that stands still until it is moved."""
-
-    now: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def now_ms(self) -> int:
-        raise AssertionError("the wall clock is asked")
 
 
 class Topic:
@@ -174,6 +161,20 @@ def test_who_does_not_answer_is_not_quiet(topic: Topic) -> None:
     topic.unanswered = set()
     assert topic.wait(IDLE_SECONDS - 1) == [], "it may have been cut off from devices as well"
     assert partitions(topic.wait(3)) == [0, 1, 2]
+
+
+def test_a_question_without_an_answer_delays_a_heartbeat_and_does_not_begin_the_time_anew(
+    topic: Topic,
+) -> None:
+    topic.report(1, EPOCH)
+    seconds = 0
+    while not topic.sent:
+        topic.unanswered = {0, 1, 2} if seconds % 5 == 4 else set()
+        topic.wait(1)
+        seconds += 1
+        assert seconds < 2 * IDLE_SECONDS
+    assert seconds > IDLE_SECONDS * 5 / 4, "what could not be known does not count"
+    assert partitions(topic.sent) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("state", ["lost", "halted", "torn"])

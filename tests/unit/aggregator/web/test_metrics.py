@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -375,6 +376,9 @@ def test_when_nobody_counts_the_status_and_readiness_say_since_when(
     assert warning == "no worker counts partitions [0], see /v1/status"
     counting.some(5)
     assert "warnings" not in client.json("/readyz")
+    counting.store.client.hset(f"{{dither:{counting.store.topic}:0}}:owner", "partitions", 4)
+    (warning,) = client.json("/readyz")["warnings"]
+    assert warning == "no worker counts partitions [2, 3], see /v1/status", "nor ever has"
 
 
 def test_definitions_that_change_are_told_and_those_that_cannot_be_used_everywhere(
@@ -450,6 +454,10 @@ def test_a_server_is_ready_for_what_it_is_for(client: Client, counting: Counting
             said = "; ".join(answer.json().get("warnings", [answer.json().get("detail", "")]))
             assert bool(said) == bool(told)
             assert all(words in said for words in told)
+    publisher: Any = SimpleNamespace(obstacles=lambda: ["nothing is published: why"])
+    reader = Reader(client.store, counting.metrics)
+    client.app = application(reader, client.settings, publisher=publisher, ends=LogEnds)
+    assert client.json("/readyz")["warnings"] == ["nothing is published: why"]
 
 
 def test_panes_that_expire_make_another_answer_in_time(

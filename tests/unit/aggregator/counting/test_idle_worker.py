@@ -1,0 +1,69 @@
+"""A worker that the consumer group gives nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from aggregator.config.settings import Settings
+from aggregator.counting.assignment import IDLE_SECONDS, Assignment
+from aggregator.counting.backoff import Backoff
+from aggregator.counting.watchdog import Watchdog
+from aggregator.errors import OwnsNothing
+from aggregator.storage.store import Store
+from tests.support.clocks import Hands
+
+
+class Consumer:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def subscribe(self, *_: Any, **__: Any) -> None:
+        self.calls.append("subscribe")
+
+    def unsubscribe(self) -> None:
+        self.calls.append("unsubscribe")
+
+
+def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_then_ends(
+    store: Store,
+) -> None:
+    clock, consumer, unowned = Hands(), Consumer(), list[int]()
+    made: Any = SimpleNamespace(
+        consumer=consumer,
+        inspector=None,
+        topic_id=str,
+        partitions=lambda: 6,
+        unowned=lambda _: unowned,
+    )
+    assignment = Assignment(
+        Settings(),
+        store,
+        "idle",
+        made,
+        dict,
+        lambda _: None,
+        Backoff(clock),
+        Watchdog(0, 0),
+        clock,
+    )
+    assignment.subscribe()
+
+    def wait() -> None:
+        clock.now += IDLE_SECONDS
+        assignment.rejoin_if_idle()
+
+    assignment.rejoin_if_idle()
+    with capture_logs() as logs:
+        wait()
+        wait()
+    assert [line["event"] for line in logs] == ["owns nothing: all partitions have owners"]
+    assert consumer.calls == ["subscribe"]
+    unowned += [2, 5]
+    wait()
+    assert consumer.calls == ["subscribe", "unsubscribe", "subscribe"]
+    with pytest.raises(OwnsNothing, match=r"\[2, 5\] have no owner"):
+        wait()
