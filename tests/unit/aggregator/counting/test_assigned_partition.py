@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 import redis
 
-from aggregator.config.settings import Aggregate
+from aggregator.config.settings import Aggregate, Settings
 from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.assignment import Assignment
@@ -273,7 +273,7 @@ def test_a_refused_message_takes_the_memory_of_its_key_and_headers_too(store: St
 
 
 def test_where_redis_is_away_when_the_group_assigns_the_worker_backs_off() -> None:
-    assignment: Any = Assignment(*(Mock() for _ in range(9)))
+    assignment: Any = Assignment(Settings(), *(Mock() for _ in range(8)))
     assignment._acquire = Mock(side_effect=redis.ConnectionError)
     assignment._assigned(Mock(), [Mock(partition=0)])
     assignment._backoff.fail.assert_called_once()
