@@ -23,6 +23,8 @@ def test_the_document_is_valid_openapi(client: Client, metrics: dict[str, Metric
 
     served = client.json("/openapi.json")
     assert served["openapi"] == "3.1.0"
+    for schema in served["components"]["schemas"].values():
+        assert "\n    Attributes" not in schema["description"], "it is indented as in the code"
     OpenAPIV31SpecValidator(served).validate()
     OpenAPIV31SpecValidator(document([*OPERATIONS, REPORTS], metrics)).validate()
 
