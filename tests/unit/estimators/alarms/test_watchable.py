@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -83,30 +82,31 @@ EDGE = 5
 WAIT = LocalMetric.require(
     define(name="wait", kind="distribution", range=(0, 8), bins=8, levels=MIX)
 )
-SPLITS = {
-    "beside the edge": (4.5, 5.5),
-    "at both ends": (0.5, 7.5),
-    "below, and in the other half": (4.5, 0.5),
+WINDOWS = metric_for("windows", MIX)
+PEOPLE: dict[str, tuple[LocalMetric, int | None, tuple[float, float]]] = {
+    "beside the edge": (WAIT, EDGE, (4.5, 5.5)),
+    "at both ends": (WAIT, EDGE, (0.5, 7.5)),
+    "below, and in the other half": (WAIT, EDGE, (4.5, 0.5)),
+    "signs": (WINDOWS, None, (1.0, -1.0)),
+    "near each other": (WINDOWS, None, (0.2, 0.4)),
+    "all at an end": (WINDOWS, None, (1.0, 1.0)),
 }
 
 
-def waits(ends: tuple[float, float]) -> Iterator[Counts]:
-    """Yield panes of 60 users of whom 30% have the first of two values."""
-    draws = np.random.default_rng(1)
-    for number in range(400):
-        values = np.where(draws.random(60) < 0.3, *ends)
-        yield summed(WAIT, values, np.arange(60) % len(MIX), 1000 + number)
-
-
-@pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.parametrize("name", PEOPLE)
 def test_e_values_have_a_mean_of_one_at_most(name: str) -> None:
-    """Within 4 standard errors of 400 panes, for tilts of half, one and three standard errors."""
-    ends = SPLITS[name]
-    share = 1.0 if max(ends) < EDGE else 0.3
-    theta, shares = np.array([2 * share - 1]), np.array([0.3, 0.7])
-    found: list[list[Floats]] = [[], []]
-    for statistic in waits(ends):
-        pane = PaneMean.of(WAIT, statistic, shares, EDGE)
+    """Within 4 standard errors of 400 panes, for tilts of half, one and three standard errors.
+
+    A pane has 60 users, of whom 30% have the first of two values.
+    """
+    metric, edge, values = PEOPLE[name]
+    holds = np.array(values if edge is None else [2.0 * (value < edge) - 1 for value in values])
+    theta, shares = np.array([0.3, 0.7]) @ holds[:, None], np.array([0.3, 0.7])
+    draws, found = np.random.default_rng(1), [list[Floats](), list[Floats]()]
+    for number in range(400):
+        held = np.where(draws.random(60) < 0.3, *values)
+        statistic = summed(metric, held, np.arange(60) % len(MIX), 1000 + number)
+        pane = PaneMean.of(metric, statistic, shares, edge)
         assert pane is not None
         tilts = np.array([0.5, 1.0, 3.0]) * pane.variance(0.0) ** -0.5
         for side, sign in enumerate((1, -1)):
