@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
-from estimators import Metric, SearchMetric, TrustedMetric
+from estimators import SearchMetric, TrustedMetric
 from producers.wire.batch import encode_batch
 from tests.support.events import coordinating, service
 from tests.support.reports.messages import batch
@@ -26,34 +25,10 @@ NOTHING_WAITS = "dither_release_due_timestamp_seconds"
 METRICS = """
 [metrics]
 mean = {kind = "mean", mechanism = "laplace", range = [0, 10], levels = [0.5, 4], pane = "1h"}
-other = {kind = "mean", mechanism = "laplace", range = [0, 10], levels = [1], pane = "1h"}
 spread = {kind = "distribution", range = [0, 10], bins = 16, levels = [4, 8], pane = "1h"}
+share = {kind = "frequency", mechanism = "rappor", categories = 8, levels = [1, 4], pane = "1h"}
 trusted = {kind = "mean", trust = "central", range = [0, 10], levels = [0.1, 4], pane = "1h"}
 searched = {kind = "maximum", range = [0, 64], levels = [4], rounds = 4, round_reports = 100}
-
-[metrics.frequency]
-kind = "frequency"
-mechanism = "rappor"
-categories = ["AA", "B6", "DL", "EV", "UA", "WN", "9E", "MQ"]
-levels = [1, 4]
-pane = "1h"
-
-[metrics.vector]
-kind = "vector_mean"
-mechanism = "hemisphere"
-dimension = 4
-radius = 2
-levels = [4, 8]
-pane = "1h"
-
-[metrics.open]
-kind = "frequency"
-mechanism = "count_sketch"
-categories = "open"
-watch = ["sun", "rain"]
-options = { buckets = 1024 }
-levels = [4, 8]
-pane = "1h"
 """
 
 
@@ -69,27 +44,16 @@ class Watched(NamedTuple):
         return self.prometheus.at(self.ended, expr)
 
 
-def answers(metric: Metric) -> Any:
-    """Return what the devices would say, as many as there are reports."""
-    if metric.kind in ("mean", "distribution"):
-        return np.linspace(0, 6, REPORTS)
-    if metric.kind == "vector_mean":
-        return np.tile(np.arange(4) / 4, (REPORTS, 1))
-    if metric.name == "open":
-        return ["sun"] * (REPORTS // 2) + ["snow"] * (REPORTS // 2)
-    return [i % 7 for i in range(REPORTS)]
-
-
 def messages(deployment: Deployment, first: int) -> list[tuple[int, bytes]]:
     """Return a round of batches, with one that comes twice, one too early and one of no use."""
     now, found = int(1000 * time.time()), list[bytes]()
+    answers = [i % 7 for i in range(REPORTS)]
     for number, metric in enumerate(deployment.metrics.values()):
         if not isinstance(metric, TrustedMetric | SearchMetric):
-            for epsilon in {metric.levels[0], metric.levels[-1]}:
-                seed = first + 2 * number + (epsilon == metric.levels[-1])
-                one = batch(metric, answers(metric), epsilon, now, seed)
+            for level, epsilon in enumerate(metric.levels):
+                one = batch(metric, answers, epsilon, now, first + 2 * number + level)
                 found.append(one.SerializeToString())
-    early = batch(deployment.metrics["other"], [5.0], 1, now + 86_400_000, first + 999)
+    early = batch(deployment.metrics["mean"], [5.0], 4, now + 86_400_000, first + 999)
     found += [found[0], early.SerializeToString(), b"\xff not a batch"]
     return [(0, payload) for payload in found]
 

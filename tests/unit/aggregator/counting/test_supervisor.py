@@ -1,10 +1,11 @@
-"""The supervisor keeps as many workers running as it was asked for, and stops them all."""
+"""The supervisor keeps as many workers running as it was asked for, and none outlives it."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,8 +15,9 @@ import pytest
 
 from aggregator.counting import supervisor
 from aggregator.counting.supervisor import Supervisor, single_worker_command
+from tests.support.paths import ROOT
 from tests.support.running.deployment import wait_until
-from tests.support.running.processes import living
+from tests.support.running.processes import descendants, living
 
 WORKER = """
 import os, pathlib, signal, sys
@@ -93,3 +95,55 @@ def test_one_worker_is_started_with_the_same_options_but_for_their_number(given:
     ours = [sys.executable, "-m", "aggregator"]
     port = ["--set", "aggregate.health_port=0"]
     assert command == [*ours, *options, *port, "--workers", "1"], "the last number counts"
+
+
+# -- However a supervisor ends, its workers do not count on by themselves --------------------------
+
+PARENT = """
+import signal, sys
+from aggregator.counting.supervisor import Supervisor
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it
+supervisor = Supervisor(2, [sys.executable, "-c", *sys.argv[1:]])
+for number in (signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, lambda *_: supervisor.stop())
+supervisor.run()
+"""
+
+
+@contextlib.contextmanager
+def parent(folder: Path, conduct: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a supervisor of two workers in a process; afterwards nobody of them is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, WORKER, str(folder), conduct],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    seen = set[int]()
+    try:
+        wait_until(lambda: len(started(folder)) == 2, "two workers")
+        seen |= descendants(process.pid)
+        assert seen >= set(started(folder))
+        yield process
+        wait_until(lambda: not living(seen), "nobody is left")
+    finally:
+        process.kill()
+        process.wait()
+        for pid in living(seen):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    with parent(tmp_path, "good") as process:
+        process.send_signal(number)
+    left = {int(file.stem) for file in tmp_path.glob("*.left")}
+    assert left == set(started(tmp_path)), "each was asked first, so that it could commit"
+
+
+@pytest.mark.parametrize("conduct", ["stubborn", "frozen"])
+def test_a_worker_that_does_not_listen_ends_too(tmp_path: Path, conduct: str) -> None:
+    with parent(tmp_path, "stubborn") as process:
+        if conduct == "frozen":
+            for pid in started(tmp_path):
+                os.kill(pid, signal.SIGSTOP)
+        process.kill()
