@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import redis
@@ -16,7 +16,7 @@ from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from tests.models.simulation.cluster import TOPIC, Cluster
 from tests.models.simulation.ledger import Violation
-from tests.models.simulation.redis_model import ENCODED
+from tests.models.simulation.redis_model import RedisClient
 from tests.models.simulation.traffic import FUTURE_MS, METRICS, ONE_EACH, Sent, heartbeat
 
 if TYPE_CHECKING:
@@ -30,41 +30,6 @@ Counts = dict[int, np.ndarray[Any, Any]]
 """Sums over partitions by the start of the pane."""
 
 
-class OnLooker(redis.Redis):
-    """A client that nothing goes wrong for: it sees what Redis has at this moment."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._later: list[Any] = []
-
-    def execute_command(self, *args: Any, **_: Any) -> Any:
-        words = tuple([ENCODED[type(word)](word) for word in args])
-        reply = self._database.run(*words)
-        if words[0] == b"HGETALL":
-            reply = dict(zip(reply[::2], reply[1::2], strict=True))
-        self._later.append(reply)
-        return reply
-
-    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> Any:
-        self._later.clear()
-        return self
-
-    def execute(self, raise_on_error: bool = True) -> list[Any]:
-        return list(self._later)
-
-    def register_script(self, script: Any) -> Any:
-        return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
 class Finality:
     """Reads now and then, and has partitions closed by heartbeats, whenever that is."""
 
@@ -72,7 +37,7 @@ class Finality:
         self.seen: dict[int, bytes] = {}
         self._rng = random.Random(seed)
         self._cluster, self._database = cluster, database
-        self._store = Store(OnLooker(database), TOPIC)
+        self._store = Store(RedisClient(lambda words: database.run(*words)), TOPIC)
 
     def step(self) -> None:
         """Do what falls due after a step of the schedule."""

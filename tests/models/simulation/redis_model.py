@@ -147,10 +147,10 @@ ENCODED: dict[type, Callable[[Any], bytes]] = {
 
 
 class RedisClient(redis.Redis):
-    """redis-py's commands and scripts over the model instead of a connection."""
+    """redis-py's commands and scripts over what answers them instead of a connection."""
 
-    def __init__(self, server: RedisServer, process: Process) -> None:
-        self._server, self._process = server, process
+    def __init__(self, ask: Callable[[tuple[bytes, ...]], Any]) -> None:
+        self._ask = ask
         self._encoder: Any = Encoder("utf-8", "strict", False)  # type: ignore[no-untyped-call]
 
     def get_encoder(self) -> Any:
@@ -160,7 +160,7 @@ class RedisClient(redis.Redis):
         words = tuple([ENCODED[type(word)](word) for word in args])
         if words[0] == b"INFO":  # a server that evicts nothing, and no fault strikes
             return {}
-        reply = self._server.ask(self._process, words)
+        reply = self._ask(words)
         if words[0] == b"HGETALL":
             return dict(zip(reply[::2], reply[1::2], strict=True))
         if words[0] == b"HSCAN":

@@ -149,7 +149,7 @@ class Schedule:
             clients.append(consumer)
             inspector = InspectorModel(self.cluster, process, self.ledger)
             producer = ProducerModel(self.cluster, process)
-            store = Store(RedisClient(self.redis, process), TOPIC)
+            store = Store(RedisClient(functools.partial(self.redis.ask, process)), TOPIC)
             mine = worker_clients.Clients(
                 consumer,  # type: ignore[arg-type]
                 inspector,  # type: ignore[arg-type]
