@@ -136,14 +136,6 @@ def test_a_key_of_another_type_is_named(node: RedisNode, store: Store) -> None:
         assert "`dither recount 0`" in str(unreadable.value)
 
 
-def test_ids_that_were_emptied_are_named_and_not_waited_for(store: Store) -> None:
-    begun(store)
-    chunk: Any = next(key for key in store.client.scan_iter() if b"}:seen:" in key)
-    store.client.set(chunk, b"")
-    with pytest.raises(StateUnreadable, match=re.escape(chunk.decode())):
-        store.partition.acquire(0, "one")
-
-
 def test_a_partition_that_cannot_be_read_is_shown_and_no_estimate_leaves_it_out(
     store: Store,
 ) -> None:

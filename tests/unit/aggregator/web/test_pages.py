@@ -2,40 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.resources
 import re
 from pathlib import Path
 
-import httpx
-import pytest
-from starlette.applications import Starlette
-
 from aggregator.web import pages
-from aggregator.web.http.problem_responses import HANDLERS
+from tests.support.reports.counted import Client
 from tests.support.rows import row
 
 STATIC = importlib.resources.files("aggregator").joinpath("web", "static")
-
-
-class Client:
-    """Asks the pages' routes, without a server between."""
-
-    def __init__(self) -> None:
-        self.app = Starlette(routes=pages.routes(), exception_handlers=HANDLERS)
-
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        async def ask() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://dither") as client:
-                return await client.get(path, headers=headers)
-
-        return asyncio.run(ask())
-
-
-@pytest.fixture(scope="module")
-def client() -> Client:
-    return Client()
 
 
 def files(*suffixes: str) -> list[str]:
@@ -76,10 +51,10 @@ def test_a_file_that_has_not_changed_is_not_sent_again(client: Client) -> None:
     first = client.get("/static/style.css")
     assert first.headers["cache-control"] == "no-cache"
     known = f'"other", W/{first.headers["etag"]}'
-    again = client.get("/static/style.css", **{"If-None-Match": known})
+    again = client.get("/static/style.css", headers={"If-None-Match": known})
     assert (again.status_code, again.content) == (304, b"")
     assert again.headers["etag"] == first.headers["etag"]
-    other = client.get("/static/style.css", **{"If-None-Match": '"other"'})
+    other = client.get("/static/style.css", headers={"If-None-Match": '"other"'})
     assert other.status_code == 200
 
 
