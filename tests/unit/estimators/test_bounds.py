@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,26 +33,37 @@ def alike(levels: int, n: int, contrast: float) -> Law:
     return Law(n / levels * same, same / (n * contrast), contrast * same)
 
 
-@settings(deadline=None, max_examples=100)
+PAIRS = [(0.5, 0.27), (0.5, 3e-4), (0.02, 0.001), (0.6, 1e-5), (0.011, 0.01), (0.999, 0.3)]
+FLIPS = [(1 / (1 + np.exp(-x)), 1 / (1 + np.exp(x))) for x in (1e-4, 0.01, 0.25, 1, 4, 16, 64)]
+
+
+@settings(deadline=None, max_examples=400)
 @given(
     levels=st.sampled_from([1, 2]),
     n=st.integers(1, 10**9),
     part=st.floats(0, 1),
-    epsilon=st.sampled_from([0.0001, 0.01, 0.25, 1.0, 4.0, 16.0, 64.0]),
+    pair=st.sampled_from(PAIRS + FLIPS),
     log_p=st.floats(-40, -0.7),
+    mirrored=st.booleans(),
 )
-def test_every_mean_below_the_lower_limit_is_rejected_by_the_exact_binomial_test(
-    levels: int, n: int, part: float, epsilon: float, log_p: float
+def test_every_mean_outside_the_limits_is_rejected_by_the_exact_binomial_test(
+    levels: int, n: int, part: float, pair: tuple[float, float], log_p: float, mirrored: bool
 ) -> None:
-    """For one level, whose limit is that test's, and for two alike, whose bound is another."""
-    contrast = float(np.tanh(epsilon / 2))
-    ones = round(part * n)
-    law = alike(levels, n, contrast)
-    observed = np.array([(2 * ones - n) / (n * contrast)])
+    """For one level, whose limit is that test's, and for two alike, whose bound is another.
+
+    A report is a one with a chance of p for users who hold +1, and of q for others.
+    """
+    p, q = pair
+    law, ones = alike(levels, n, p - q), round(part * n)
+    if pair in PAIRS:
+        law, ones = replace(law, offset=np.full(levels, p + q - 1)), round((q + (p - q) * part) * n)
+    if mirrored:
+        law, ones, p, q = law.mirrored(), n - ones, 1 - q, 1 - p
+    observed = np.array([(2 * ones - n * (p + q)) / (n * (p - q))])
     limit = float(lower_limit(law, observed, log_p)[0])
     assert -1 <= limit <= max(-1, observed[0])
     if limit > -1:
-        tail = binom.sf(ones - 1, n, (1 + contrast * limit) / 2)
+        tail = binom.sf(ones - 1, n, q + (p - q) * (1 + limit) / 2)
         assert tail <= np.exp(log_p) * (1 + 1e-5)  # scipy's own error in far tails
 
 
