@@ -17,7 +17,6 @@ import httpx
 import pytest
 
 from deploy.dist import build_sdist, build_wheel
-from tests.support.base_install import closure, project
 from tests.support.paths import ROOT
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
@@ -102,21 +101,6 @@ def device(install: Callable[[str], Installed]) -> Installed:
 @pytest.fixture(scope="module")
 def full(install: Callable[[str], Installed]) -> Installed:
     return install("[demo]")
-
-
-def test_a_device_has_the_base_requirements_and_is_told_what_a_server_needs(
-    device: Installed,
-) -> None:
-    listed = "import importlib.metadata as m; print(*(d.name for d in m.distributions()))"
-    dependencies = project()["dependencies"]
-    assert isinstance(dependencies, list)
-    found = set(device.run("python", "-c", listed).stdout.split())
-    assert found == {"dither", *closure(dependencies)}
-    done = device.run("dither", "serve")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: dither serve needs ")
-    assert done.stderr.endswith("pip install 'dither[server]'\n")
-    assert done.stderr.count("\n") == 1
 
 
 def test_the_demo_runs_from_the_wheel_and_its_outcome_is_right(full: Installed) -> None:

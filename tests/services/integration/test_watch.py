@@ -86,16 +86,3 @@ def test_each_change_is_a_line_of_json_or_of_text_and_a_terminal_is_drawn_in_pla
     assert "epsilon" in drawn
     assert "Traceback" not in drawn
     assert "\x1b[?25h" in drawn, "the cursor is shown again"
-
-
-def test_a_wrong_use_is_explained(deployment: Deployment) -> None:
-    for arguments, told in {
-        ("agee",): "did you mean 'age'",
-        ("age", "--interval", "soon"): "a duration such as 30s",
-        ("age", "--interval", "1ms"): "0.1s or more",
-        ("age", "--window", "long"): "a duration such as 30s",
-    }.items():
-        run = deployment.dither("watch", *arguments)
-        assert run.returncode in (1, 2)
-        assert told in run.stderr
-        assert "Traceback" not in run.stderr

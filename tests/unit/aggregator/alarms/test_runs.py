@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,9 +16,8 @@ from aggregator.alarms.standing import alarm_answer
 from aggregator.alarms.stored import StoredAlarm, read_state, state_key
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.settings import Settings
-from aggregator.publishing import events, run_watch
+from aggregator.publishing import run_watch
 from aggregator.publishing.alarm_watch import AlarmWatch
-from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.reader import Reader
 from aggregator.reading.windows import SliceSums, Window
@@ -197,18 +196,24 @@ def test_panes_without_reports_are_looked_at_unless_they_have_expired(
     run = AlarmRun(reader, MOVES)
     assert all(one.steps for one in take(reader, run))
     assert (run.next_ms, run.skipped) == (EPOCH + (PANES + 2) * HOUR, 0)
+    expire(reader, EPOCH + (PANES + 1) * HOUR, monkeypatch, slices=False)
+    run = AlarmRun(reader, MOVES)
+    assert [not one.steps for one in take(reader, run)[-2:]] == [False, True]
+    assert AlarmRun(reader, MOVES, run.stored()).skipped == 1
+
+
+def expire(
+    reader: Reader, start_ms: int, monkeypatch: pytest.MonkeyPatch, *, slices: bool = True
+) -> None:
+    """Have the sums of a window be gone, and those of its slices, if there are any."""
     read = reader.read
 
     def gone(window: Window) -> Window:
         found = read(window)
-        is_whole = not isinstance(found.content, SliceSums)
-        is_last = window.start_ms == EPOCH + (PANES + 1) * HOUR
-        return found.expired() if is_whole and is_last else found
+        is_it = window.start_ms == start_ms and (slices or not isinstance(found.content, SliceSums))
+        return found.expired() if is_it else found
 
     monkeypatch.setattr(reader, "read", gone)
-    run = AlarmRun(reader, MOVES)
-    assert [not one.steps for one in take(reader, run)[-2:]] == [False, True]
-    assert AlarmRun(reader, MOVES, run.stored()).skipped == 1
 
 
 def test_nothing_is_looked_at_before_it_is_final(store: Store, sent: list[ReportBatch]) -> None:
@@ -249,54 +254,18 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
     assert read_state(reader.store, run.name) is None
 
 
-@pytest.fixture
-def lease(store: Store) -> Iterator[Lease]:
-    found = Lease(store.client, publisher_key(store.topic), "publisher", 60)
-    assert found.acquire()
-    yield found
-    found.release()
-
-
-def watch(reader: Reader, lease: Lease) -> tuple[AlarmWatch, PublishedLog]:
-    key = publisher_key(reader.store.topic)
-    published = PublishedLog(reader.store.client, lease, key, Settings())
-    runs = [AlarmRun.resumed(reader, MOVES)]
-    return AlarmWatch(reader, published, lease, "/dither/t", runs), published
-
-
-def turn(reader: Reader, alarms: AlarmWatch) -> list[Event]:
-    return [one for found in alarms.turns(reader.store.overview(), 1) for one in found]
-
-
-def test_an_event_is_made_until_it_is_published(
-    reader: Reader, lease: Lease, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
-    first = turn(reader, watch(reader, lease)[0])
-    assert {one.type for one in first} == {events.ALARM}
-    assert first[0].subject == "moved"
-    assert first[0].time == "2013-01-01T21:00:00Z"
-    key = state_key(reader.store.topic, first[0].id.partition("/")[0])
-    assert reader.store.client.get(key) is not None
-
-    reader.store.client.delete(key)  # as if its publisher had died before it stored that
-    alarms, published = watch(reader, lease)
-    assert turn(reader, alarms) == first
-    published.note_committed(first, {0: 1})
-    reader.store.client.delete(key)
-    assert turn(reader, watch(reader, lease)[0]) == []
-    assert turn(reader, watch(reader, lease)[0]) == []
-
-
 def test_an_alarm_that_fails_leaves_the_others_their_turn(
-    reader: Reader, lease: Lease, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
     broken, whole = (
         AlarmRun.resumed(reader, dataclasses.replace(MOVES, name=name)) for name in ("one", "two")
     )
     monkeypatch.setattr(broken, "advance", lambda *_: 1 / 0)
-    published = watch(reader, lease)[1]
+    key = publisher_key(reader.store.topic)
+    lease = Lease(reader.store.client, key, "publisher", 60)
+    assert lease.acquire()
+    published = PublishedLog(reader.store.client, lease, key, Settings())
     alarms = AlarmWatch(reader, published, lease, "/dither/t", [broken, whole])
     found = alarms.turns(reader.store.overview(), 1)
     assert {one.subject for one in next(found)} == {"two"}
@@ -327,20 +296,12 @@ def test_panes_whose_slices_have_expired_are_not_read_as_empty(reader: Reader) -
 def test_a_baseline_that_has_expired_is_said_and_other_panes_that_have_are_skipped(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = reader.read
-
-    def expire(start_ms: int) -> None:
-        def gone(window: Window) -> Window:
-            found = read(window)
-            return found.expired() if window.start_ms == start_ms else found
-
-        monkeypatch.setattr(reader, "read", gone)
-
-    expire(MOVES.start_ms - BASELINE * HOUR)
+    expire(reader, MOVES.start_ms - BASELINE * HOUR, monkeypatch)
     run = AlarmRun(reader, MOVES)
     assert take(reader, run) == []
     assert "from 2013-01-01T00:00:00Z to 2013-01-01T12:00:00Z has expired" in run.reason
-    expire(MOVES.start_ms + HOUR)
+    monkeypatch.undo()
+    expire(reader, MOVES.start_ms + HOUR, monkeypatch)
     run = AlarmRun(reader, MOVES)
     assert [one.steps == () for one in take(reader, run)[:3]] == [False, True, False]
     assert run.stored().skipped == 1

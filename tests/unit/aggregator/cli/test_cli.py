@@ -134,9 +134,13 @@ NO_ANSWERS = {
     "estimate delay --from nan": "expected",
     "estimate delay --from 2013-02-01 --to 2013-01-01": "expected an end",
     "weights delay unifrom": "no policy 'unifrom': did you mean 'uniform'?",
+    "watch delay --interval soon": "a duration such as 30s",
+    "watch delay --interval 1ms": "0.1s or more",
+    "watch delay --window long": "a duration such as 30s",
 }
 FAILURES = {
     "estimate dely": "Error: metric 'dely' is not defined in metrics.toml: ",
+    "watch dely": "Error: metric 'dely' is not defined in metrics.toml: ",
     "weights dely uniform": "Error: metric 'dely' is not defined in metrics.toml: ",
     "metrics --metrics .": "Error: .: Is a directory\n",
     "metrics --set serve.prot=80": "Error: command line: serve.prot = '***': expected a known key",
