@@ -17,7 +17,7 @@ from estimators.bounds.caps.coordinates import CapReports
 from estimators.bounds.caps.remainder import least_concave
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
-from estimators.mechanisms import Caps, LiftedCaps
+from estimators.mechanisms import Caps
 from estimators.mechanisms.caps import MOST_NUMBERS, best_caps
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact
 from tests.support.rows import row
@@ -163,20 +163,3 @@ def test_what_is_not_on_the_sphere_is_refused() -> None:
         with row(report), pytest.raises(ValueError, match="a vector of squared length"):
             metric.accumulate(statistic, [0], np.array([report], dtype=np.int8))
     assert not statistic.any()
-
-
-@pytest.mark.parametrize(
-    ("dimension", "epsilon", "length"), [(2, 4, 0.0), (2, 4, 1.0), (3, 2, 0.5)]
-)
-def test_reports_are_unbiased_with_the_variance_of_the_formula(
-    dimension: int, epsilon: int, length: float
-) -> None:
-    """Of 30,000 reports; 5 standard errors: a false alarm in all has a chance below 10^-4."""
-    mechanism, n = LiftedCaps([Fraction(epsilon)], dimension=dimension, grid=2**14), 30_000
-    x = length * np.array([0.6, -0.8, 0.0])[:dimension]
-    reports = mechanism.randomize(np.tile(x, (n, 1)), np.zeros(n, np.uint8), SeededBits(3))
-    found = reports[:, :dimension] * (mechanism.scale[0] / mechanism.grid)
-    assert np.all(np.abs(found.mean(axis=0) - x) < 5 * found.std(axis=0) / math.sqrt(n))
-    square = ((found - x) ** 2).sum(axis=1)
-    expected = float(mechanism.variance(length)[0])
-    assert abs(square.mean() - expected) < 5 * square.std() / math.sqrt(n)

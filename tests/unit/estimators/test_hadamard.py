@@ -95,31 +95,6 @@ def test_limits_miss_with_at_most_their_chance(n: int, c: float, u: float, fixed
             assert chance[upper < f - 1e-12].sum() <= beta
 
 
-@pytest.mark.parametrize(
-    ("holders", "weight"), [((0, 25), 0.5), ((60, 0), 0.8), ((40, 5), 0.5), ((0, 0), 0.8)]
-)
-def test_own_values_are_covered_however_the_levels_share_them(
-    holders: tuple[int, int], weight: float
-) -> None:
-    """By enumeration of two levels that weigh differently, with cells of the variance in reach."""
-    counts, c, u = np.array([60.0, 25.0]), np.array([0.45, 0.8]), np.array([0.2, 0.02])
-    share = np.array([weight, 1 - weight])
-    law = DifferenceLaw(counts, share / (counts * c), c, 2 * u, 2 * u + c, fixed=True)
-    truth, levels = float(share @ (np.array(holders) / counts)), []
-    for n, own, gain, other in zip(counts.astype(int), holders, c, u, strict=True):
-        ups, downs = _outcomes(n)
-        law_of = _sum_of_two(n, own, (gain + other, other), (other, other))
-        levels.append((ups - downs, ups + downs, law_of[ups, downs]))
-    i, j = (x.ravel() for x in np.indices([level[0].size for level in levels]))
-    sums, sizes = (np.array([levels[0][x][i], levels[1][x][j]], dtype=float) for x in (0, 1))
-    chance = levels[0][2][i] * levels[1][2][j]
-    assert chance.sum() == pytest.approx(1)
-    for beta in (0.3, 0.01):
-        lower, upper = difference_interval(law, sums, sizes, np.log(beta))
-        assert chance[lower > truth + 1e-12].sum() <= beta
-        assert chance[upper < truth - 1e-12].sum() <= beta
-
-
 def _outcomes(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return all numbers of +1 and of -1 that n reports can have."""
     ups, downs = np.indices((n + 1, n + 1)).reshape(2, -1)
