@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from estimators import LocalMetric, compare, define
 from tests.support.reports.cases import summed
-from tests.support.reports.populations import Population
+from tests.support.reports.populations import Population, few_misses
 from tests.support.rows import row
 
 if TYPE_CHECKING:
@@ -136,13 +136,6 @@ def drawn(case: Case, runs: int) -> tuple[list[int], Floats]:
     return misses, widths
 
 
-def enough(misses: list[int], runs: int) -> bool:
-    return all(
-        count <= binom.isf(1e-4, runs, question["beta"])
-        for count, question in zip(misses, QUESTIONS, strict=True)
-    )
-
-
 def test_a_few_differences_are_covered_with_bounds_as_wide_as_ever() -> None:
     """Two runs of fixed seeds: a bound that is 1% narrower or wider than it was is found.
 
@@ -151,7 +144,7 @@ def test_a_few_differences_are_covered_with_bounds_as_wide_as_ever() -> None:
     for case, expected in zip(CASES, WIDTHS, strict=True):
         misses, widths = drawn(case, 2)
         with row(case):
-            assert enough(misses, 2)
+            assert few_misses(misses, 2, QUESTIONS)
             assert widths == pytest.approx(expected, rel=0.01)
 
 
@@ -161,7 +154,7 @@ def test_bounds_cover_the_difference_at_the_hardest_data() -> None:
     for case in CASES:
         misses, _ = drawn(case, 20)
         with row(case, misses):
-            assert enough(misses, 20)
+            assert few_misses(misses, 20, QUESTIONS)
 
 
 @pytest.mark.slow
@@ -169,7 +162,7 @@ def test_bounds_cover_the_difference_at_the_hardest_data() -> None:
 def test_two_thousand_differences_are_covered(case: Case) -> None:
     """At beta = 0.05 a bound that misses in 7.5% is found nearly always."""
     misses, _ = drawn(case, 2000)
-    assert enough(misses, 2000), misses
+    assert few_misses(misses, 2000, QUESTIONS), misses
 
 
 RATIOS = [

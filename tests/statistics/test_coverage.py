@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from estimators.mechanisms import mechanisms_for
 from estimators.question import Question
-from tests.support.reports.populations import Population, covers
+from tests.support.reports.populations import Population, covers, few_misses
 from tests.support.rows import row
 
 if TYPE_CHECKING:
@@ -216,19 +216,12 @@ def drawn(population: Population, runs: int) -> tuple[list[int], Floats]:
     return misses, widths
 
 
-def enough(misses: list[int], runs: int) -> bool:
-    return all(
-        count <= binom.isf(1e-4, runs, question["beta"])
-        for count, question in zip(misses, ASKED, strict=True)
-    )
-
-
 def test_a_few_runs_are_covered_with_bounds_as_wide_as_ever() -> None:
     """Twelve runs of fixed seeds: a bound that is 1% narrower or wider than it was is found."""
     for population in HARDEST:
         misses, widths = drawn(population, 12)
         with row(name_of(population), misses):
-            assert enough(misses, 12)
+            assert few_misses(misses, 12, ASKED)
             assert widths == pytest.approx(DRAWN_WIDTHS[name_of(population)], rel=0.01)
 
 
@@ -238,7 +231,7 @@ def test_bounds_cover_at_the_hardest_data() -> None:
     for population in HARDEST:
         misses, _ = drawn(population, 150)
         with row(name_of(population), misses):
-            assert enough(misses, 150)
+            assert few_misses(misses, 150, ASKED)
 
 
 @pytest.mark.slow
@@ -249,7 +242,7 @@ def test_two_thousand_runs_are_covered_whatever_is_asked(counts: tuple[int, ...]
         theta = 0.0 if population.metric.kind == "mean" else NEARLY
         misses, _ = drawn(Population(population.mechanism, theta, counts), 2000)
         with row(name_of(population), misses):
-            assert enough(misses, 2000)
+            assert few_misses(misses, 2000, ASKED)
 
 
 @pytest.mark.more

@@ -16,6 +16,7 @@ from estimators import LocalMetric, compare, define
 from estimators.exact.randomness import SeededBits
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from tests.support.reports.directions import vector_reports, vector_statistics
+from tests.support.reports.populations import few_misses
 from tests.support.rows import row
 
 if TYPE_CHECKING:
@@ -157,20 +158,12 @@ def drawn(case: Case, runs: int) -> tuple[list[int], Floats]:
     return misses, sizes.ravel()
 
 
-def enough(misses: list[int], runs: int) -> bool:
-    """Return whether few enough of two statements, each of which fails with beta, are wrong."""
-    return all(
-        count <= binom.isf(1e-4, runs, min(1, 2 * question["beta"]))
-        for count, question in zip(misses, QUESTIONS, strict=True)
-    )
-
-
 def test_a_few_means_are_covered_with_bounds_as_wide_as_ever() -> None:
     """Two runs of fixed seeds: a bound or a radius that is 1% off what it was is found."""
     for case, expected in zip(CASES, SIZES, strict=True):
         misses, sizes = drawn(case, 2)
         with row(case):
-            assert enough(misses, 2)
+            assert few_misses(misses, 2, QUESTIONS, 2)
             assert sizes == pytest.approx(expected, rel=0.01)
 
 
@@ -183,7 +176,7 @@ def test_bounds_cover_the_mean_vector(runs: int) -> None:
     for case in CASES:
         misses, _ = drawn(case, runs)
         with row(case, misses):
-            assert enough(misses, runs)
+            assert few_misses(misses, runs, QUESTIONS, 2)
 
 
 def test_bounds_are_narrow_where_all_hold_one_vector_and_so_are_differences() -> None:
