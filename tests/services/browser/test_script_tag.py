@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.staticfiles import StaticFiles
 
 from tests.services.browser.conftest import Sites, Visitor, expect
 from tests.support.paths import ROOT
-from tests.support.running.served_application import served
+from tests.support.running.served_application import served_plainly
 
 pytestmark = pytest.mark.more
 
@@ -33,10 +31,8 @@ ADDRESS = "https://reports.example.org"
 @pytest.fixture
 def origin(tmp_path: Path) -> Iterator[str]:
     """A server of static files, from `tmp_path`."""
-    files = StaticFiles(directory=tmp_path, html=True)
-    config = uvicorn.Config(files, port=0, log_level="error", timeout_graceful_shutdown=10)
-    with served(config, asyncio.run) as port:
-        yield f"http://127.0.0.1:{port}"
+    with served_plainly(StaticFiles(directory=tmp_path, html=True)) as url:
+        yield url
 
 
 def script_of(guide: str) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute
 
 from producers.gateway import Gateway, problems
-from tests.support.running.served_application import served
+from tests.support.running.served_application import served_plainly
 
 
 @contextlib.contextmanager
@@ -30,8 +28,5 @@ def serving(
     app = Starlette(
         routes=[*gateway.routes, *beside], lifespan=lifespan, exception_handlers=handlers
     )
-    config = uvicorn.Config(
-        app, port=0, log_level="error", timeout_graceful_shutdown=10, proxy_headers=behind_proxy
-    )
-    with served(config, asyncio.run) as port:
-        yield f"http://127.0.0.1:{port}/v1/reports"
+    with served_plainly(app, proxy_headers=behind_proxy) as url:
+        yield f"{url}/v1/reports"

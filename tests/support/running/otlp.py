@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 from collections.abc import Iterator
 from typing import Any
 
-import uvicorn
 from google.protobuf import json_format
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
@@ -23,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.support.running.served_application import served
+from tests.support.running.served_application import served_plainly
 
 SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 KINDS: dict[str, tuple[Any, Any]] = {
@@ -106,7 +104,5 @@ def receiving() -> Iterator[Receiver]:
         return Response(told, receiver.status, media_type="application/x-protobuf")
 
     app = Starlette(routes=[Route(path, take, methods=["POST"]) for path in KINDS])
-    config = uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=10)
-    with served(config, asyncio.run) as port:
-        receiver.url = f"http://127.0.0.1:{port}"
+    with served_plainly(app) as receiver.url:
         yield receiver

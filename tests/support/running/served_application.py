@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -54,6 +55,15 @@ def served_application(app: Starlette) -> Iterator[int]:
     )
     with served(config, uvloop.run) as port:
         yield port
+
+
+@contextlib.contextmanager
+def served_plainly(app: Any, **options: Any) -> Iterator[str]:
+    """Serve any application, with options of uvicorn; return its address."""
+    usual: dict[str, Any] = {"log_level": "error", "timeout_graceful_shutdown": 10}
+    config = uvicorn.Config(app, port=0, **usual, **options)
+    with served(config, asyncio.run) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class Answer:

@@ -192,33 +192,21 @@ def _in_process_kafka(stack: ExitStack, reason: str) -> Kafka:
 
 
 def _contained_kafka(stack: ExitStack) -> Kafka | None:
+    import docker  # type: ignore[import-untyped, unused-ignore]
+    from testcontainers.community.kafka import KafkaContainer
+
     with warnings.catch_warnings():
         # Docker's client leaves its socket open when no engine answers.
         warnings.simplefilter("ignore", ResourceWarning)
-        answers = _docker_engine_answers()
-        gc.collect()
-    if not answers:
-        return None
-    from testcontainers.community.kafka import KafkaContainer
-
-    container: Any = stack.enter_context(KafkaContainer(KAFKA_IMAGE).with_kraft())
+        try:
+            made: Any = KafkaContainer(KAFKA_IMAGE).with_kraft()
+        except docker.errors.DockerException:
+            return None
+        finally:
+            gc.collect()
+    container = stack.enter_context(made)
     description = f"{KAFKA_IMAGE} by Testcontainers"
     return Kafka(container.get_bootstrap_server(), "testcontainers", description)
-
-
-def _docker_engine_answers() -> bool:
-    import docker  # type: ignore[import-untyped, unused-ignore]
-
-    try:
-        engine = docker.from_env(timeout=5)
-    except docker.errors.DockerException:
-        return False
-    try:
-        return bool(engine.ping())
-    except docker.errors.DockerException:
-        return False
-    finally:
-        engine.close()
 
 
 @dataclass

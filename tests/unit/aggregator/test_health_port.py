@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import socket
-import urllib.error
-import urllib.request
 
+import httpx
 import pytest
 
 from aggregator.health_port import answer_health
+from tests.support.running import http_client
 
 
-def ask(port: int, path: str = "/healthz", host: str = "127.0.0.1") -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(f"http://{host}:{port}{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+def ask(port: int, path: str = "/healthz") -> tuple[int, str]:
+    answer = http_client.get(f"http://127.0.0.1:{port}{path}")
+    return answer.status_code, answer.text
 
 
 def test_it_answers_what_the_trouble_is_while_there_is_one() -> None:
@@ -26,7 +23,7 @@ def test_it_answers_what_the_trouble_is_while_there_is_one() -> None:
         assert ask(port, "/") == (404, "no such path: expected /healthz\n")
         troubles[0] = "counting for 301 seconds"
         assert ask(port) == (503, "counting for 301 seconds\n")
-    with pytest.raises(OSError, match="refused"):
+    with pytest.raises(httpx.ConnectError, match="refused"):
         ask(port)
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from click.testing import CliRunner
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from aggregator.cli.main import cli
 from aggregator.config.settings import Schemas
 from aggregator.errors import DitherError
 from aggregator.schemas.registry import Registry
 from tests.support.rows import row
+from tests.support.running.served_application import served_plainly
 
 BEARER = {"DITHER_SCHEMAS_TOKEN": "t0ken"}
 A, B = "a", "b"
@@ -27,28 +30,12 @@ def answering(status: int, body: bytes, **headers: str) -> Iterator[tuple[str, l
     """Answer every request so; yield the address, and the requests' headers for access."""
     seen: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            seen.append(self.headers.get("Authorization", ""))
-            self.send_response(status)
-            for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+    async def answer(request: Request) -> Response:
+        seen.append(request.headers.get("Authorization", ""))
+        return Response(body, status, headers)
 
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", seen
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served_plainly(Starlette(routes=[Route("/{path:path}", answer, methods=["POST"])])) as url:
+        yield url, seen
 
 
 def told(url: str, *words: str, **environ: str) -> tuple[int, str]:

@@ -19,7 +19,6 @@ from aggregator.counting import recount
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.assignment import Assignment
 from aggregator.counting.continuity import KnownProgress, Log, Mark
-from aggregator.errors import Fenced
 from aggregator.storage.store import Store
 from tests.support.reports.counted import TOPIC
 from tests.support.reports.messages import LogMessage, batch, log
@@ -65,20 +64,6 @@ def counted(
     count(owned, low, batches)
     owned.commit(store, high)
     return owned
-
-
-def test_a_new_partition_begins_at_the_beginning_of_its_log(store: Store) -> None:
-    counted(store, 40, 90, 1)
-    assert store.owner(0)["begin"] == "40"
-    assert store.owner(0)["next"] == "41"
-
-
-def test_counting_goes_on_where_the_last_owner_committed(store: Store) -> None:
-    first = counted(store, 0, 5, 3)
-    second = taken(store, 0, 5, worker="two")
-    assert (second.state.next_offset, second.committed, second.epoch) == (3, 3, first.epoch + 1)
-    with pytest.raises(Fenced):
-        first.commit(store, high=5)
 
 
 @pytest.mark.parametrize(

@@ -75,16 +75,6 @@ def test_a_store_that_went_back_in_time_fences_its_own_worker(store: Store) -> N
     assert not fence.value.has_other_owner
 
 
-def test_a_commit_whose_reply_was_lost_is_recognised(store: Store) -> None:
-    epoch, expected, partition = acquired(store)
-    partition.count(log(batch(DELAY, [1.0], seed=1)))
-    store.partition.commit(0, epoch, expected, partition, {})
-    after = contents(store)
-    store.partition.commit(0, epoch, expected, partition, {})
-    assert contents(store) == after
-    assert store.partition.snapshot(0).next_offset == 1
-
-
 def test_a_commit_to_the_offset_that_is_stored_may_run_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
