@@ -309,7 +309,6 @@ class ProducerModel:
         key: bytes | None,
         *,
         headers: list[tuple[str, bytes]],
-        timestamp: int,
         on_delivery: Delivered,
     ) -> None:
         self._process.pause()
