@@ -24,7 +24,7 @@ from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import History, Interval, Line, Picture, Pictured
 from aggregator.reading.plans.local import expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import SeriesQuery
+from aggregator.reading.query import Progress, SeriesQuery, unwatched
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.reading.steps import duration
@@ -169,8 +169,15 @@ class SeriesReader:
             _bins(window.metric, query.bins)
         return self.reader.plan_series(window, query)
 
-    def read(self, plan: SeriesPlan) -> Series:
-        """Read and estimate what a plan says."""
+    def read(self, plan: SeriesPlan, progress: Progress = unwatched) -> Series:
+        """Read and estimate what a plan says.
+
+        Parameters
+        ----------
+        plan : SeriesPlan
+        progress : callable
+            Is told the share of the points that are there; what it raises ends the work.
+        """
         metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)
@@ -191,7 +198,7 @@ class SeriesReader:
             target=query.target,
             points=[
                 _point(step, estimate, chosen, bins)
-                for step, estimate in zip(plan.steps, self._estimates(plan), strict=True)
+                for step, estimate in zip(plan.steps, self._estimates(plan, progress), strict=True)
             ],
         )
 
@@ -210,7 +217,7 @@ class SeriesReader:
             statistic = sum((one for _, one in every if one is not None), plan.window.metric.zero())
         return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
 
-    def _estimates(self, plan: SeriesPlan) -> list[Estimate]:
+    def _estimates(self, plan: SeriesPlan, progress: Progress) -> list[Estimate]:
         if plan.released is not None:
             return plan.released
         found: dict[int, Estimate] = {}
@@ -225,6 +232,7 @@ class SeriesReader:
             else:
                 found[index] = known
         for index, statistic in self._statistics(plan, missing):
+            progress(len(found) / len(plan.steps))
             step = plan.steps[index]
             if statistic is None:
                 step = dataclasses.replace(step, status="expired")

@@ -91,7 +91,13 @@ def application(
         Middleware(ProtectiveHeaders),
         Middleware(ExpectedHosts, serve=settings.serve),
         *_cors(settings.serve),
-        Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
+        Middleware(
+            AccessControl,
+            guard=guard,
+            routes=routes,
+            scopes=scopes,
+            origins=settings.serve.cors_origins,
+        ),
         Middleware(BodyLimit, most=most),
     ]
     app = Starlette(
