@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
+import uvloop
 
 from aggregator.config.settings import Settings
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.store import Store
 from aggregator.web import application
+from aggregator.web.events import Abortable
+from aggregator.web.http import middleware
+from aggregator.web.http.middleware import UnreadLimit
+from aggregator.web.http.small_posts import PostProtocol
 from estimators import load_metrics
 from tests.support.reports.counted import Client, Counting, serving
 from tests.support.rows import row
 from tests.support.running.deployment import wait_until
-from tests.support.running.served_application import Answer, Raw, served_application
+from tests.support.running.served_application import Answer, Raw, served, served_application
 
 SERIES = "/v1/metrics/delay/series?step=1m"
 LIGHT = ("/v1/metrics", "/v1/metrics/delay", "/v1/metrics/delay/estimate", "/v1/status", "/metrics")
@@ -136,6 +143,52 @@ range = [0, 60]
 bins = 64
 levels = [0.5, 1, 2, 4, 8]
 """
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with more than buffers take."""
+    headers = [(b"content-length", b"%d" % len(BODY))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": BODY})
+
+
+BODY = bytes(8_000_000)
+
+
+def test_answers_that_are_not_read_are_limited_in_all_at_the_cost_of_whoever_has_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three are too much, whoever has them; a client is told by a header."""
+    monkeypatch.setattr(middleware, "UNREAD_BYTES", 2 * len(BODY) + 100_000)
+
+    async def named(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            scope["client"] = (dict(scope["headers"])[b"name"].decode(), 1)
+        await limit(scope, receive, send)
+
+    limit = Abortable(UnreadLimit(large))
+    config = uvicorn.Config(named, port=0, lifespan="off", http=PostProtocol, log_level="critical")
+    with served(config, uvloop.run) as port, contextlib.ExitStack() as stack:
+
+        def asked(client: str) -> Raw:
+            raw = stack.enter_context(Raw(port))
+            raw.send(get("/", Name=client))
+            assert raw.socket.recv(1, socket.MSG_PEEK), "it has begun to answer"
+            return raw
+
+        def is_whole(raw: Raw) -> bool:
+            try:
+                return len(raw.answer().body) == len(BODY)
+            except AssertionError:  # it was closed
+                return False
+
+        hoards = [asked("192.0.2.1") for _ in range(2)]
+        refused = asked("192.0.2.1").answer()
+        assert (refused.status, refused.headers["retry-after"]) == (503, "10")
+        assert b"16000000 bytes of answers wait for 192.0.2.1" in refused.body
+        assert is_whole(asked("192.0.2.2"))
+        assert sorted(map(is_whole, hoards)) == [False, True]
+        assert all(is_whole(asked("192.0.2.1")) for _ in range(3)), "what is read does not count"
 
 
 @pytest.mark.more
