@@ -118,7 +118,7 @@ def check_points(metric: Metric, first: int, last: int, step: int, most: int) ->
 
 
 def check_slices(metric: Metric, slices: int, labels: int, each: int = 1) -> None:
-    """Refuse an answer of too many slices.
+    """Refuse an answer of too many slices, or of slices with too many numbers.
 
     Parameters
     ----------
@@ -134,11 +134,32 @@ def check_slices(metric: Metric, slices: int, labels: int, each: int = 1) -> Non
     ValueError
         Naming how many there may be.
     """
-    most = max(1, most_points(labels, each * estimated(metric, labels)) // each)
+    check_shown(labels, MOST_ESTIMATED // (each * len(metric.levels)))
+    most = min(most_points(labels, each * estimated(metric, labels)), MOST_POINTS // each)
     if slices > most:
         raise ValueError(
-            f"by: {slices} slices, expected at most {most}{_many_numbers(most)}: ask for the "
-            f"largest (top={most}), or by fewer attributes"
+            f"by: {slices} slices, expected at most {most}: ask for the largest (top={most}), by "
+            "fewer attributes, or for fewer categories (category)"
+        )
+
+
+def check_shown(labels: int, most: int = MOST_NUMBERS) -> None:
+    """Refuse an answer of too many categories or coordinates.
+
+    Parameters
+    ----------
+    labels : int
+    most : int
+
+    Raises
+    ------
+    ValueError
+        Naming how many there may be.
+    """
+    if labels > most:
+        few = f"the largest (top={most}), or " if most == MOST_NUMBERS else ""
+        raise ValueError(
+            f"{labels} numbers, expected at most {most}: ask for {few}some categories (category)"
         )
 
 

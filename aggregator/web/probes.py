@@ -104,9 +104,9 @@ async def readyz(service: Service, request: Request) -> Response:
         warnings.append(why)
     if service.needs_redis:
         try:
-            overview = await service.probes.run(request, service.reader.store.overview)
+            overview = await service.lookups.run(request, service.reader.store.overview)
             partitions = _counted(overview)
-            evicts = await service.probes.run(request, service.eviction)
+            evicts = await service.lookups.run(request, service.eviction)
             warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
@@ -118,7 +118,7 @@ async def readyz(service: Service, request: Request) -> Response:
             warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
-            warnings += await service.probes.run(request, service.reader.sums.missing)
+            warnings += await service.lookups.run(request, service.reader.sums.missing)
     if len(failures) == (service.posts is not None) + service.needs_redis:
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]

@@ -22,7 +22,7 @@ from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
 from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
-from aggregator.reading.steps import LIGHT, check_slices, estimated
+from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
 from aggregator.web.http.pools import still_wanted
 from aggregator.web.http.problem_responses import asking, unavailable
@@ -66,13 +66,17 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 )
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
-    policies = await service.lookups.run(request, service.reader.store.registry.policies)
-    known = service.definitions_hash()  # before: a change meanwhile is noticed with the next status
-    found = [
-        serialization.definition(metric, policies.get(name))
-        for name, metric in service.reader.metrics.items()
-    ]
-    return _known_or(request, Definitions(found, known))
+
+    def look() -> Response:
+        policies = service.reader.store.registry.policies()
+        known = service.definitions_hash()  # before: the next status tells a change meanwhile
+        found = [
+            serialization.definition(metric, policies.get(name))
+            for name, metric in service.reader.metrics.items()
+        ]
+        return _known_or(request, Definitions(found, known))
+
+    return await service.lookups.run(request, look)
 
 
 @Operation(
@@ -87,8 +91,12 @@ async def list_metrics(service: Service, request: Request) -> Response:
 async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
     name = _name(service, request)
-    policies = await service.lookups.run(request, service.reader.store.registry.policies)
-    return _known_or(request, _definition(service, name, policies.get(name)))
+
+    def look() -> Response:
+        policies = service.reader.store.registry.policies()
+        return _known_or(request, _definition(service, name, policies.get(name)))
+
+    return await service.lookups.run(request, look)
 
 
 @Operation(
@@ -140,6 +148,8 @@ async def estimate(service: Service, request: Request) -> Response:
         if query.by and (grouping := Grouping.of(metric, query)) is not None:
             slices = min(grouping.size, query.top or grouping.size)
             check_slices(metric, slices, len(labels))
+        else:
+            check_shown(min(len(labels), query.top or len(labels)))
 
     def compute() -> Response:
         with asking():

@@ -116,7 +116,7 @@ class Service:
 
     @functools.cached_property
     def lookups(self) -> Pool:
-        """For definitions, rounds and policies, which devices ask for."""
+        """For what takes little: definitions and rounds, which devices fetch, and readiness."""
         return Pool(threads=4, share=2)
 
     @functools.cached_property
@@ -131,5 +131,5 @@ class Service:
 
     @functools.cached_property
     def probes(self) -> Pool:
-        """For the status, and for Prometheus."""
+        """For the status, Prometheus, and descriptions of the interface."""
         return Pool(threads=4, share=2)

@@ -41,10 +41,11 @@ async def compare(service: Service, request: Request) -> Response:
         parameters = parse(request, CompareParameters)
         query = CompareQuery.of_options(**parameters.fields())
         metric = reader.metric(parameters.metric)
+        labels, _ = metric.domain.select(query.a.categories)
+        slices = 1
         if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
-            labels, _ = metric.domain.select(query.a.categories)
             slices = min(grouping.size, query.a.top or grouping.size)
-            check_slices(metric, slices, len(labels), COMPARED)
+        check_slices(metric, slices, len(labels), COMPARED)
 
     def compute() -> Response:
         with asking():

@@ -229,6 +229,7 @@ def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
     file.write_text(LARGE)
     client = Client(counting.store, load_metrics(file), Settings())
     day = "from=2013-01-01&to=2013-01-02"
+    two = f"{day}&against-from=2013-01-02&against-to=2013-01-03"
     for path, told in (
         (f"wide/series?{day}&step=1m&top=1", "1440 points, expected at most 48 of an answer of"),
         (f"wide/series?{day}&step=1m", "the smallest step that fits is 31m"),
@@ -238,8 +239,13 @@ def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
     ):
         with row(path):
             assert told in client.problem(400, f"/v1/metrics/{path}")["detail"]
-    told = client.problem(400, "/v1/compare?metric=sliced&by=a&by=b")["detail"]
-    assert "1024 slices, expected at most 100 of an answer" in told
+    for path, told in (
+        ("metric=sliced&by=a&by=b", "1024 slices, expected at most 100: ask for the largest"),
+        (f"metric=huge&{two}", "30000 numbers, expected at most 20000: ask for some categories"),
+    ):
+        with row(path):
+            assert told in client.problem(400, f"/v1/compare?{path}")["detail"]
+    assert client.get(f"/v1/compare?metric=huge&{two}&category=c1").status_code == 200
     for path in (
         f"wide/series?{day}&step=2m&category=c1",
         f"wide/series?{day}&step=31m",
@@ -254,6 +260,10 @@ LARGE = f"""
 [metrics.wide]
 kind = "frequency"
 categories = {[f"c{number}" for number in range(4096)]}
+levels = [0.5, 1, 2, 4, 8]
+[metrics.huge]
+kind = "frequency"
+categories = {[f"c{number}" for number in range(30_000)]}
 levels = [0.5, 1, 2, 4, 8]
 [metrics.wait]
 kind = "distribution"
