@@ -33,6 +33,7 @@ from estimators import SearchMetric, weights
 from estimators.central import weights as central_weights
 from estimators.errors import meant
 from producers.device.rounds import Round
+from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 
 log = structlog.get_logger()
@@ -230,7 +231,7 @@ async def discover(service: Service, request: Request) -> Response:
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         with asking():
-            return service.searches.ask(name, **fields)
+            return service.searches.ask(name, **fields, asker=client_of(request.scope))
 
     try:
         found = await service.estimates.run(request, look)
