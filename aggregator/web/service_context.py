@@ -116,8 +116,11 @@ class Service:
 
     @functools.cached_property
     def lookups(self) -> Pool:
-        """For what takes little: definitions and rounds, which devices fetch, and readiness."""
-        return Pool(threads=4, share=2)
+        """For what takes little: definitions and rounds, which devices fetch, and readiness.
+
+        Many devices may be one client, behind a proxy that is not named.
+        """
+        return Pool(threads=4, share=2, waiting=150)
 
     @functools.cached_property
     def estimates(self) -> Pool:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 MOST_WAITING = 200
 """Requests that may wait in a pool: with more, clients would give up before their answer."""
 MOST_WAITING_OF_CLIENT = 50
-"""The same of one client, so that no four of them take all places."""
+"""The same of one client, so that a few of them do not take all places."""
 
 
 def still_wanted(_: float = 0.0) -> None:
@@ -47,10 +47,13 @@ class Pool:
     threads : int
     share : int
         Threads that one client may use.
+    waiting : int, optional
+        Requests of one client that may wait.
     """
 
-    def __init__(self, threads: int, share: int) -> None:
+    def __init__(self, threads: int, share: int, waiting: int = 0) -> None:
         self._threads, self._share = anyio.CapacityLimiter(threads), share
+        self._waiting = waiting or MOST_WAITING_OF_CLIENT
         self._shares: WeakValueDictionary[Client, anyio.CapacityLimiter] = WeakValueDictionary()
         self._inside = 0
 
@@ -95,7 +98,7 @@ class Pool:
         if share is None:
             share = self._shares[client] = anyio.CapacityLimiter(self._share)
         waiting = share.statistics().tasks_waiting
-        if waiting >= MOST_WAITING_OF_CLIENT:
+        if waiting >= self._waiting:
             raise Problem(
                 429,
                 f"{waiting} requests of {client} are already waiting",

@@ -235,13 +235,14 @@ def test_a_question_that_takes_too_long_is_refused_with_a_narrower_one(
         (f"wide/series?{day}&step=1m", "the smallest step that fits is 31m"),
         (f"wait/series?{day}&step=1m&quantile=0.5", "expected at most 486 of an answer of so many"),
         (f"open/series?{day}&step=1m", "1440 points, expected at most 26"),
+        ("huge/estimate", "101000 numbers, expected at most 100000: ask for the largest (top=1"),
         ("sliced/estimate?by=a&by=b", "by: 1024 slices, expected at most 1000: ask for the larg"),
     ):
         with row(path):
             assert told in client.problem(400, f"/v1/metrics/{path}")["detail"]
     for path, told in (
         ("metric=sliced&by=a&by=b", "1024 slices, expected at most 100: ask for the largest"),
-        (f"metric=huge&{two}", "30000 numbers, expected at most 20000: ask for some categories"),
+        (f"metric=huge&{two}", "101000 numbers, expected at most 20000: ask for some categories"),
     ):
         with row(path):
             assert told in client.problem(400, f"/v1/compare?{path}")["detail"]
@@ -263,7 +264,7 @@ categories = {[f"c{number}" for number in range(4096)]}
 levels = [0.5, 1, 2, 4, 8]
 [metrics.huge]
 kind = "frequency"
-categories = {[f"c{number}" for number in range(30_000)]}
+categories = {[f"c{number}" for number in range(101_000)]}
 levels = [0.5, 1, 2, 4, 8]
 [metrics.wait]
 kind = "distribution"
