@@ -24,6 +24,9 @@ balancers keep an idle connection: of the two sides, the one that asks should ha
 request may meet a connection that has just been closed."""
 UNREAD_SECONDS = 75.0
 """For a client to take some of an answer that waits for it."""
+BUFFER_BYTES = 65_536
+"""That wait for a client before the rest of its answer is held back. With TLS as much again is out
+of sight, so that a client has to take that much to be seen to take something."""
 HEAD_BYTES = 65_536
 """Of a request besides its body: its head, and the frames and trailers of its chunks."""
 FRAMES_PER_BYTE = 8
@@ -111,6 +114,7 @@ class PunctualProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)  # with TLS it is eight times that
         self.transport = QuietTransport(transport)  # type: ignore[assignment]
         self.flow = _InTurn(transport, self.pipeline)
         self._taken_at = self.loop.time()
