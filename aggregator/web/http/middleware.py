@@ -172,7 +172,7 @@ class UnreadLimit:
         while sizes.total() > UNREAD_BYTES:
             [(client, most)] = sizes.most_common(1)
             if client == new.client:
-                raise _too_much_unread(client, most - size)
+                raise _too_much_unread(client, most - size, size)
             largest = max((u for u in self._unread if u.client == client), key=lambda u: u.size)
             self._unread.discard(largest)
             sizes[client] -= largest.size
@@ -181,12 +181,12 @@ class UnreadLimit:
         return new
 
 
-def _too_much_unread(client: Client, size: int) -> Problem:
+def _too_much_unread(client: Client, waiting: int, size: int) -> Problem:
     return Problem(
-        503,
-        f"{size} bytes of answers wait for {client} to read them; all clients together may have "
-        f"{UNREAD_BYTES}",
-        "read these answers first, or ask for less",
+        429,
+        f"an answer of {size} bytes: {waiting} bytes of others wait for {client} to read them, and "
+        f"all clients together may have {UNREAD_BYTES}",
+        "read those first, or ask for less",
         retry_after=BODY_SECONDS,
     )
 

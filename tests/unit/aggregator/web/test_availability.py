@@ -184,8 +184,8 @@ def test_answers_that_are_not_read_are_limited_in_all_at_the_cost_of_whoever_has
 
         hoards = [asked("192.0.2.1") for _ in range(2)]
         refused = asked("192.0.2.1").answer()
-        assert (refused.status, refused.headers["retry-after"]) == (503, "10")
-        assert b"16000000 bytes of answers wait for 192.0.2.1" in refused.body
+        assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+        assert b"16000000 bytes of others wait for 192.0.2.1" in refused.body
         assert is_whole(asked("192.0.2.2"))
         assert sorted(map(is_whole, hoards)) == [False, True]
         assert all(is_whole(asked("192.0.2.1")) for _ in range(3)), "what is read does not count"
