@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ import msgspec
 
 MOST_LISTED, FEW_LISTED = 40, 10
 """Up to so many known words are all listed; of more, so few."""
+MOST_COMPARED = 500
+"""Known words that a mistaken one is compared with: strangers make mistakes, too."""
 MOST_SHOWN = 500
 """Characters of a wrong value in a message."""
 
@@ -139,4 +142,7 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def _closest(word: str, names: list[str]) -> list[str]:
-    return difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    """Return the nearest of sorted names; of very many, of those that begin alike."""
+    place = bisect.bisect(names, word)
+    near = names[max(0, place - MOST_COMPARED // 2) : place + MOST_COMPARED // 2]
+    return difflib.get_close_matches(word, near, n=1, cutoff=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from aggregator.errors import PaneExpired, StateUnreadable
 from aggregator.reading.windows import Window
@@ -15,8 +16,11 @@ from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.estimate import Counts
 
+T = TypeVar("T")
 Place = tuple[int, PaneKey]
 """A partition and a pane in it."""
+BYTES_AT_ONCE = 16_000_000
+"""Of sums that are read together: the server's memory must do for any window."""
 
 
 class PaneSums:
@@ -46,9 +50,11 @@ class PaneSums:
         metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
         if metric.sends_true_values:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
-        if window.is_running_total:
-            return add_up(metric, self.store.panes.running([*window.watermarks], key))
         statistic = metric.zero()
+        if window.is_running_total:
+            for partitions in batched([*window.watermarks], at_once(metric)):
+                statistic += add_up(metric, self.store.panes.running(partitions, key))
+            return statistic
         for found, pane in self.each(metric, self.find(window)):
             if pane is None:
                 raise PaneExpired(metric.name, found.start)
@@ -160,16 +166,20 @@ class PaneSums:
         StateUnreadable
             If one is not there that does not expire: it was deleted, or evicted.
         """
-        for (number, key), value in zip(places, self.store.panes.statistics(places), strict=True):
-            place = f"{tag(self.store.topic, number)}:{key}"
-            if value is not None:
-                yield key, parsing.statistic(place, value, metric)
-            elif metric.retention_ms is not None or self.store.panes.expires(number, key.metric):
-                yield key, None
-            else:
-                error = StateUnreadable(place, "nothing", "a pane that was counted")
-                self._missing[metric.name] = number, key, error
-                raise error
+        for group in batched(places, at_once(metric)):
+            values = self.store.panes.statistics(group)
+            for (number, key), value in zip(group, values, strict=True):
+                place = f"{tag(self.store.topic, number)}:{key}"
+                if value is not None:
+                    yield key, parsing.statistic(place, value, metric)
+                elif metric.retention_ms is not None or self.store.panes.expires(
+                    number, key.metric
+                ):
+                    yield key, None
+                else:
+                    error = StateUnreadable(place, "nothing", "a pane that was counted")
+                    self._missing[metric.name] = number, key, error
+                    raise error
 
     def missing(self) -> list[str]:
         """Return which panes were found missing, of each metric one, and still are, in words."""
@@ -195,6 +205,17 @@ class PaneSums:
             int(metric.counts(parsing.statistic(place, value, metric)).sum())
             for place, value in running
         )
+
+
+def at_once(metric: Metric) -> int:
+    """Return how many sums of a metric may be read together: a window may have thousands."""
+    return max(1, BYTES_AT_ONCE // metric.zero().nbytes)
+
+
+def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield so many values at a time."""
+    for begin in range(0, len(values), size):
+        yield values[begin : begin + size]
 
 
 def add_up(metric: Metric, values: Sequence[tuple[str, bytes]]) -> Counts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aggregator.reading.steps import duration
 from aggregator.timestamps import to_seconds
@@ -12,6 +12,8 @@ from estimators.durations import above_zero, is_duration
 from estimators.metrics.attributes import NONE
 
 MOST_WINDOWS = 1_000_000
+Progress = Callable[[float], None]
+"""Is told the share of a work that is done; what it raises ends the work."""
 Time = float | str | datetime.datetime | None
 """A moment of event time: a datetime with a time zone, ISO 8601 (UTC unless it names a zone), or
 seconds since the epoch."""
@@ -177,6 +179,10 @@ def length_text(name: str, length: object) -> str:
 
 EVERYTHING = Query()
 """The query for the running total, which is the default."""
+
+
+def unwatched(_: float) -> None:
+    """Take progress that nobody looks at."""
 
 
 def conditions(texts: Sequence[str]) -> tuple[tuple[str, str | None], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 from aggregator.config.comparison_definitions import REST
@@ -19,7 +19,16 @@ from aggregator.reading.discovery.answers import Discovered, discover_strings
 from aggregator.reading.frames.estimates import WindowEstimate, with_window
 from aggregator.reading.plans import LocalPlan
 from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import Length, Query, SeriesQuery, Start, Time, length_text
+from aggregator.reading.query import (
+    Length,
+    Progress,
+    Query,
+    SeriesQuery,
+    Start,
+    Time,
+    length_text,
+    unwatched,
+)
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
@@ -145,7 +154,7 @@ class Reader(WindowReader):
         return with_window(window, self.answer(window, query))
 
     @staticmethod
-    def answer_slices(window: Window, query: Query) -> Slices:
+    def answer_slices(window: Window, query: Query, progress: Progress = unwatched) -> Slices:
         """Estimate each slice of a window that was read before.
 
         Parameters
@@ -153,13 +162,15 @@ class Reader(WindowReader):
         window : Window
         query : Query
             With attributes in `by`.
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
 
         Raises
         ------
         ValueError
             If it cannot be asked so.
         """
-        return LocalPlan.answer_slices(window, query)
+        return LocalPlan.answer_slices(window, query, progress)
 
     @functools.cached_property
     def _history(self) -> SeriesReader:
@@ -241,13 +252,17 @@ class Reader(WindowReader):
         (found,) = self.compare_all(name, query)
         return found
 
-    def compare_all(self, name: str, query: CompareQuery) -> list[Compared]:
+    def compare_all(
+        self, name: str, query: CompareQuery, progress: Progress = unwatched
+    ) -> list[Compared]:
         """Compare two arms, or each slice of a grouping with the rest.
 
         Parameters
         ----------
         name : str
         query : CompareQuery
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
 
         Raises
         ------
@@ -258,7 +273,7 @@ class Reader(WindowReader):
         """
         if query.other is not None:
             self.metric(query.other)
-        return compare_arms(self.window, self.metric(name), query)
+        return compare_arms(self.window, self.metric(name), query, progress)
 
     def discover(
         self,
@@ -268,7 +283,7 @@ class Reader(WindowReader):
         *,
         window: Length | None = None,
         beta: float = 0.05,
-        progress: Callable[[float], None] = lambda _: None,
+        progress: Progress = unwatched,
     ) -> Discovered:
         """Find the frequent strings of a metric with ``discover = true``.
 
@@ -361,16 +376,21 @@ class Reader(WindowReader):
         """
         return living(self, definition_of(self.metrics, name), each=each)
 
-    def comparisons(self, *, each: bool = False) -> list[Living]:
+    def comparisons(self, *, each: bool = False, progress: Progress = unwatched) -> list[Living]:
         """Return how all comparisons of the definitions stand now.
 
         Parameters
         ----------
         each : bool
             As for :meth:`comparison`.
+        progress : callable
+            As for :meth:`discover`.
         """
-        known = watches(self.metrics).comparisons.values()
-        return [living(self, one, each=each) for one in known]
+        known, found = [*watches(self.metrics).comparisons.values()], list[Living]()
+        for one in known:
+            progress(len(found) / len(known))
+            found.append(living(self, one, each=each))
+        return found
 
     def backlog(self) -> Backlog:
         """Return how much of Kafka's log no answer contains yet, and whether somebody counts.

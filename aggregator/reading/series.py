@@ -22,9 +22,10 @@ from aggregator.reading.estimate_cache import EstimateCache
 from aggregator.reading.frames.columns import ESTIMATE, NUMBER
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import History, Interval, Line, Picture, Pictured
+from aggregator.reading.pane_sums import at_once
 from aggregator.reading.plans.local import expiry_period
 from aggregator.reading.plans.window_reader import WindowReader
-from aggregator.reading.query import SeriesQuery
+from aggregator.reading.query import Progress, SeriesQuery, unwatched
 from aggregator.reading.serialization import Moment, Numbers, Status, named, plain
 from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.reading.steps import duration
@@ -39,7 +40,6 @@ from estimators.rounding import certainty
 
 Places = NDArray[np.intp]
 PANES_AT_ONCE = 20_000
-BYTES_AT_ONCE = 32_000_000
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,8 +169,15 @@ class SeriesReader:
             _bins(window.metric, query.bins)
         return self.reader.plan_series(window, query)
 
-    def read(self, plan: SeriesPlan) -> Series:
-        """Read and estimate what a plan says."""
+    def read(self, plan: SeriesPlan, progress: Progress = unwatched) -> Series:
+        """Read and estimate what a plan says.
+
+        Parameters
+        ----------
+        plan : SeriesPlan
+        progress : callable
+            Is told the share of the points that are there; what it raises ends the work.
+        """
         metric, query, windows = plan.window.metric, plan.query, plan.point_query.windows
         labels, _ = metric.domain.select(query.categories)
         bins = None if query.bins is None else _bins(metric, query.bins)
@@ -191,7 +198,7 @@ class SeriesReader:
             target=query.target,
             points=[
                 _point(step, estimate, chosen, bins)
-                for step, estimate in zip(plan.steps, self._estimates(plan), strict=True)
+                for step, estimate in zip(plan.steps, self._estimates(plan, progress), strict=True)
             ],
         )
 
@@ -210,7 +217,7 @@ class SeriesReader:
             statistic = sum((one for _, one in every if one is not None), plan.window.metric.zero())
         return self._estimate(plan, statistic, plan.steps[-1]).numbers.largest(top)
 
-    def _estimates(self, plan: SeriesPlan) -> list[Estimate]:
+    def _estimates(self, plan: SeriesPlan, progress: Progress) -> list[Estimate]:
         if plan.released is not None:
             return plan.released
         found: dict[int, Estimate] = {}
@@ -225,6 +232,7 @@ class SeriesReader:
             else:
                 found[index] = known
         for index, statistic in self._statistics(plan, missing):
+            progress(len(found) / len(plan.steps))
             step = plan.steps[index]
             if statistic is None:
                 step = dataclasses.replace(step, status="expired")
@@ -280,16 +288,15 @@ class SeriesReader:
         grains = tuple(grain for grain in COARSE if step % GRAINS_MS[grain] == 0)
         finest = min((GRAINS_MS[g] for g in grains), default=metric.pane_ms)
         panes = max(1, len(plan.window.watermarks)) * max(1, step // finest)
-        held = max(1, BYTES_AT_ONCE // metric.zero().nbytes)
-        size = max(1, min(PANES_AT_ONCE // panes, held))
+        size = max(1, min(PANES_AT_ONCE // panes, at_once(metric)))
         for begin in range(0, len(missing), size):
             group = missing[begin : begin + size]
-            sums = self._sums(plan, group, grains, held)
+            sums = self._sums(plan, group, grains)
             for index in group:
                 yield index, sums[index]
 
     def _sums(
-        self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...], held: int
+        self, plan: SeriesPlan, group: Sequence[int], grains: tuple[str, ...]
     ) -> Mapping[int, Counts | None]:
         metric, origin, wanted = plan.window.metric, plan.steps[0].start_ms, set(group)
         part = plan.window.between(plan.steps[group[0]].start_ms, plan.steps[group[-1]].end_ms)
@@ -299,11 +306,10 @@ class SeriesReader:
             if (place[1].start - origin) // plan.step_ms in wanted
         ]
         sums: dict[int, Counts | None] = {index: metric.zero() for index in group}
-        for begin in range(0, len(found), held):
-            for pane, statistic in self.reader.sums.each(metric, found[begin : begin + held]):
-                index = (pane.start - origin) // plan.step_ms
-                known = sums[index]
-                sums[index] = None if known is None or statistic is None else known + statistic
+        for pane, statistic in self.reader.sums.each(metric, found):
+            index = (pane.start - origin) // plan.step_ms
+            known = sums[index]
+            sums[index] = None if known is None or statistic is None else known + statistic
         return sums
 
 

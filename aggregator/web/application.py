@@ -21,7 +21,7 @@ from aggregator.web import documents, events, pages, probes, questions, watches
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
-from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders
+from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders, UnreadLimit
 from aggregator.web.http.problem_responses import HANDLERS
 from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.tracing import TraceRequests
@@ -92,7 +92,14 @@ def application(
         Middleware(ProtectiveHeaders),
         Middleware(ExpectedHosts, serve=settings.serve),
         *_cors(settings.serve),
-        Middleware(AccessControl, guard=guard, routes=routes, scopes=scopes),
+        Middleware(
+            AccessControl,
+            guard=guard,
+            routes=routes,
+            scopes=scopes,
+            origins=settings.serve.cors_origins,
+        ),
+        Middleware(UnreadLimit),
         Middleware(BodyLimit, most=most),
     ]
     app = Starlette(

@@ -18,10 +18,12 @@ DOCUMENT = Content("The document.", plain={"type": "object"})
     summary="This interface, as OpenAPI 3.1.",
     scopes=(),
     answers={200: DOCUMENT},
+    problems=(429, 503),
 )
 async def openapi_json(service: Service, request: Request) -> Response:
     """Answer with the OpenAPI document."""
-    return as_json(openapi.document(request.app.state.operations, service.reader.metrics))
+    operations, metrics = request.app.state.operations, service.reader.metrics
+    return await service.probes.run(request, lambda: as_json(openapi.document(operations, metrics)))
 
 
 @Operation(
@@ -30,10 +32,11 @@ async def openapi_json(service: Service, request: Request) -> Response:
     summary="What is in the Kafka topics, as AsyncAPI 3.",
     scopes=(),
     answers={200: DOCUMENT},
+    problems=(429, 503),
 )
-async def asyncapi_json(service: Service, _: Request) -> Response:
+async def asyncapi_json(service: Service, request: Request) -> Response:
     """Answer with the AsyncAPI document."""
-    return as_json(asyncapi.document(service.settings))
+    return await service.probes.run(request, lambda: as_json(asyncapi.document(service.settings)))
 
 
 OPERATIONS = (openapi_json, asyncapi_json)

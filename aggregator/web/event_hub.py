@@ -75,7 +75,7 @@ class Hub:
         self._number = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._threads = anyio.CapacityLimiter(1)
+        self._threads, self._encoding = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
 
     def __len__(self) -> int:
         """Return how many follow."""
@@ -114,7 +114,8 @@ class Hub:
         client : Client
             Who follows.
         """
-        follower = Follower(metrics, top, self._seen(last_id), self.room, cut, client)
+        seen = self._seen(last_id)
+        follower = Follower(metrics, top, seen, self.room, cut, self._encoding, client)
         self._joining.add(follower)
         self.wake()
         if self._task is None or self._task.done():

@@ -33,11 +33,11 @@ LEAVE_SECONDS = 1
     summary="Outcomes and rates of all metrics, and how far every partition is counted.",
     answers={200: Content("The status, also while Redis does not answer.", ServiceStatus)},
 )
-async def show_status(service: Service, _: Request) -> Response:
+async def show_status(service: Service, request: Request) -> Response:
     """Answer with the status."""
     try:
-        overview = await service.compute(service.reader.store.overview)
-        found = await service.compute(service.status, overview)
+        overview = await service.probes.run(request, service.reader.store.overview)
+        found = await service.probes.run(request, service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
         return as_json(status.unreachable(redis_failure(error), service.reader.metrics))
     return as_json(found, headers={"Cache-Control": "no-store"})

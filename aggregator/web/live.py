@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import msgspec
 import structlog
 from sse_starlette import ServerSentEvent
@@ -66,10 +68,13 @@ class Event:
     value: Any
     _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
+    def known(self, top: int) -> bytes | None:
+        """Return the event as it goes over the wire, if that is known."""
+        return self._encoded.get(self._key(top))
+
     def encoded(self, top: int) -> bytes:
         """Return the event as it goes over the wire."""
-        key = top if isinstance(self.value, Live) else 0
-        known = self._encoded.get(key)
+        known = self.known(top)
         if known is not None:
             return known
         value = self.value.data(top) if isinstance(self.value, Live) else self.value
@@ -77,8 +82,11 @@ class Event:
         event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
         encoded = event.encode()
         if len(self._encoded) < KEPT_ENCODINGS:
-            self._encoded[key] = encoded
+            self._encoded[self._key(top)] = encoded
         return encoded
+
+    def _key(self, top: int) -> int:
+        return top if isinstance(self.value, Live) else 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -97,6 +105,9 @@ class Follower:
         Events that may wait; with more it is cut off.
     cut : callable
         Ends its connection.
+    encoding : CapacityLimiter
+        Of the threads that encode events: it takes milliseconds, and each client may ask for
+        another number of categories.
     client : Client
         Who it is.
     """
@@ -106,6 +117,7 @@ class Follower:
     after: int
     room: int
     cut: Callable[[], None]
+    encoding: anyio.CapacityLimiter
     client: Client = UNKNOWN
     is_cut: bool = dataclasses.field(default=False, init=False)
 
@@ -138,4 +150,8 @@ class Follower:
         """Yield events as bytes, until the end."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (event := await self.queue.get()) is not None:
-            yield event.encoded(self.top)
+            known = event.known(self.top)
+            if known is None:
+                encode = anyio.to_thread.run_sync
+                known = await encode(event.encoded, self.top, limiter=self.encoding)
+            yield known

@@ -8,7 +8,6 @@ import msgspec
 import redis
 from msgspec import UNSET, UnsetType
 from prometheus_client.exposition import choose_encoder
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -52,7 +51,7 @@ class Ready(msgspec.Struct, frozen=True):
             media=("text/plain", "application/openmetrics-text"),
         )
     },
-    problems=(421, 503),
+    problems=(421, 429, 503),
 )
 async def metrics(service: Service, request: Request) -> Response:
     """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
@@ -65,7 +64,7 @@ async def metrics(service: Service, request: Request) -> Response:
             f"scrape each process at its own port, {_own_ports(serve)}",
         )
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    body = await run_in_threadpool(encode, service.exported)
+    body = await service.probes.run(request, encode, service.exported)
     return Response(body, media_type=content_type)
 
 
@@ -93,9 +92,9 @@ async def healthz(_: Service, __: Request) -> Response:
     "Redis and a first commit. A server that does both is ready while one of them works.",
     scopes=(),
     answers={200: Content("Ready; warnings say what else is wrong.", Ready)},
-    problems=(503,),
+    problems=(429, 503),
 )
-async def readyz(service: Service, _: Request) -> Response:
+async def readyz(service: Service, request: Request) -> Response:
     """Say whether this server can do what it is for."""
     partitions: int | UnsetType = UNSET
     overview: TopicProgress | None = None
@@ -106,9 +105,9 @@ async def readyz(service: Service, _: Request) -> Response:
         warnings.append(why)
     if service.needs_redis:
         try:
-            overview = await run_in_threadpool(service.reader.store.overview)
+            overview = await service.lookups.run(request, service.reader.store.overview)
             partitions = _counted(overview)
-            evicts = await run_in_threadpool(service.eviction)
+            evicts = await service.lookups.run(request, service.eviction)
             warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
             failures.append(as_problem(error))
@@ -120,8 +119,8 @@ async def readyz(service: Service, _: Request) -> Response:
             warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
             halted = [number for number, one in overview.partitions.items() if one.is_halted]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
-            warnings += await run_in_threadpool(service.reader.sums.missing)
-            warnings += await run_in_threadpool(_unpublished, service)
+            warnings += await service.lookups.run(request, service.reader.sums.missing)
+            warnings += await service.lookups.run(request, _unpublished, service)
     if len(failures) == (service.posts is not None) + service.needs_redis:
         raise failures[0] if len(failures) == 1 else _together(failures)
     warnings += [problem.detail for problem in failures]

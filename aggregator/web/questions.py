@@ -16,12 +16,15 @@ from aggregator.reading import serialization
 from aggregator.reading.discovery.answers import DiscoveryAnswer
 from aggregator.reading.discovery.searches import DiscoveryProgress, TooManySearchesError
 from aggregator.reading.frames.estimates import estimate_frame
+from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans import SearchPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
 from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
+from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
+from aggregator.web.http.pools import still_wanted
 from aggregator.web.http.problem_responses import asking, unavailable
 from aggregator.web.operations import JSON, Content, Operation, as_json, as_table
 from aggregator.web.queries import DiscoveryParameters, EstimateParameters, SeriesParameters, parse
@@ -30,6 +33,7 @@ from estimators import SearchMetric, weights
 from estimators.central import weights as central_weights
 from estimators.errors import meant
 from producers.device.rounds import Round
+from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
 
@@ -60,17 +64,21 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scopes=("read", "report"),
     answers={200: Content("The definitions.", Definitions)},
     conditional=True,
-    problems=(503,),
+    problems=(429, 503),
 )
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
-    policies = await service.compute(service.reader.store.registry.policies)
-    known = service.definitions_hash()  # before: a change meanwhile is noticed with the next status
-    found = [
-        serialization.definition(metric, policies.get(name))
-        for name, metric in service.reader.metrics.items()
-    ]
-    return _known_or(request, Definitions(found, known))
+
+    def look() -> Response:
+        policies = service.reader.store.registry.policies()
+        known = service.definitions_hash()  # before: the next status tells a change meanwhile
+        found = [
+            serialization.definition(metric, policies.get(name))
+            for name, metric in service.reader.metrics.items()
+        ]
+        return _known_or(request, Definitions(found, known))
+
+    return await service.lookups.run(request, look)
 
 
 @Operation(
@@ -80,13 +88,17 @@ async def list_metrics(service: Service, request: Request) -> Response:
     scopes=("read", "report"),
     answers={200: Content("The definition.", Definition)},
     conditional=True,
-    problems=(404, 503),
+    problems=(404, 429, 503),
 )
 async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
     name = _name(service, request)
-    policies = await service.compute(service.reader.store.registry.policies)
-    return _known_or(request, _definition(service, name, policies.get(name)))
+
+    def look() -> Response:
+        policies = service.reader.store.registry.policies()
+        return _known_or(request, _definition(service, name, policies.get(name)))
+
+    return await service.lookups.run(request, look)
 
 
 @Operation(
@@ -96,7 +108,7 @@ async def show_metric(service: Service, request: Request) -> Response:
     scopes=("read", "report"),
     answers={200: Content("The round; its threshold is null once all are decided.", Round)},
     conditional=True,
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def show_round(service: Service, request: Request) -> Response:
     """Answer with the round that is open."""
@@ -104,7 +116,7 @@ async def show_round(service: Service, request: Request) -> Response:
     metric = reader.metric(name)
     with asking():
         search = SearchMetric.require(metric)
-    rounds = await service.compute(reader.store.registry.rounds)
+    rounds = await service.lookups.run(request, reader.store.registry.rounds)
     found = SearchPlan(reader.sums, search).open_round(rounds)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
@@ -125,7 +137,7 @@ async def show_round(service: Service, request: Request) -> Response:
         )
     },
     conditional=True,
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
@@ -133,18 +145,26 @@ async def estimate(service: Service, request: Request) -> Response:
     with asking():
         asked = parse(request, EstimateParameters)
         query = Query(**asked.fields())
-        reader.metric(name).domain.select(query.categories)
-
-    def look() -> Any:
-        overview = reader.store.overview()
-        with asking():
-            return reader.describe(overview, name, query)
+        metric = reader.metric(name)
+        labels, _ = metric.domain.select(query.categories)
+        if query.by and (grouping := Grouping.of(metric, query)) is not None:
+            slices = min(grouping.size, query.top or grouping.size)
+            check_slices(metric, slices, len(labels))
+        else:
+            check_shown(min(len(labels), query.top or len(labels)))
 
     def compute() -> Response:
+        with asking():
+            described = reader.describe(reader.store.overview(), name, query)
+        tag = conditional.etag(
+            reader.meaning(described.metric), described.version, query, asked.format
+        )
+        if (known := conditional.unchanged(request, tag)) is not None:
+            return known
         window, is_table = reader.read(described), asked.format == "csv"
         with asking():
             if query.by:
-                slices = reader.answer_slices(window, query)
+                slices = reader.answer_slices(window, query, still_wanted)
                 if is_table:
                     return conditional.answered_table(slices.to_frame(), tag, f"{name}-slices")
                 return conditional.answered(slices_answer(slices), tag)
@@ -154,12 +174,9 @@ async def estimate(service: Service, request: Request) -> Response:
             return conditional.answered_table(table, tag, f"{name}-estimate")
         return conditional.answered(serialization.answer(window, found, query.top), tag)
 
-    described = await service.compute(look)
-    tag = conditional.etag(
-        service.reader.meaning(described.metric), described.version, query, asked.format
-    )
-    known = conditional.unchanged(request, tag)
-    return await service.compute(compute) if known is None else known
+    is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
+    pool = service.estimates if is_light else service.surveys
+    return await pool.run(request, compute)
 
 
 @Operation(
@@ -169,7 +186,7 @@ async def estimate(service: Service, request: Request) -> Response:
     query=SeriesParameters,
     answers={200: Content("The points, the oldest first.", Series, is_table=True)},
     conditional=True,
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
@@ -180,23 +197,19 @@ async def series(service: Service, request: Request) -> Response:
         if query.top is None and query.categories is None:
             query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
-    def look() -> Any:
-        with asking():
-            return service.historian.plan(query)
-
-    plan = await service.compute(look)
-
     def compute() -> Response:
-        found = service.historian.read(plan)
+        with asking():
+            plan = service.historian.plan(query)
+        meaning = service.reader.meaning(plan.window.metric)
+        tag = conditional.etag(meaning, plan.version, query, asked.format)
+        if (known := conditional.unchanged(request, tag)) is not None:
+            return known
+        found = service.historian.read(plan, still_wanted)
         if asked.format == "csv":
             return conditional.answered_table(found.to_frame(), tag, f"{name}-series")
         return conditional.answered(found, tag)
 
-    tag = conditional.etag(
-        service.reader.meaning(plan.window.metric), plan.version, query, asked.format
-    )
-    known = conditional.unchanged(request, tag)
-    return await service.compute(compute) if known is None else known
+    return await service.surveys.run(request, compute)
 
 
 @Operation(
@@ -208,7 +221,7 @@ async def series(service: Service, request: Request) -> Response:
         200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
         202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
     },
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def discover(service: Service, request: Request) -> Response:
     """Answer with the strings that were found, or with how far the search is."""
@@ -219,10 +232,10 @@ async def discover(service: Service, request: Request) -> Response:
 
     def look() -> DiscoveryAnswer | DiscoveryProgress:
         with asking():
-            return service.searches.ask(name, **fields)
+            return service.searches.ask(name, **fields, asker=client_of(request.scope))
 
     try:
-        found = await service.compute(look)
+        found = await service.estimates.run(request, look)
     except TooManySearchesError as error:
         raise unavailable(str(error), "try again later, or run another `dither serve`") from None
     if isinstance(found, DiscoveryProgress):
@@ -239,7 +252,7 @@ async def discover(service: Service, request: Request) -> Response:
     summary="Cancel a search for frequent strings.",
     query=DiscoveryParameters,
     answers={200: Content("How far it was.", DiscoveryProgress)},
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def cancel_discovery(service: Service, request: Request) -> Response:
     """End a search that is under way."""
@@ -251,7 +264,7 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
         with asking():
             return service.searches.cancel(name, **fields)
 
-    found = await service.compute(cancel)
+    found = await service.estimates.run(request, cancel)
     if found is None:
         remedy = "GET with the same parameters begins one, or has its answer"
         raise Problem(404, f"no such search of {name!r} is under way", remedy)
@@ -265,7 +278,7 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
     scopes=("admin",),
     body=Content("The policy.", Weights),
     answers={200: Content("The definition, with the policy now in force.", Definition)},
-    problems=(400, 404, 408, 413, 415, 503),
+    problems=(400, 404, 408, 413, 415, 429, 503),
 )
 async def set_weights(service: Service, request: Request) -> Response:
     """Set the policy that is in force."""
@@ -276,7 +289,7 @@ async def set_weights(service: Service, request: Request) -> Response:
         raise Problem(415, detail, f"send the header Content-Type: {JSON}")
     with asking():
         policy = _policy(await request.body(), service.reader.metric(name).policies)
-    await service.compute(service.reader.store.registry.set_policy, name, policy)
+    await service.lookups.run(request, service.reader.store.registry.set_policy, name, policy)
     caller = request.scope.get("dither.caller")
     log.info("weights", metric=name, policy=policy, token=caller.name if caller else "")
     service.hub.wake()

@@ -1,4 +1,4 @@
-"""The context that operations share: reader, settings, and a pool of threads."""
+"""The context that operations share: reader, settings, and pools of threads."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import dataclasses
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import ParamSpec, TypeVar
 
-import anyio
-import anyio.to_thread
 import msgspec
 from prometheus_client import CollectorRegistry
 
@@ -26,17 +23,9 @@ from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.event_hub import Hub
-from aggregator.web.http.problem_responses import unavailable
+from aggregator.web.http.pools import Pool
 from aggregator.web.http.traffic import Traffic
 from estimators import Metric
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-MOST_WAITING = 200
-"""Queries that may wait: with more of them, clients would give up before their answer."""
-ANSWERING_THREADS = 4
-"""Estimates computed at a time: they need a processor each, so more at once are no faster."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -129,27 +118,24 @@ class Service:
         return Hub(self.reader, self.status)
 
     @functools.cached_property
-    def _answering(self) -> anyio.CapacityLimiter:
-        return anyio.CapacityLimiter(ANSWERING_THREADS)
+    def lookups(self) -> Pool:
+        """For what takes little: definitions and rounds, which devices fetch, and readiness.
 
-    async def compute(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run what reads or estimates in a thread, off the event loop, a few at a time.
-
-        Parameters
-        ----------
-        call : callable
-            What runs.
-        *args, **kwargs
-            Its arguments.
-
-        Raises
-        ------
-        Problem
-            503 if so many wait already that this one would be answered too late.
+        Many devices may be one client, behind a proxy that is not named.
         """
-        waiting = self._answering.statistics().tasks_waiting
-        if waiting >= MOST_WAITING:
-            detail = f"{waiting} queries are already waiting"
-            raise unavailable(detail, "try again later, or run another `dither serve`")
-        bound = functools.partial(call, *args, **kwargs)
-        return await anyio.to_thread.run_sync(bound, limiter=self._answering)
+        return Pool(threads=4, share=2, waiting=150)
+
+    @functools.cached_property
+    def estimates(self) -> Pool:
+        """For single estimates."""
+        return Pool(threads=4, share=2)
+
+    @functools.cached_property
+    def surveys(self) -> Pool:
+        """For questions that take many estimates: they may need a processor for seconds."""
+        return Pool(threads=2, share=1)
+
+    @functools.cached_property
+    def probes(self) -> Pool:
+        """For the status, Prometheus, and descriptions of the interface."""
+        return Pool(threads=4, share=2)

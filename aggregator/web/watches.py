@@ -12,6 +12,9 @@ from aggregator.errors import UnknownComparison
 from aggregator.reading.comparisons.answers import ComparisonsAnswer, comparison_answer
 from aggregator.reading.comparisons.compared import CompareQuery, comparison_frame
 from aggregator.reading.comparisons.living import LivingAnswer, LivingAnswers, living_answer
+from aggregator.reading.grouping import Grouping
+from aggregator.reading.steps import COMPARED, check_slices
+from aggregator.web.http.pools import still_wanted
 from aggregator.web.http.problem_responses import asking
 from aggregator.web.operations import Content, Operation, as_json, as_table
 from aggregator.web.queries import AlarmsParameters, CompareParameters, LivingParameters, parse
@@ -29,7 +32,7 @@ from producers.gateway.problems import Problem
             "The comparison; with `by`, one for each slice.", ComparisonsAnswer, is_table=True
         )
     },
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def compare(service: Service, request: Request) -> Response:
     """Answer with a comparison."""
@@ -37,16 +40,21 @@ async def compare(service: Service, request: Request) -> Response:
     with asking():
         parameters = parse(request, CompareParameters)
         query = CompareQuery.of_options(**parameters.fields())
-    reader.metric(parameters.metric)
+        metric = reader.metric(parameters.metric)
+        labels, _ = metric.domain.select(query.a.categories)
+        slices = 1
+        if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
+            slices = min(grouping.size, query.a.top or grouping.size)
+        check_slices(metric, slices, len(labels), COMPARED)
 
     def compute() -> Response:
         with asking():
-            found = reader.compare_all(parameters.metric, query)
+            found = reader.compare_all(parameters.metric, query, still_wanted)
         if parameters.format == "csv":
             return as_table(comparison_frame(found), f"{parameters.metric}-comparison")
         return as_json(ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found]))
 
-    return await service.compute(compute)
+    return await service.surveys.run(request, compute)
 
 
 @Operation(
@@ -55,7 +63,7 @@ async def compare(service: Service, request: Request) -> Response:
     summary="How all comparisons of the definitions stand.",
     query=LivingParameters,
     answers={200: Content("Every comparison of the definitions.", LivingAnswers, is_table=True)},
-    problems=(400, 503),
+    problems=(400, 429, 503),
 )
 async def comparisons(service: Service, request: Request) -> Response:
     """Answer with all comparisons of the definitions."""
@@ -63,12 +71,12 @@ async def comparisons(service: Service, request: Request) -> Response:
         parameters = parse(request, LivingParameters)
 
     def compute() -> Response:
-        found = service.reader.comparisons(each=parameters.each)
+        found = service.reader.comparisons(each=parameters.each, progress=still_wanted)
         if parameters.format == "csv":
             return as_table(comparison_frame(found), "comparisons")
         return as_json(LivingAnswers(comparisons=[living_answer(one) for one in found]))
 
-    return await service.compute(compute)
+    return await service.surveys.run(request, compute)
 
 
 @Operation(
@@ -77,7 +85,7 @@ async def comparisons(service: Service, request: Request) -> Response:
     summary="How a comparison of the definitions stands, and how it stood before.",
     query=LivingParameters,
     answers={200: Content("The comparison.", LivingAnswer, is_table=True)},
-    problems=(400, 404, 503),
+    problems=(400, 404, 429, 503),
 )
 async def comparison(service: Service, request: Request) -> Response:
     """Answer with a comparison of the definitions."""
@@ -95,7 +103,7 @@ async def comparison(service: Service, request: Request) -> Response:
             return as_table(found.to_frame(), f"{name}-comparison")
         return as_json(living_answer(found, history=True))
 
-    return await service.compute(compute)
+    return await service.surveys.run(request, compute)
 
 
 @Operation(
@@ -104,7 +112,7 @@ async def comparison(service: Service, request: Request) -> Response:
     summary="How all alarms stand, and what they have raised.",
     query=AlarmsParameters,
     answers={200: Content("Every alarm of the definitions.", AlarmsAnswer, is_table=True)},
-    problems=(400, 503),
+    problems=(400, 429, 503),
 )
 async def alarms(service: Service, request: Request) -> Response:
     """Answer with all alarms."""
@@ -117,7 +125,7 @@ async def alarms(service: Service, request: Request) -> Response:
             return as_table(alarms_frame(found), "alarms")
         return as_json(found)
 
-    return await service.compute(compute)
+    return await service.estimates.run(request, compute)
 
 
 OPERATIONS = (compare, comparisons, comparison, alarms)

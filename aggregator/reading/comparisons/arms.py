@@ -9,7 +9,7 @@ from aggregator.reading.comparisons.compared import ArmAnswer, Compared, Compare
 from aggregator.reading.coverage import chosen_among, covers, distinct_policies
 from aggregator.reading.grouping import Slice
 from aggregator.reading.plans import LocalPlan
-from aggregator.reading.query import Query
+from aggregator.reading.query import Progress, Query, unwatched
 from aggregator.reading.windows import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD
@@ -29,7 +29,9 @@ class Arms:
     where: tuple[Slice, Slice]
 
 
-def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compared]:
+def compare_arms(
+    read: Read, metric: Metric, query: CompareQuery, progress: Progress = unwatched
+) -> list[Compared]:
     """Compare two arms, or each slice with the rest.
 
     Parameters
@@ -39,6 +41,8 @@ def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compar
     metric : Metric
         Of the first arm.
     query : CompareQuery
+    progress : callable
+        Is told the share of the work that is done; what it raises ends the work.
 
     Raises
     ------
@@ -47,7 +51,7 @@ def compare_arms(read: Read, metric: Metric, query: CompareQuery) -> list[Compar
     """
     name = LocalMetric.require(metric).name
     if query.a.by:
-        return _each_with_the_rest(read, name, query)
+        return _each_with_the_rest(read, name, query, progress)
     return [compared(read_arms(read, name, query), query)]
 
 
@@ -85,7 +89,9 @@ def read_arms(read: Read, name: str, query: CompareQuery) -> Arms:
     return Arms((one, two), (one.sums, two.sums), (_where(one), _where(two)))
 
 
-def _each_with_the_rest(read: Read, name: str, query: CompareQuery) -> list[Compared]:
+def _each_with_the_rest(
+    read: Read, name: str, query: CompareQuery, progress: Progress
+) -> list[Compared]:
     """Compare each slice with the rest of its window."""
     if not query.rest:
         raise ValueError("by: expected against = 'rest', to compare each slice with the rest")
@@ -96,7 +102,11 @@ def _each_with_the_rest(read: Read, name: str, query: CompareQuery) -> list[Comp
     reports = [int(window.metric.counts(row).sum()) for row in statistics]
     groups = window.grouping.order(reports)[: query.a.top]
     together = LocalPlan.sharing(window, query.a, reports)
-    return [compared(_and_the_rest(window, statistics, one), query, together) for one in groups]
+    found: list[Compared] = []
+    for one in groups:
+        progress(len(found) / len(groups))
+        found.append(compared(_and_the_rest(window, statistics, one), query, together))
+    return found
 
 
 def _read_slices(

@@ -20,6 +20,8 @@ from aggregator.reading.windows import Window
 
 MOST_WAITING = 8
 """Searches that may wait; each takes seconds."""
+MOST_OF_ASKER = 3
+"""Searches under way that one asker began: the others may begin some, too."""
 MOST_KEPT, KEPT_SECONDS = 32, 600.0
 """Answers that are kept, and for how long: a recount may change what was final."""
 UNASKED_SECONDS = 30.0
@@ -50,8 +52,8 @@ class DiscoveryProgress(msgspec.Struct, frozen=True, kw_only=True):
 class _Search:
     """A search that waits, runs or is over."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._share = clock, 0.0
+    def __init__(self, clock: Clock, asker: Hashable) -> None:
+        self._clock, self._share, self.asker = clock, 0.0, asker
         self.began_at = self.asked_at = clock.monotonic()
         self.is_cancelled = False
         self.future: Future[DiscoveryAnswer] = Future()
@@ -122,6 +124,7 @@ class Searches:
         *,
         window: str | None = None,
         beta: float = 0.05,
+        asker: Hashable = None,
     ) -> DiscoveryAnswer | DiscoveryProgress:
         """Return the answer if it is there; else begin the search, or say how far it is.
 
@@ -129,6 +132,8 @@ class Searches:
         ----------
         name, start, end, window, beta
             As for :meth:`aggregator.reading.reader.Reader.discover`.
+        asker : hashable, optional
+            Who asks; None: somebody of whom nothing is known.
 
         Raises
         ------
@@ -151,6 +156,7 @@ class Searches:
                     lambda progress: discovery_answer(
                         discover_strings(self._read(described), beta, reading, progress)
                     ),
+                    asker,
                 )
             search.asked_at = self._clock.monotonic()
             if not search.future.done():
@@ -196,18 +202,24 @@ class Searches:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _begin(
-        self, key: Hashable, run: Callable[[Callable[[float], None]], DiscoveryAnswer]
+        self,
+        key: Hashable,
+        run: Callable[[Callable[[float], None]], DiscoveryAnswer],
+        asker: Hashable,
     ) -> _Search:
         """Begin a search, or put it in line."""
         kept = {k: one for k, one in self._searches.items() if one.is_under_way or one.is_kept}
         waiting = sum(one.is_under_way for one in kept.values())
         if waiting > MOST_WAITING:
             raise TooManySearchesError(f"{waiting} searches are already waiting or under way")
+        own = sum(one.is_under_way and one.asker == asker for one in kept.values())
+        if asker is not None and own >= MOST_OF_ASKER:
+            raise TooManySearchesError(f"{own} searches of {asker} are waiting or under way")
         over = [k for k, one in kept.items() if not one.is_under_way and k != key]
         for oldest in over[: max(0, len(over) - MOST_KEPT + 1)]:
             del kept[oldest]
         kept.pop(key, None)
-        search = kept[key] = _Search(self._clock)
+        search = kept[key] = _Search(self._clock, asker)
         self._searches = kept
         search.future = self._pool.submit(run, search.note)
         return search

@@ -11,7 +11,7 @@ from aggregator.reading import steps
 from aggregator.reading.coverage import chosen_among, covers
 from aggregator.reading.grouping import Grouping
 from aggregator.reading.plans.base import Plan
-from aggregator.reading.query import Query, SeriesQuery
+from aggregator.reading.query import Progress, Query, SeriesQuery, unwatched
 from aggregator.reading.series_plan import SeriesPlan, Step
 from aggregator.reading.slices.estimates import SliceEstimate, Slices, SliceTables
 from aggregator.reading.windows import SliceSums, Sums, Window, widened, window_status
@@ -125,8 +125,16 @@ class LocalPlan(Plan[LocalMetric]):
         return max(1, sum(number >= window.metric.minimum_reports for number in reports))
 
     @classmethod
-    def answer_slices(cls, window: Window, query: Query) -> Slices:
-        """Return the estimates of the slices of a window; those with few reports have none."""
+    def answer_slices(cls, window: Window, query: Query, progress: Progress = unwatched) -> Slices:
+        """Return the estimates of the slices of a window; those with few reports have none.
+
+        Parameters
+        ----------
+        window : Window
+        query : Query
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
+        """
         grouping, content = window.grouping, window.content
         assert grouping is not None  # noqa: S101
         assert isinstance(content, SliceSums)  # noqa: S101
@@ -135,7 +143,9 @@ class LocalPlan(Plan[LocalMetric]):
         simultaneous = cls.sharing(window, query, reports)
         ordered = grouping.order(reports)
         found = []
-        for group in ordered[: query.top]:
+        shown = ordered[: query.top]
+        for place, group in enumerate(shown):
+            progress(place / len(shown))
             one = dataclasses.replace(window, content=Sums(statistics[group]))
             estimate = None
             if reports[group] >= metric.minimum_reports:
@@ -154,9 +164,10 @@ class LocalPlan(Plan[LocalMetric]):
         wished = None if query.step is None else steps.whole_panes(metric, query.step)
         if first is None or last is None or first >= last:
             return SeriesPlan(query, window, wished or metric.pane_ms, [])
-        step = wished or steps.default_step(metric, first, last)
         shown = len(labels) if query.top is None else min(query.top, len(labels))
-        steps.check_points(metric, first, last, step, max(1, shown))
+        most = steps.most_points(shown, steps.estimated(metric, len(labels)))
+        step = wished or steps.default_step(metric, first, last, most)
+        steps.check_points(metric, first, last, step, most)
         closed = window.overview.closed(self.key)
         found = []
         for start in range(first - first % step, last, step):

@@ -17,12 +17,12 @@ from aggregator.reading.frames.estimates import about, by_columns, number_rows
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
 from aggregator.reading.grouping import Grouping, Slice
-from aggregator.reading.pane_sums import PaneSums
+from aggregator.reading.pane_sums import BYTES_AT_ONCE, PaneSums, batched
 from aggregator.reading.query import Query
 from aggregator.reading.windows import SliceSums, Window
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, kept_ms, metric_key
-from aggregator.state.slice_tables import decode_rows
+from aggregator.state.slice_tables import CHUNK_BYTES, decode_rows
 from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
@@ -190,10 +190,14 @@ class SliceTables:
                 size = 0 if slicing is None else slicing.size
                 totals[name] = np.zeros((size, self._metric.zero().size), dtype=np.int64)
         if window.is_running_total:
-            wanted = [(key, [*window.watermarks]) for key in keys]
-            for key, parts in zip(keys, self._store.panes.totals(wanted), strict=True):
-                for place, value in parts:
-                    self._add(totals, key, place, value)
+            partitions = [*window.watermarks]
+            for group in batched(
+                keys, 1 + BYTES_AT_ONCE // (CHUNK_BYTES * max(1, len(partitions)))
+            ):
+                wanted = [(key, partitions) for key in group]
+                for key, parts in zip(group, self._store.panes.totals(wanted), strict=True):
+                    for place, value in parts:
+                        self._add(totals, key, place, value)
             return totals
         for key in keys:
             places = self._sums.find(window, (SLICES_DAY, SLICES), key)

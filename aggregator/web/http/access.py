@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.routing import BaseRoute, Match
@@ -21,6 +21,9 @@ REALM = 'Bearer realm="dither"'
 HELP = "`dither tokens new NAME --scope {}` makes a token; send it as Authorization: Bearer <token>"
 CLOSED = ("admin",)
 """The scopes of a route under /v1/ that declares none."""
+QUESTION = ("read",)
+"""The scopes of a route that computes an answer for a reader. Definitions and rounds, which devices
+fetch from pages of any site, have others."""
 
 
 def new_token() -> str:
@@ -108,6 +111,8 @@ class AccessControl:
     scopes : mapping of (method, path) to tuple of str
         Scopes, any one of which grants access; empty means public. A route that is not in it is
         public, too, unless it is under /v1/.
+    origins : collection of str
+        Those of other sites whose pages may ask questions.
     """
 
     def __init__(
@@ -116,13 +121,18 @@ class AccessControl:
         guard: Guard,
         routes: Sequence[BaseRoute],
         scopes: Mapping[tuple[str, str], Sequence[str]],
+        origins: Collection[str] = (),
     ) -> None:
         self.app, self.guard, self.routes, self.scopes = app, guard, routes, scopes
+        self.origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer that it may not."""
         if scope["type"] == "http" and (needed := self._needed(scope)):
-            caller, problem = self.guard.refusal(Headers(scope=scope), needed)
+            headers = Headers(scope=scope)
+            caller, problem = self.guard.refusal(headers, needed)
+            if problem is None and needed == QUESTION:
+                problem = self._cross_site(headers)
             if problem is not None:
                 await problem.response(scope["path"])(scope, receive, send)
                 return
@@ -130,6 +140,17 @@ class AccessControl:
             if caller is not None:
                 send = _telling_scopes(send, caller)
         await self.app(scope, receive, send)
+
+    def _cross_site(self, headers: Headers) -> Problem | None:
+        """Return the problem of a question that a page of another site has a browser ask."""
+        origin = headers.get("origin", "")
+        if headers.get("sec-fetch-site") != "cross-site" or {origin, "*"} & {*self.origins}:
+            return None
+        return Problem(
+            403,
+            f"Sec-Fetch-Site: cross-site, origin {origin!r}: expected a page of this server's site",
+            "name the origin in [serve] cors_origins, or open the address by itself",
+        )
 
     def _needed(self, scope: Scope) -> Sequence[str]:
         for route in self.routes:

@@ -9,7 +9,6 @@ its answers: they are parsed only when their turn comes.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from http import HTTPStatus
 from typing import Any
@@ -20,11 +19,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_SECONDS = 10.0
 """For a request's head, from the connection or the first byte on."""
 IDLE_SECONDS = 75.0
-"""Between a response and the next request. It is longer than clients and balancers keep an idle
-connection: of the two sides, the one that asks should hang up, or its next request may meet a
-connection that has just been closed."""
+"""Between a response, once it is taken, and the next request. It is longer than clients and
+balancers keep an idle connection: of the two sides, the one that asks should hang up, or its next
+request may meet a connection that has just been closed."""
 UNREAD_SECONDS = 75.0
-"""For a client to take some of an answer, when what it has not read fills the buffers."""
+"""For a client to take some of an answer that waits for it."""
+BUFFER_BYTES = 65_536
+"""That wait for a client before the rest of its answer is held back. With TLS as much again is out
+of sight, so that a client has to take that much to be seen to take something."""
 HEAD_BYTES = 65_536
 """Of a request besides its body: its head, and the frames and trailers of its chunks."""
 FRAMES_PER_BYTE = 8
@@ -102,8 +104,8 @@ class PunctualProtocol(HttpToolsProtocol):
     _is_in_message = False
     _has_head = False
     _has_hung_up = False
-    _full_since = math.inf
-    """When the client began to take nothing, or had last taken something."""
+    _taken_at = 0.0
+    """When the client had last taken something, or nothing waited for it."""
     _unsent = 0
     """Bytes that waited for the client at the last check."""
     _is_over = False
@@ -112,9 +114,11 @@ class PunctualProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)  # with TLS it is eight times that
         self.transport = QuietTransport(transport)  # type: ignore[assignment]
         self.flow = _InTurn(transport, self.pipeline)
-        self._deadline = self.loop.time() + HEAD_SECONDS
+        self._taken_at = self.loop.time()
+        self._deadline = self._taken_at + HEAD_SECONDS
         self._check()
 
     def data_received(self, data: bytes) -> None:
@@ -151,14 +155,9 @@ class PunctualProtocol(HttpToolsProtocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
-    def pause_writing(self) -> None:
-        """Wait until the client takes some of its answer."""
-        self._full_since = self.loop.time()
-        super().pause_writing()
-
     def resume_writing(self) -> None:
         """Write on."""
-        self._full_since = math.inf
+        self._taken_at = self.loop.time()
         super().resume_writing()
 
     def on_message_begin(self) -> None:
@@ -238,14 +237,16 @@ class PunctualProtocol(HttpToolsProtocol):
 
     def _check(self) -> None:
         """Hang up if the time is over; look again soon."""
-        before, self._unsent = self._unsent, self.transport.get_write_buffer_size()
-        if self._unsent < before and self._full_since < math.inf:
-            self._full_since = self.loop.time()
-        is_unread = self.loop.time() >= self._full_since + UNREAD_SECONDS
-        if self._has_hung_up or is_unread:  # the client does not even take what is left for it
-            self.transport.abort()
+        now, before = self.loop.time(), self._unsent
+        self._unsent = self.transport.get_write_buffer_size()
+        if not self._unsent or self._unsent < before:
+            self._taken_at = now
+        if self._has_hung_up or now >= self._taken_at + UNREAD_SECONDS:
+            self.transport.abort()  # the client does not even take what is left for it
             return
-        if self._is_idle() and self.loop.time() >= self._deadline:
+        if self._unsent and self._is_idle() and not self._is_in_message:
+            self._deadline = max(self._deadline, now + IDLE_SECONDS)
+        elif self._is_idle() and now >= self._deadline:
             self._has_hung_up = True
             self.transport.close()
         self._timer = self.loop.call_later(HEAD_SECONDS / CHECKS, self._check)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
 
 PROTECTIVE = {
@@ -19,6 +23,10 @@ ABORT = "dither.abort"
 """In a request's scope: what aborts its connection, if the server supports it."""
 BODY_SECONDS = 10.0
 """For a whole body, from the request's head on: as long as for the head itself."""
+UNREAD_BYTES = 67_108_864
+"""Of answers that wait for their clients to read them, in all."""
+PIECE_BYTES = 65_536
+"""Of an answer that are written at once; answers up to this size are not counted."""
 
 
 class ProtectiveHeaders:
@@ -100,6 +108,87 @@ class BodyLimit:
             "send less at a time, or raise [serve] max_request_bytes",
             headers={"Connection": "close"},
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Unread:
+    """An answer that its client has not read."""
+
+    size: int
+    client: Client
+    abort: Callable[[], None]
+
+
+class UnreadLimit:
+    """Middleware: limits what all clients together have not read of their answers.
+
+    An answer is written piece by piece, as its client reads it. If one more would be too much, the
+    client that has most loses its largest unread answer, with the connection. If that is the client
+    that asks, it is refused instead.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._unread: set[_Unread] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless too much is unread."""
+        if scope["type"] != "http" or scope["method"] == "HEAD":
+            await self.app(scope, receive, send)
+            return
+        unread, is_refused = None, False
+
+        async def limited(message: Message) -> None:
+            nonlocal unread, is_refused
+            if message["type"] == "http.response.start":
+                size = int(Headers(raw=message["headers"]).get("content-length", "0"))
+                try:
+                    unread = self._admitted(scope, size) if size > PIECE_BYTES else None
+                except Problem as problem:
+                    is_refused = True
+                    await problem.response(scope["path"])(scope, receive, send)
+            if is_refused:
+                return
+            if unread is None or message["type"] != "http.response.body":
+                await send(message)
+                return
+            body, more = memoryview(message.get("body", b"")), message.get("more_body", False)
+            for begin in range(0, max(1, len(body)), PIECE_BYTES):
+                end = begin + PIECE_BYTES
+                left = more or end < len(body)
+                await send({**message, "body": body[begin:end], "more_body": left})
+
+        try:
+            await self.app(scope, receive, limited)
+        finally:
+            self._unread.discard(unread)
+
+    def _admitted(self, scope: Scope, size: int) -> _Unread:
+        """Make room for an answer, and count it."""
+        new = _Unread(size, client_of(scope), scope.get(ABORT, _nothing))
+        sizes = Counter({new.client: size})
+        for one in self._unread:
+            sizes[one.client] += one.size
+        while sizes.total() > UNREAD_BYTES:
+            [(client, most)] = sizes.most_common(1)
+            if client == new.client:
+                raise _too_much_unread(client, most - size, size)
+            largest = max((u for u in self._unread if u.client == client), key=lambda u: u.size)
+            self._unread.discard(largest)
+            sizes[client] -= largest.size
+            largest.abort()
+        self._unread.add(new)
+        return new
+
+
+def _too_much_unread(client: Client, waiting: int, size: int) -> Problem:
+    return Problem(
+        429,
+        f"an answer of {size} bytes: {waiting} bytes of others wait for {client} to read them, and "
+        f"all clients together may have {UNREAD_BYTES}",
+        "read those first, or ask for less",
+        retry_after=BODY_SECONDS,
+    )
 
 
 def _nothing() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import redis
 import structlog
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from aggregator.errors import StateUnreadable, StoreUnreachable, UnknownMetric
@@ -21,6 +21,8 @@ from producers.gateway.problems import Problem
 log = structlog.get_logger("dither.serve")
 
 RETRY_SECONDS = 5
+LEFT = 499
+"""The status of a request whose client left before its answer, as proxies count it."""
 LIST = "GET /v1/metrics lists the metrics"
 DESCRIBED = "GET /openapi.json has the parameters and what bodies look like"
 """The remedy if there is no better one."""
@@ -83,6 +85,8 @@ def as_problem(error: Exception) -> Problem:
 
 async def answer(request: Request, error: Exception) -> Response:
     """Answer with a problem: the handler of every exception for Starlette."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=LEFT)  # nobody gets it
     if isinstance(error, HTTPException) and error.status_code == 404:
         error = Problem(
             404, f"there is nothing at {request.url.path}", "GET /openapi.json says what is"
@@ -96,6 +100,7 @@ async def answer(request: Request, error: Exception) -> Response:
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
     (
+        ClientDisconnect,
         Problem,
         UnknownMetric,
         StoreUnreachable,

@@ -231,21 +231,16 @@ export class Metric {
 
   async #readSeries() {
     if (!this.hasHistory) return; // it has one answer
-    const {place, step: before} = this;
-    const first = before ?? (await this.#firstStep());
+    const {place} = this;
+    const first = this.step ?? (await this.#firstStep());
     if (place !== this.place) return;
-    this.step = first;
-    try {
-      const found = await this.#readPoints(first);
-      const step = Math.max(this.#fittingStep(spanOf(found.points)), this.#tellingStep(found));
-      const grew = found.points.length > 1 && step > found.step_seconds;
-      if (grew) this.step = step;
-      this.#putSeries(grew ? await this.#readPoints(step) : found);
-    } catch (error) {
-      if (error.status !== 400 || before === null) throw error;
-      this.step = null; // what there is has become too long for its steps
-      await this.#readSeries();
-    }
+    const found = await this.#readPoints(first);
+    const step = Math.max(this.#fittingStep(spanOf(found.points)), this.#tellingStep(found));
+    const grew = found.points.length > 1 && step > found.step_seconds;
+    const shown = grew ? await this.#readPoints(step) : found;
+    if (place !== this.place) return;
+    this.step = shown.step_seconds;
+    this.#putSeries(shown);
   }
 
   /** The step for a window whose length is known; else for what a few coarse steps say of it. */
@@ -280,9 +275,14 @@ export class Metric {
     return (Math.max(1, Math.ceil((1000 * round) / paneMs)) * paneMs) / 1000;
   }
 
-  #readPoints(step) {
-    const query = {...this.#query(), step: `${step}s`, bins: this.bins};
-    return get(`${metricPath(this.name)}/series`, query, {signal: this.controller.signal});
+  async #readPoints(step) {
+    const ask = (own) => get(`${metricPath(this.name)}/series`, {...this.#query(), ...own, bins: this.bins}, {signal: this.controller.signal});
+    try {
+      return await ask({step: `${step}s`});
+    } catch (error) {
+      if (error.status !== 400) throw error;
+      return ask({}); // too many points for the server, which knows how many it takes
+    }
   }
 
   #putSeries({points, edges, categories, coordinates, quantiles}) {

@@ -132,6 +132,15 @@ def test_one_runs_at_a_time_and_the_others_wait_in_line(background: Searches, st
     assert store.reads == 1
 
 
+def test_one_asker_leaves_room_for_others(background: Searches) -> None:
+    for start in range(searches.MOST_OF_ASKER):
+        background.ask("tail", start, asker="one")
+    with pytest.raises(TooManySearchesError, match="3 searches of one are waiting or under way"):
+        background.ask("tail", 100, asker="one")
+    assert isinstance(background.ask("tail", 0, asker="one"), DiscoveryProgress), "it is begun"
+    assert isinstance(background.ask("tail", 100, asker="other"), DiscoveryProgress)
+
+
 def test_a_search_that_is_cancelled_ends(background: Searches, store: Store) -> None:
     assert background.cancel("tail") is None
     background.ask("tail")

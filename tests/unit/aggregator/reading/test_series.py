@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from aggregator.reading.query import SeriesQuery
+from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
+from aggregator.storage.commands import Commands
 from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.store import Store
 from estimators import LocalMetric, Metric
@@ -132,12 +133,32 @@ def test_memory_is_bounded_by_reading_a_group_of_steps_at_a_time(
         return statistics(self, keys)
 
     monkeypatch.setattr(PaneIndex, "statistics", noted)
-    for name, value in (("PANES_AT_ONCE", 14), ("BYTES_AT_ONCE", 5 * 32)):
-        monkeypatch.setattr(f"aggregator.reading.series.{name}", value)
+    for name, value in (("series.PANES_AT_ONCE", 14), ("pane_sums.BYTES_AT_ONCE", 5 * 32)):
+        monkeypatch.setattr(f"aggregator.reading.{name}", value)
         most.clear()
         assert ask(reader, step="1m") == expected
         assert len(most) > 5
         assert max(most) <= 14
+
+
+def test_memory_is_bounded_by_reading_a_few_panes_of_a_window_at_a_time(
+    counting: Counting, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(40)
+    queries = Query("2013-01-01", "2013-01-02"), Query()
+    expected = [reader.window("delay", query).sums for query in queries]
+    most, ask_together = [], Commands.ask
+
+    def noted(self: Commands, commands: Any) -> Any:
+        panes = [key for name, *keys in commands if name in ("GET", "MGET") for key in keys]
+        most.append(len(panes))
+        return ask_together(self, commands)
+
+    monkeypatch.setattr(Commands, "ask", noted)
+    monkeypatch.setattr("aggregator.reading.pane_sums.BYTES_AT_ONCE", 5 * 32)
+    for query, sums in zip(queries, expected, strict=True):
+        assert (reader.window("delay", query).sums == sums).all()
+    assert max(most) <= 6
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from aggregator.reading.reader import Reader
 from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub
-from aggregator.web.live import Follower
+from aggregator.web.live import Follower, Live
 from estimators import Metric
 from tests.support.reports.counted import PATIENCE, Client, Counting, Server, serving
 from tests.support.rows import row
@@ -205,6 +206,26 @@ def test_who_does_not_read_is_cut_off_and_what_waited_is_forgotten(
             assert cut == [1]
 
     run(hub_of(store, metrics, room=4), scenario)
+
+
+def test_encoding_an_event_holds_up_nobody(
+    counting: Counting, store: Store, metrics: dict[str, Metric], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting.some(5)
+    go_on, data = threading.Event(), Live.data
+
+    def slow(live: Live, top: int) -> Any:
+        assert go_on.wait(20), "the server did nothing else"
+        return data(live, top)
+
+    monkeypatch.setattr(Live, "data", slow)
+
+    async def scenario(hub: Hub) -> None:
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
+        with following(hub) as client:
+            await all_there_is(client)
+
+    run(hub_of(store, metrics), scenario)
 
 
 def test_a_redis_that_is_gone_is_told_and_its_return_too(

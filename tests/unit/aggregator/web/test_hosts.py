@@ -88,6 +88,36 @@ def test_a_page_that_was_led_here_sees_nothing_but_the_probes(client: Client) ->
     assert client.get("/readyz", headers=led).status_code == 503, "nothing was counted yet"
 
 
+def test_a_page_of_another_site_cannot_have_a_browser_ask_questions(
+    store: Store, metrics: dict[str, Metric]
+) -> None:
+    """But what devices fetch from any page, and reports, which have limits of their own."""
+    listed = "https://app.example"
+    client = Client(store, metrics, Settings(serve=Serve(cors_origins=[listed])))
+    cross = {"Sec-Fetch-Site": "cross-site"}
+    for path in ("delay/estimate", "delay/series", "page/discoveries"):
+        for origin in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}):
+            problem = client.problem(403, f"/v1/metrics/{path}", headers=cross | origin)
+            assert "cors_origins" in problem["remedy"]
+    for path in ("compare?metric=delay", "comparisons", "alarms", "status", "events"):
+        client.problem(403, f"/v1/{path}", headers=cross)
+    client.problem(403, "/metrics", headers=cross)
+    for path in ("/v1/metrics", "/v1/metrics/delay", "/healthz", "/", "/openapi.json"):
+        assert client.get(path, headers=cross).status_code == 200, path
+    path = "/v1/metrics/delay/estimate"
+    for site, origin in (
+        ("cross-site", {"Origin": listed}),
+        ("same-site", {"Origin": "https://other.example"}),
+        ("same-origin", {}),
+        ("none", {}),
+    ):
+        headers = {"Sec-Fetch-Site": site, **origin}
+        assert client.get(path, headers=headers).status_code == 200, site
+    anybody = Client(store, metrics, Settings(serve=Serve(cors_origins=["*"])))
+    headers = cross | {"Origin": "https://evil.example"}
+    assert anybody.get(path, headers=headers).status_code == 200
+
+
 # -- Proxies -------------------------------------------------------------------------------------
 
 

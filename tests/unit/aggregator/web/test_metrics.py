@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 import re
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -471,38 +469,6 @@ def test_panes_that_expire_make_another_answer_in_time(
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 304
     now[0] += 2 * MINUTE / 1000
     assert client.get(path, headers={"If-None-Match": tag}).status_code == 200
-
-
-def test_more_questions_than_can_be_answered_in_time_are_refused(
-    client: Client, counting: Counting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counting.some(5)
-    monkeypatch.setattr("aggregator.web.service_context.MOST_WAITING", 3)
-    began, go_on = threading.Semaphore(0), threading.Event()
-    overview = Store.overview
-
-    def slow(self: Store) -> Any:
-        began.release()
-        assert go_on.wait(30)
-        return overview(self)
-
-    monkeypatch.setattr(Store, "overview", slow)
-
-    async def crowd() -> list[httpx.Response]:
-        transport = httpx.ASGITransport(client.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as asking:
-            path = "/v1/metrics/delay/estimate"
-            waiting = [asyncio.create_task(asking.get(path)) for _ in range(20)]
-            await asyncio.to_thread(began.acquire)
-            refused = await asyncio.gather(asking.get("/healthz"), asking.get(path))
-            go_on.set()
-            return [*refused, *await asyncio.gather(*waiting)]
-
-    alive, refused, *others = asyncio.run(crowd())
-    assert alive.status_code == 200
-    assert (refused.status_code, refused.json()["status"]) == (503, 503)
-    assert int(refused.headers["retry-after"]) > 0
-    assert sorted(one.status_code for one in others) == [200] * 7 + [503] * 13
 
 
 # -- Tables: over HTTP an answer is also one in CSV, that of the reader ---------------------------

@@ -297,9 +297,10 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
 def test_a_client_that_reads_all_the_time_has_its_whole_answer_and_may_idle_for_longer_than_a_head(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Also if it asks nothing further, and the server waits for nothing but its reading."""
     monkeypatch.setattr(connection_limits, "UNREAD_SECONDS", 1.0)
 
-    async def run() -> tuple[int, bytes]:
+    async def run(request: bytes, *, asks_again: bool) -> tuple[int, bytes]:
         config = uvicorn.Config(large, lifespan="off", http=PostProtocol, log_level="critical")
         server, loop = uvicorn.Server(config), asyncio.get_running_loop()
         with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client:
@@ -308,22 +309,28 @@ def test_a_client_that_reads_all_the_time_has_its_whole_answer_and_may_idle_for_
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             client.setblocking(False)
             await loop.sock_connect(client, listening.getsockname())
-            await loop.sock_sendall(client, ALIVE)
+            await loop.sock_sendall(client, request)
             read = 0
             while read < len(BODY) and (data := await loop.sock_recv(client, 25_000)):
                 read += len(data)
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.5)  # longer than a head may take
-            await loop.sock_sendall(client, ALIVE)
-            again = await loop.sock_recv(client, 25_000)
+            again = b""
+            if asks_again:
+                await loop.sock_sendall(client, ALIVE)
+                again = await loop.sock_recv(client, 25_000)
             client.close()
             server.should_exit = True
             await serving
             return read, again
 
-    read, again = asyncio.run(run())
+    read, again = asyncio.run(run(ALIVE, asks_again=True))
     assert read >= len(BODY)
     assert again
+    monkeypatch.setattr(connection_limits, "IDLE_SECONDS", 0.3)
+    for last in (ALIVE, ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")):
+        read, _ = asyncio.run(run(last, asks_again=False))
+        assert read >= len(BODY)
 
 
 @pytest.mark.usefixtures("impatient")

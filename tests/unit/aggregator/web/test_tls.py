@@ -17,12 +17,17 @@ from typing import Any
 import httpx
 import pytest
 import trustme
+import uvicorn
+import uvloop
 
 from aggregator.cli.main import main
 from aggregator.local.deployment import free_port
+from aggregator.web.http.connection_limits import BUFFER_BYTES
+from aggregator.web.http.small_posts import PostProtocol
 from tests.support.rows import row
 from tests.support.running import http_client
 from tests.support.running.deployment import wait_until
+from tests.support.running.served_application import served
 
 METRICS = """
 [metrics]
@@ -159,3 +164,40 @@ def test_a_certificate_that_cannot_be_used_is_told_at_the_start(
                 main(["serve"])
             assert ended.value.code == 1
             assert words in capsys.readouterr().err
+
+
+def test_an_answer_that_is_not_read_waits_in_small_buffers(files: Files) -> None:
+    protocols, written = list[PostProtocol](), list[int]()
+
+    class Noted(PostProtocol):
+        def connection_made(self, transport: Any) -> None:
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+            super().connection_made(transport)
+            protocols.append(self)
+
+    async def pieces(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(500):
+            await send({"type": "http.response.body", "body": bytes(16_384), "more_body": True})
+            written.append(16_384)
+
+    config = uvicorn.Config(
+        pieces,
+        port=0,
+        lifespan="off",
+        http=Noted,
+        log_level="critical",
+        timeout_graceful_shutdown=1,
+        ssl_certfile=files.certificate,
+        ssl_keyfile=files.key,
+    )
+    context = ssl.create_default_context()
+    files.authority.configure_trust(context)
+    with served(config, uvloop.run) as port, socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        plain.connect(("127.0.0.1", port))
+        with context.wrap_socket(plain, server_hostname="localhost") as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wait_until(lambda: any(one.flow.write_paused for one in protocols), "it is full")
+            assert sum(written) <= 4 * BUFFER_BYTES

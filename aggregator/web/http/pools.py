@@ -1,0 +1,121 @@
+"""Pools of threads that compute answers, off the event loop, with a share for each client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+import anyio
+import anyio.to_thread
+from anyio.from_thread import check_cancelled
+from starlette.requests import ClientDisconnect, Request
+
+from aggregator.web.http.problem_responses import RETRY_SECONDS, unavailable
+from producers.gateway.clients import Client, client_of
+from producers.gateway.problems import Problem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_WAITING = 200
+"""Requests that may wait in a pool: with more, clients would give up before their answer."""
+MOST_WAITING_OF_CLIENT = 50
+"""The same of one client, so that a few of them do not take all places."""
+
+
+def still_wanted(_: float = 0.0) -> None:
+    """End the work of a thread of a pool if nobody waits for it any more.
+
+    It can be told how much is done, as what searches and series report their progress to.
+    """
+    check_cancelled()
+
+
+class Pool:
+    """Threads for requests of one kind.
+
+    A client's requests use its share of the threads at most; others wait in their order. A request
+    whose client has left is dropped: at once while it waits, else when :func:`still_wanted` is
+    called.
+
+    Parameters
+    ----------
+    threads : int
+    share : int
+        Threads that one client may use.
+    waiting : int, optional
+        Requests of one client that may wait.
+    """
+
+    def __init__(self, threads: int, share: int, waiting: int = 0) -> None:
+        self._threads, self._share = anyio.CapacityLimiter(threads), share
+        self._waiting = waiting or MOST_WAITING_OF_CLIENT
+        self._shares: WeakValueDictionary[Client, anyio.CapacityLimiter] = WeakValueDictionary()
+        self._inside = 0
+
+    async def run(
+        self, request: Request, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a call in a thread, for the client of a request.
+
+        Parameters
+        ----------
+        request : Request
+        call : callable
+            What runs.
+        *args, **kwargs
+            Its arguments.
+
+        Raises
+        ------
+        Problem
+            429 or 503 if so many wait already that this one would be answered too late.
+        ClientDisconnect
+            If the client left before the answer.
+        """
+        share = self._admit(client_of(request.scope))
+        self._inside += 1
+        try:
+            with anyio.CancelScope() as scope:
+                leaving = asyncio.create_task(_when_left(request, scope.cancel))
+                try:
+                    async with share:
+                        bound = functools.partial(call, *args, **kwargs)
+                        return await anyio.to_thread.run_sync(bound, limiter=self._threads)
+                finally:
+                    leaving.cancel()
+        finally:
+            self._inside -= 1
+        raise ClientDisconnect
+
+    def _admit(self, client: Client) -> anyio.CapacityLimiter:
+        """Return a client's share of the threads, unless it would wait too long."""
+        share = self._shares.get(client)
+        if share is None:
+            share = self._shares[client] = anyio.CapacityLimiter(self._share)
+        waiting = share.statistics().tasks_waiting
+        if waiting >= self._waiting:
+            raise Problem(
+                429,
+                f"{waiting} requests of {client} are already waiting",
+                "wait for their answers; behind a proxy, name it in [serve] trusted_proxies, so "
+                "that its clients are counted separately",
+                retry_after=RETRY_SECONDS,
+            )
+        waiting = self._inside - self._threads.statistics().borrowed_tokens
+        if waiting >= MOST_WAITING:
+            detail = f"{waiting} requests are already waiting"
+            raise unavailable(detail, "try again later, or run another `dither serve`")
+        return share
+
+
+async def _when_left(request: Request, act: Callable[[], None]) -> None:
+    """Act once a request's client has left."""
+    with contextlib.suppress(Problem):  # of a body that is not looked at
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        act()
