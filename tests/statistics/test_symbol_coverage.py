@@ -42,6 +42,6 @@ def samples() -> Iterator[tuple[Sample, str, int, list[Floats] | None]]:
 def test_fixed_bounds_cover(beta: float) -> None:
     """Of one level; of one huge level and small ones; the users' mean, whatever the levels' are."""
     for number, (sample, kind, runs, laws) in enumerate(samples()):
-        missed, _ = sample.missed(kind, beta, runs, np.random.default_rng(21), laws)
+        missed = sample.missed(kind, beta, runs, np.random.default_rng(21), laws)
         with row(number, kind):
             assert missed / runs <= beta + 3 * math.sqrt(beta * (1 - beta) / runs)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from unittest import mock
 
@@ -15,7 +15,6 @@ from estimators.bounds import WindowLaw
 from estimators.bounds.bets.cells import Bet
 from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.comparison import symbol_differences
 from estimators.estimate import Counts, Floats
 from estimators.exact.windows import WindowShape, shape_at
 from estimators.question import Question
@@ -58,14 +57,6 @@ class Sample:
         self.chances = [probabilities(shape) for shape in shapes]
         self.steepest = self.bets([np.zeros(shape.symbols) for shape in shapes]).steepest
 
-    @classmethod
-    def of(cls, law: WindowLaw, counts: Floats, weights: Floats) -> Sample:
-        """Return a sample of other counts, with these weights of one report of each level."""
-        found = cls.__new__(cls)
-        total = float(counts @ weights)
-        found.law = WindowLaw.of(law.shapes, counts, weights / total, free=law.free)
-        return found
-
     def values(self, kind: str) -> Floats:
         """Return users' values, 200 or fewer that are equally likely."""
         values = {
@@ -104,35 +95,20 @@ class Sample:
         runs: int,
         rng: np.random.Generator,
         data: Sequence[Floats] | None = None,
-    ) -> tuple[int, int]:
-        """Return how many of so many samples had bounds that miss the mean, and how many samples.
+    ) -> int:
+        """Return how many of so many samples had bounds that miss the mean.
 
-        `data`: how likely each level's symbols are, if levels differ.
+        `data`: how likely each level's symbols are, if levels differ. Bets of a cell, with their
+        integrals, are kept: only the counts change.
         """
         laws = self.laws(kind) if data is None else data
         share = self.law.counts * self.law.coefficient
         own = [law @ shape.values for law, shape in zip(laws, self.law.shapes, strict=True)]
         theta, missed = float(share @ np.array(own)), 0
         question, log_p = Question(bound="fixed"), math.log(beta / 2)
-        with remembered_bets():
+        bet = functools.cache(functools.partial(Bet, self.law))
+        with mock.patch.object(symbol_limits_module, "Bet", lambda _, *cell: bet(*cell)):
             for _ in range(runs):
                 low, high = symbol_limits(self.draw(rng, laws), question, log_p, 1.0)
                 missed += not low <= theta <= high
-        return missed, runs
-
-
-@contextlib.contextmanager
-def remembered_bets() -> Iterator[None]:
-    """Keep the bets of the cells of one law, with their integrals: only the counts matter."""
-    found: dict[tuple[float, ...], Bet] = {}
-
-    def bet(law: WindowLaw, *cell: float) -> Bet:
-        if cell not in found:
-            found[cell] = Bet(law, *cell)
-        return found[cell]
-
-    with (
-        mock.patch.object(symbol_limits_module, "Bet", bet),
-        mock.patch.object(symbol_differences, "Bet", bet),
-    ):
-        yield
+        return missed
