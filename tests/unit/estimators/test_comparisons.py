@@ -237,7 +237,6 @@ INCOMPARABLE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"memoized": True}, {"weights": "standard"}, "independent arms"),
     ({}, {"split": 1.0}, "bound = 'anytime'"),
     ({}, {"split": 0.0, "bound": "anytime"}, "expected a ratio of reports"),
-    ({}, {"split": -1.0, "bound": "anytime"}, "expected a ratio of reports"),
     ({}, {"split": float("inf"), "bound": "anytime"}, "expected a ratio of reports"),
 ]
 

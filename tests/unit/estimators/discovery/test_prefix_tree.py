@@ -172,7 +172,6 @@ def test_a_definition_that_cannot_be_is_refused() -> None:
         ({"preset": None, "examples": []}, "m.examples"),
         ({"preset": None, "code": "x"}, "m.code"),
         ({"discover": False}, "m.preset"),
-        ({"discover": False, "mechanism": "count_sketch"}, "m.preset"),
         ({"mechanism": "count_sketch"}, "m.discover"),
         ({"categories": ["a", "b"]}, "m.discover"),
         ({"memoized": True}, "m.memoized"),
