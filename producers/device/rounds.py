@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from estimators.extremes import Decision, Progress
+from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.search import SearchMetric
 
 OPENED = "dither.round"
@@ -106,9 +107,14 @@ def decode(text: bytes) -> Round:
     Raises
     ------
     ValueError
-        If it is not a round.
+        If it is not a round, or longer than one can be.
     """
-    found = msgspec.json.decode(text, type=Round)
+    if len(text) > LARGEST_ANSWER:
+        raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
+    try:
+        found = msgspec.json.decode(text, type=Round)
+    except RecursionError:
+        raise ValueError("lists in lists: expected a round") from None
     decided = len(found.decisions)
     expected = decided + (found.threshold is not None)
     if not 1 <= found.number <= found.rounds or found.number != expected:

@@ -143,6 +143,6 @@ def pause(failures: int, asked: float | None, last: float | None = None) -> floa
 def _json(answer: Answer) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

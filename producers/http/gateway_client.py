@@ -14,13 +14,12 @@ import threading
 import time
 from urllib.parse import quote, urlsplit
 
+from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
 from producers.http.answers import Answer, explain
 
 REPORTS = "/v1/reports"
 METRICS = "/v1/metrics"
 PROTOBUF = "application/x-protobuf"
-MOST_ANSWER_BYTES = 64 * 2**10
-MOST_DEFINITION_BYTES = 16 * 2**20
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
 
@@ -112,7 +111,7 @@ class GatewayClient:
         """
         headers = {"Content-Type": PROTOBUF}
         with self._lock:
-            return self._request("POST", REPORTS, payload, headers, MOST_ANSWER_BYTES)
+            return self._request("POST", REPORTS, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
         """Return what the gateway says about a metric.
@@ -123,8 +122,9 @@ class GatewayClient:
             If there is no answer, or another one than 200.
         """
         place = "/".join([METRICS, *(quote(part, safe="") for part in path)])
+        most = LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER
         with self._lock:
-            answer = self._request("GET", place, None, {}, MOST_DEFINITION_BYTES)
+            answer = self._request("GET", place, None, {}, most)
         if answer.status != http.client.OK:
             self.close()
             raise GatewayError(self.url, f"GET {place}: {explain(answer)}", answer.status)
@@ -175,7 +175,9 @@ class GatewayClient:
             raise GatewayError(self.url, f"no answer ({told})") from None
         self._used = time.monotonic()
         if len(answer.body) > most:
-            raise GatewayError(self.url, f"an answer of more than {most} bytes", answer.status)
+            raise GatewayError(
+                self.url, f"{method} {path}: an answer of more than {most} bytes", answer.status
+            )
         return answer
 
     def _sent(

@@ -43,7 +43,7 @@ from producers import (
 )
 from producers.delivery.batches import PendingBatch
 from producers.device.panes import Columns
-from producers.device.rounds import Round, encode
+from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.http import answers
@@ -535,6 +535,14 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
     for body in (b"", b"[]", b"\xff", b'{"name": "late"}'):
         with row(body), pytest.raises(ValueError, match="not a whole definition"):
             read_served(body, "late")
+
+
+def test_an_answer_without_end_is_not_read(service: Service) -> None:
+    service.definitions["late"] = b" " * 2**22 + b"{}"
+    with pytest.raises(GatewayError, match="GET /v1/metrics/late: an answer of more than 4194304"):
+        HttpReporter("late", service.url)
+    with pytest.raises(ValueError, match="1048577 bytes: expected at most 1048576"):
+        decode(b" " * (2**20 + 1))
 
 
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
