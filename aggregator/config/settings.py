@@ -339,6 +339,9 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
         shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
+        if shown != value:
+            for text in value if isinstance(value, list) else [value]:
+                expected = expected.replace(repr(text), HIDDEN)
         raise SettingsError(key, shown, expected, source) from None
     settings.sources[key] = source
 
@@ -368,6 +371,10 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
                 "only hosts and ports; user and password belong in sasl.username and sasl.password"
             )
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
+    elif key == "access.tokens":
+        raise ValueError(
+            "a table [access.tokens] with NAME = ..., as `dither tokens new` prints it"
+        )
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:

@@ -11,7 +11,8 @@ import { mechanismOf } from "./mechanisms.js";
 /** @import { Definition } from "./dither.js" */
 
 const BATCH_ID_BYTES = 16;
-const YEAR_10000 = 253_402_300_800_000; // in milliseconds; a gateway takes no later times
+/** In milliseconds; a gateway takes no later times. @internal */
+export const YEAR_10000 = 253_402_300_800_000;
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
 const checked = new WeakSet();

@@ -22,6 +22,7 @@ from estimators.metrics.reported import ReportedMetric
 from producers.device.base_reporter import BaseReporter
 from producers.device.closed_windows import Run, after_closed, uncovered, with_run
 from producers.device.randomizing import values_of
+from producers.device.times import event_times
 
 if TYPE_CHECKING:
     from producers.ledger.ledger import Ledger
@@ -191,7 +192,7 @@ class RollUp:
             If the file cannot be used. Nothing is added then.
         """
         given = self._checked(value)
-        with self._transaction() as database:
+        with self._transaction(erasing=True) as database:
             start = max(self._start(), self._open(database))
             self._join(database, after_closed(self._closed(database), start), given)
         if self._now() < self._due_ms:
@@ -243,7 +244,7 @@ class RollUp:
         This is on disk before it returns: a crash loses the window, and never reports it twice.
         """
         now = self._now()
-        with self._transaction(durable=True) as database:
+        with self._transaction(erasing=True) as database:
             self._end_windows(database, now)
             found = database.execute(
                 "SELECT start_ms, value FROM gathered WHERE name = ? AND start_ms <= ? "
@@ -347,15 +348,15 @@ class RollUp:
         )
 
     def _now(self) -> int:
-        return round(self._clock() * 1000)
+        return int(event_times(None, 1, self._clock())[0])
 
     def _start(self) -> int:
         now = self._now()
         return now - now % self.window_ms
 
-    def _transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def _transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         if self.reporter.has_file:
-            return self.reporter.transaction(durable=durable)
+            return self.reporter.transaction(erasing=erasing)
         from producers.ledger.ledger_file import transaction
 
         assert self.ledger is not None  # noqa: S101

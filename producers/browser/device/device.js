@@ -11,9 +11,9 @@
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
 import { listOfValues } from "../dither.js";
-import { LARGEST_ANSWER, LARGEST_DEFINITION, wrong } from "../checks.js";
+import { LARGEST_ANSWER, LARGEST_DEFINITION, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
-import { ANONYMOUS, encodeBatch, jsonOf, newBatchId } from "../posting.js";
+import { ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { Database } from "./database.js";
@@ -83,6 +83,16 @@ export class DefinitionChanged extends TypeError {
   }
 }
 
+/**
+ * A time of the clock, if the calendar has it: time never goes back, so the ledger would stay there.
+ *
+ * @param {number} now Milliseconds.
+ */
+function checkedTime(now) {
+  if (now >= 0 && now < YEAR_10000) return now;
+  throw outside(`the clock says ${now} ms`, "a time before the year 10000: set the clock right");
+}
+
 /** One person's device. Open one for each page; any number of pages may use one database. */
 export class Device {
   #database;
@@ -135,11 +145,13 @@ export class Device {
         'an address such as "https://reports.example.org", or "" for the page\'s own',
       );
     }
+    const { clock = Date.now } = options;
+    const checked = () => checkedTime(clock());
     const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");
     try {
-      const ledger = await Ledger.open(database, options, options.clock ?? Date.now);
-      return new Device(database, ledger, address, options);
+      const ledger = await Ledger.open(database, options, checked);
+      return new Device(database, ledger, address, { ...options, clock: checked });
     } catch (error) {
       database.close();
       throw error;

@@ -558,6 +558,19 @@ def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site)
     assert refused == "DefinitionChanged"
 
 
+@pytest.mark.more
+def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_database_usable(
+    page: Page, site: Site
+) -> None:
+    for now in (253_402_300_800_000, 1e300):
+        opened(page, site, now=now)
+        for use in ('device.report("late", 1, 1)', "device.ledger.accounts()"):
+            with row(now, use):
+                assert "expected a time before the year 10000: set the clock" in call(page, use)
+    opened(page, site)
+    assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
+
+
 def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -> None:
     site.answers += [Problem(503, "away", retry_after=3600).response("/")]
     opened(page, site, now=START)

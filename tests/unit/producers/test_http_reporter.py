@@ -391,6 +391,10 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
         with row(make), pytest.raises(QueueError, match=expected):
             HttpReporter(LATE, NOWHERE, queue=path)
         assert path.read_bytes() == before
+    (others := tmp_path / "others").touch()
+    others.chmod(0o666)
+    with pytest.raises(QueueError, match=r"mode 0666, .* expected 0600. If nobody has, `chmod 600"):
+        HttpReporter(LATE, NOWHERE, queue=others)
     reporter = HttpReporter(LATE, NOWHERE, queue=tmp_path / "taken away")
     (tmp_path / "taken away").unlink()
     for use in (lambda: reporter.report(1.0, epsilon=1), reporter.close):
@@ -561,6 +565,19 @@ def test_nothing_but_reports_is_in_the_file(tmp_path: Path) -> None:
     with HttpReporter(WORDS, NOWHERE, queue=path) as reporter:
         reporter.report(["a-secret-word"] * 3, epsilon=1)
     assert all(b"a-secret-word" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_batch_that_is_gone_is_in_no_file(tmp_path: Path) -> None:
+    queue = ReportQueue(tmp_path / "queue", 2000, "drop_old")
+    payloads = [bytes([65 + i]) * 900 for i in range(4)]
+    for payload in payloads:
+        queue.put("pay", PendingBatch(payload[:16], payload, 1))
+    oldest = queue.oldest()
+    assert oldest is not None
+    queue.acknowledged(oldest)
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert [payload[:100] in content for payload in payloads] == [False, False, False, True]
+    queue.close()
 
 
 def test_true_values_need_a_word_of_the_application_and_tls() -> None:
