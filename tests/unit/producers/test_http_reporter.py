@@ -11,9 +11,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -49,6 +50,7 @@ from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.http.answers import Verdict
 from producers.http.definitions import read_served
+from producers.http.gateway_client import GatewayClient
 from producers.http.report_queue import (
     LONGEST_FAILING_MS,
     MOST_ERRORS,
@@ -547,6 +549,26 @@ def test_an_answer_without_end_is_not_read(service: Service) -> None:
         HttpReporter("late", service.url)
     with pytest.raises(ValueError, match="1048577 bytes: expected at most 1048576"):
         decode(b" " * (2**20 + 1))
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(begun: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begun)
+                while True:
+                    connection.sendall(b"a" if begun else b"HTTP/1.1 100 Continue\r\n\r\n")
+                    time.sleep(0.01)
+
+        server = threading.Thread(target=drip)
+        server.start()
+        with pytest.raises(GatewayError, match=r"not all of it came within 0\.8 s"):
+            GatewayClient(url, timeout=0.2).get("late")
+        server.join(60)
 
 
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
