@@ -322,7 +322,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
-    if is_secret(key, value) and not key.startswith("access.tokens."):  # hashes are kept of these
+    if is_secret(key, value) and not key.startswith("access."):  # hashes are kept of tokens
         variable = f"{PREFIX}{key}".upper().replace(".", "_")
         raise SettingsError(
             key,

@@ -145,7 +145,7 @@ def fault_of_owner(path: Path) -> str:
     """
     if not hasattr(os, "geteuid"):
         return ""
-    for each in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal"))):
+    for each in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm"))):
         try:
             found = each.stat()
         except OSError:
