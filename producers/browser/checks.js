@@ -13,10 +13,9 @@
  * @internal
  */
 export const LIMITS = {
-  levels: 255, categories: 2 ** 20, coordinates: 2 ** 14, bins: 4096, edges: 4097, rounds: 50, by: 16,
+  levels: 255, categories: 2 ** 20, coordinates: 2 ** 14, bins: 4096, edges: 4097, rounds: 50,
+  by: 16,
 };
-/** Of all attributes together. */
-const MOST_SLICES = 2 ** 16;
 /** Of a mechanism for strings: the rows, times what a row has. @internal */
 export const LARGEST_TABLE = 2 ** 24;
 /** Bytes of a report. @internal */
@@ -27,7 +26,7 @@ export const LARGEST_DEFINITION = 2 ** 22;
 export const LARGEST_ANSWER = 2 ** 20;
 
 /**
- * Throws if something in a definition is so large that reading it, or a report, would cost too much.
+ * Throws if something in a definition is so large that reading it, or a report, costs too much.
  *
  * @param {Definition} definition
  * @throws {RangeError}
@@ -42,8 +41,8 @@ export function checkLimits(definition) {
     }
   }
   const places = by.map((attribute) => (attributes[attribute]?.length ?? 0) + 2);
-  if (places.reduce((all, each) => all * each, 1) > MOST_SLICES) {
-    throw outside(`${name}.by`, `at most ${MOST_SLICES} slices`);
+  if (places.reduce((all, each) => all * each, 1) > 2 ** 16) {
+    throw outside(`${name}.by`, "at most 65536 slices");
   }
 }
 

@@ -28,7 +28,7 @@ const OTHER = "other";
  * @internal
  */
 export function checkLevels({ name, levels }) {
-  const isList = Array.isArray(levels) && levels.length >= 1 && levels.length <= LIMITS.levels;
+  const isList = Array.isArray(levels) && levels.length >= 1;
   const fits = (/** @type {number} */ level, /** @type {number} */ i) =>
     typeof level === "number" && level > (i > 0 ? levels[i - 1] : 0) && level <= LARGEST_LEVEL;
   if (!isList || !levels.every(fits)) {
@@ -300,10 +300,7 @@ function turned(word, by) {
  */
 export function coarsen({ by = [], attributes: declared = {} }, attributes) {
   const given = Object.entries(attributes);
-  if (given.length > LIMITS.by || by.length > LIMITS.by) {
-    const found = Math.max(given.length, by.length);
-    throw outside(`${found} attributes`, `${LIMITS.by} at most`);
-  }
+  if (given.length > LIMITS.by) throw outside(`${given.length} attributes`, `${LIMITS.by} at most`);
   const utf8 = new TextEncoder();
   for (const [name, value] of given) {
     const shown = `attribute ${name.slice(0, 80)} = ${String(value).slice(0, 80)}`;
@@ -335,12 +332,12 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
  * @internal
  */
 export function checkSearch(definition) {
+  checkLimits(definition);
   const { name, kind, range, rounds, split } = definition;
   checkLevels(definition);
   const [low, high] = Array.isArray(range) ? range : [NaN, NaN];
   const isSearch = KINDS.includes(String(kind)) && SPLITS.includes(String(split));
-  const count = Number.isInteger(rounds) ? Number(rounds) : 0;
-  const isPossible = count >= 1 && count <= LIMITS.rounds;
+  const isPossible = Number.isInteger(rounds) && Number(rounds) >= 1;
   if (!isSearch || !isPossible || !(low < high) || !Number.isFinite(high - low)) {
     throw wrong(
       name,

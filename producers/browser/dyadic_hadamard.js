@@ -4,7 +4,7 @@
  * @module dyadic_hadamard
  */
 
-import { LIMITS, numberOf } from "./checks.js";
+import { numberOf } from "./checks.js";
 import {
   bernoulli, bitLength, isOdd, keepThreshold, littleEndian, uniformBelow,
 } from "./sampling.js";
@@ -61,7 +61,7 @@ function binEdges({ name, range, bins, scale, edges }) {
   let found = Array.isArray(edges) ? edges : [];
   const isKnown = scale === undefined || scale === "linear" || scale === "log";
   if (edges === undefined && isKnown && Array.isArray(range) && range.length === 2) {
-    const [[low, high], count] = [range, Math.min(bins ?? 0, LIMITS.bins + 1)];
+    const [[low, high], count] = [range, bins ?? 0];
     const between = (/** @type {number} */ share) =>
       scale === "log" ? low * (high / low) ** share : low + (high - low) * share;
     found = Array.from({ length: count + 1 }, (_, i) => between(i / count));
@@ -69,8 +69,8 @@ function binEdges({ name, range, bins, scale, edges }) {
   const isAscending = found.every(
     (edge, i) => Number.isFinite(edge) && (i === 0 || edge > found[i - 1]),
   );
-  if (found.length < 3 || found.length > LIMITS.bins + 1 || !isAscending) {
-    throw new TypeError(`${name}: a definition without 2 to ${LIMITS.bins} bins`);
+  if (found.length < 3 || !isAscending) {
+    throw new TypeError(`${name}: a definition without 2 bins or more`);
   }
   return found;
 }

@@ -102,10 +102,7 @@ export function mechanismOf(definition) {
         ? MECHANISMS[definition.mechanism](definition)
         : roundAnswers(definition, definition.rounds);
     if (mechanism.width > LARGEST_REPORT) {
-      throw outside(
-        `${definition.mechanism} of ${definition.name}: ${mechanism.width} bytes a report`,
-        `at most ${LARGEST_REPORT}`,
-      );
+      throw outside(`${definition.name}, ${definition.mechanism}`, "reports of at most 64 KiB");
     }
     built.set(definition, mechanism);
   }

@@ -84,7 +84,7 @@ export class DefinitionChanged extends TypeError {
 }
 
 /**
- * A time of the clock, if the calendar has it: time never goes back, so the ledger would stay there.
+ * A time of the clock, if the calendar has it: the ledger's time never goes back.
  *
  * @param {number} now Milliseconds.
  */

@@ -382,7 +382,9 @@ export class Queue {
       if (room < 0) return;
       if (number === this.#posting || this.#later.has(number)) continue;
       postOnce(this.#url, batch.body, this.#token, { keepalive: true })
-        .then((one) => isAccepted(one, batch) && this.#remove(number, batch, "delivered"))
+        .then(async (one) => {
+          if (isAccepted(one, batch)) await this.#remove(number, batch, "delivered");
+        })
         .catch(() => undefined); // it is stored, and posted again
     }
   }
