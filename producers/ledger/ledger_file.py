@@ -49,11 +49,12 @@ CREATE TABLE devices (
 """
 
 _ONE_AT_A_TIME = threading.Lock()
-os.register_at_fork(
-    before=_ONE_AT_A_TIME.acquire,
-    after_in_parent=_ONE_AT_A_TIME.release,
-    after_in_child=_ONE_AT_A_TIME.release,
-)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_ONE_AT_A_TIME.acquire,
+        after_in_parent=_ONE_AT_A_TIME.release,
+        after_in_child=_ONE_AT_A_TIME.release,
+    )
 
 
 class LedgerError(RuntimeError):
@@ -130,11 +131,12 @@ def create_database(path: Path, mode: str, schema: str) -> None:
             os.link(name, path)  # unlike a rename it never replaces another process's file
     finally:
         Path(name).unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows
+        folder = os.open(path.parent, os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def fault_of_owner(path: Path) -> str:
