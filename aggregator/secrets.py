@@ -57,8 +57,10 @@ REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})
 REGISTRY = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 """An address without user, password and parameters."""
 HIDDEN = "***"
+ADDRESSES = ("redis.url", "schemas.url")
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """The stored form of an access token, with its scopes."""
+TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|admin|[ ,])*")
 
 PLACE = r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?"
 USERINFO = r"(?P<userinfo>[^/?#]*@)?"
@@ -113,14 +115,16 @@ def masked(key: str, value: Any) -> Any:
     section, _, name = key.partition(".")
     if section == "kafka" and name not in HARMLESS:
         return HIDDEN
-    if key.startswith("access.tokens."):
-        return value if isinstance(value, str) and HASHED_TOKEN.fullmatch(value) else HIDDEN
-    if isinstance(value, list):
-        return [masked(key, item) for item in value]
-    if not isinstance(value, str):
-        return value
     if key in REGISTRY_SECRETS:
         return HIDDEN if value else value
+    if isinstance(value, list):
+        return [masked(key, item) for item in value]
+    if section == "access":
+        return value if isinstance(value, str) and TOKEN_OR_SCOPES.fullmatch(value) else HIDDEN
+    if isinstance(value, dict):
+        return HIDDEN
+    if not isinstance(value, str):
+        return HIDDEN if key in ADDRESSES else value
     if key == "schemas.url":
         return value if not value or REGISTRY.fullmatch(value) else HIDDEN
     if key == "redis.url":

@@ -329,7 +329,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
-    if is_secret(key, value) and not key.startswith("access.tokens."):  # hashes are kept of these
+    if is_secret(key, value) and not key.startswith("access."):  # hashes are kept of tokens
         variable = f"{PREFIX}{key}".upper().replace(".", "_")
         raise SettingsError(
             key,
@@ -346,6 +346,9 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
     except ValueError as error:
         expected = readable(error) if isinstance(error, msgspec.ValidationError) else str(error)
         shown = masked(key, value) if _is_known(key) and not source.endswith(FILE) else HIDDEN
+        if shown != value:
+            for text in value if isinstance(value, list) else [value]:
+                expected = expected.replace(repr(text), HIDDEN)
         raise SettingsError(key, shown, expected, source) from None
     settings.sources[key] = source
 
@@ -377,6 +380,10 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         settings.kafka[name] = msgspec.convert(value, str | int | float | bool)
         if key == GROUP_PROTOCOL:
             check(key, value)
+    elif key == "access.tokens":
+        raise ValueError(
+            "a table [access.tokens] with NAME = ..., as `dither tokens new` prints it"
+        )
     elif key.startswith("access.tokens."):
         settings.access.tokens[key.removeprefix("access.tokens.")] = check_token(value)
     else:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import (
     Grr,
     HadamardResponse,
@@ -33,7 +34,6 @@ from estimators.mechanisms import (
 )
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts
-from estimators.metrics.validation import MAX_LEVELS
 from estimators.weights import level_weights
 from tests.support.reports.cases import COMPOSITE, exact
 from tests.support.reports.populations import Population, Symbols, symbol_cells, symbol_chances
@@ -231,7 +231,7 @@ def measure(name: str, levels: tuple[float, ...], categories: int, data: str) ->
     )
     squares, largest, left = 0.0, 0.0, runs
     while left:
-        batch = min(left, MAX_LEVELS, max(1, CELLS // mixed.columns))
+        batch = min(left, MOST_LEVELS, max(1, CELLS // mixed.columns))
         left -= batch
         error = sum(
             share * runs_of(epsilon, batch).estimates(rng)

@@ -68,9 +68,10 @@ class Layout:
     @functools.cached_property
     def hashed_rows(self) -> list[HashedRows]:
         """The rows of whole strings, per level."""
-        words = row_constants(self.seed, TREE_CONSTANTS + len(self.epsilons) * self.rows)
-        constants = words[TREE_CONSTANTS:].reshape(len(self.epsilons), self.rows)
-        return [HashedRows(*each) for each in zip(self.sketches, constants, strict=True)]
+        return [
+            HashedRows(sketch, self.rows, TREE_CONSTANTS + level * self.rows, self.seed)
+            for level, sketch in enumerate(self.sketches)
+        ]
 
     @functools.cached_property
     def symbols(self) -> list[int]:

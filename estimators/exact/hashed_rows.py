@@ -7,13 +7,14 @@ point in it; how many reports support a key is read from its own point in each r
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Counts
 from estimators.exact.geometries import Geometry, points_of
-from estimators.exact.hashing import mix
+from estimators.exact.hashing import hash_constants, mix
 from estimators.exact.randomness import Words
 
 AT_A_TIME = 2**15
@@ -28,17 +29,26 @@ class HashedRows:
     ----------
     geometry : Geometry
         Of the points of a row.
-    constants : ndarray of uint64, shape (t,)
+    rows : int
+        t.
+    first : int
+        The index of the first row's hash.
+    seed : int
         Of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
     """
 
     geometry: Geometry
-    constants: Words
+    rows: int
+    first: int
+    seed: int
 
-    @property
-    def rows(self) -> int:
-        """The number of rows, t."""
-        return self.constants.size
+    @functools.cached_property
+    def constants(self) -> Words:
+        """The constants of the hashes, shape (t,)."""
+        return self._constants_of(np.arange(self.rows))
+
+    def _constants_of(self, row: NDArray[np.int64]) -> Words:
+        return hash_constants(self.seed, self.first + row)
 
     @property
     def symbols(self) -> int:
@@ -57,7 +67,7 @@ class HashedRows:
         row : ndarray of int64, shape (n,)
         keys : ndarray of uint64, shape (n,)
         """
-        return points_of(mix(keys ^ self.constants[row]), self.geometry.points)
+        return points_of(mix(keys ^ self._constants_of(row)), self.geometry.points)
 
     def supports(self, reports: NDArray[np.int64], key: int) -> NDArray[np.bool_]:
         """Return which reports lie on the hyperplane of a key's point; none from t K on.

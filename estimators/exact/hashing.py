@@ -51,7 +51,20 @@ def row_constants(seed: int, rows: int) -> Words:
     >>> [hex(word) for word in row_constants(0, 2).tolist()]
     ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """
-    return mix(np.uint64(seed) + np.arange(1, rows + 1, dtype=np.uint64) * _GOLDEN)
+    return hash_constants(seed, np.arange(rows))
+
+
+def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
+    """Return the constants of these hash functions alone: a device needs that of one row.
+
+    Parameters
+    ----------
+    seed : int
+        As for :func:`row_constants`.
+    index : ndarray of int64
+        From 0.
+    """
+    return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
 
 
 def buckets_and_signs(

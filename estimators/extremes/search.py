@@ -24,6 +24,7 @@ from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import exp_bounds
+from estimators.limits import MOST_ROUNDS
 from estimators.mechanisms import RandomizedResponse
 from estimators.mechanisms.mechanism import Reports
 from estimators.weights import level_weights
@@ -31,7 +32,6 @@ from estimators.weights import level_weights
 KINDS = ("minimum", "maximum")
 SPLITS = ("users", "budget")
 CRITICAL = ("law", "hoeffding", "paper")
-MOST_ROUNDS = 50  # midpoints are then doubles, exactly, in a range of a few binary digits
 ROUNDS = f"the number of rounds, 1 to {MOST_ROUNDS}"
 LEVELS = "ascending epsilons above 0, with at most 4 decimal digits"
 HALVINGS = 30  # of the critical value: to a billionth of Hoeffding's

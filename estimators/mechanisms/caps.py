@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds import Directions
 from estimators.bounds.caps.coordinates import CapReports
-from estimators.bounds.caps.growth import report_law
+from estimators.bounds.caps.growth import ReportLaw, report_law
 from estimators.bounds.caps.law import Candidates
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
@@ -124,11 +124,25 @@ class Caps(RankedDirections):
         super().__init__(epsilons, dimension, grid, sets)
         self.dtype = np.dtype("i1" if grid < 2**7 else "<i2" if grid < 2**15 else "<i4")
         self.columns = 1 + 2 * dimension
+
+    # devices report without what follows: only answers need the laws
+
+    @functools.cached_property
+    def laws(self) -> list[ReportLaw]:
+        """The law of a report, per level."""
         each = zip(self.sets, self.inside, self.outside, strict=True)
-        self.laws = [report_law(dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
-        self.scale = np.array([1 / law.mean for law in self.laws])
+        return [report_law(self.dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
+
+    @functools.cached_property
+    def scale(self) -> Floats:  # type: ignore[override]
+        """B, per level."""
+        return np.array([1 / law.mean for law in self.laws])
+
+    @functools.cached_property
+    def facts(self) -> LevelFacts:  # type: ignore[override]
+        """The constants from which weights are computed."""
         epsilon = np.array([float(e) for e in self.epsilons])
-        self.facts = LevelFacts(epsilon, self.scale**2 / dimension, paper=epsilon**2)
+        return LevelFacts(epsilon, self.scale**2 / self.dimension, paper=epsilon**2)
 
     @property
     def public_constants(self) -> dict[str, Any]:
@@ -216,8 +230,7 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     tail = math.exp(-float(epsilon))
 
     def size(inside: int) -> float:
-        score = Candidates(dimension, candidates, inside).best_scores()[-1]
-        return float((inside + tail * (candidates - inside)) / score)
+        return (inside + tail * (candidates - inside)) / best_score(dimension, candidates, inside)
 
     low, high = 1, candidates // 2
     while low < high:
@@ -227,3 +240,15 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
         else:
             high = middle
     return candidates, low
+
+
+@functools.lru_cache(maxsize=4096)
+def best_score(dimension: int, candidates: int, inside: int) -> float:
+    """Return the mean sum of the W best scores: levels near each other ask for the same ones.
+
+    Parameters
+    ----------
+    dimension, candidates, inside : int
+        d, k and W.
+    """
+    return float(Candidates(dimension, candidates, inside).best_scores()[-1])

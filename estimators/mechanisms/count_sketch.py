@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -14,11 +15,12 @@ from estimators.bounds.heterogeneity import heterogeneity_of_differences
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
-from estimators.exact.hashing import buckets_and_signs, row_constants
+from estimators.exact.hashing import buckets_and_signs, hash_constants, row_constants
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import count_symbols
 from estimators.exact.thresholds import WORD, at_exp
+from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.block_differences import Differences
 from estimators.mechanisms.shared.output_sets import OutputSets
@@ -26,7 +28,6 @@ from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
-LARGEST_SKETCH = 2**24
 KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 
 
@@ -111,10 +112,8 @@ class CountSketch(OutputSets, Differences):
             raise ValueError(f"rows = {rows}: expected 1 or more")
         if buckets < 1 or buckets & (buckets - 1):
             raise ValueError(f"buckets = {buckets}: expected a power of two")
-        if rows * buckets > LARGEST_SKETCH:
-            raise ValueError(
-                f"rows * buckets = {rows * buckets}: expected at most {LARGEST_SKETCH}"
-            )
+        if rows * buckets > LARGEST_TABLE:
+            raise ValueError(f"rows * buckets = {rows * buckets}: expected at most {LARGEST_TABLE}")
         if not 0 <= seed < WORD:
             raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
         self.rows, self.buckets, self.seed = rows, buckets, seed
@@ -127,8 +126,6 @@ class CountSketch(OutputSets, Differences):
         """w, per level."""
         others = [2 * w - 1 for w in self.blocks]
         missed = self._set_misses(self.epsilons, [1] * len(others), others)
-        self.constants = row_constants(seed, rows)
-        """The seeds of the rows' hashes."""
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
         other = [x / rest for x, rest in zip(missed, others, strict=True)]
@@ -136,6 +133,11 @@ class CountSketch(OutputSets, Differences):
         self.facts = LevelFacts.of(self.epsilons, self._least / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
+
+    @functools.cached_property
+    def constants(self) -> Words:
+        """The seeds of the rows' hashes."""
+        return row_constants(self.seed, self.rows)
 
     def chance(self, frequency: Floats) -> Floats:
         """Return A per level, on average over the hashes, for a key's frequency at each level."""
@@ -151,7 +153,7 @@ class CountSketch(OutputSets, Differences):
         size = self.buckets // self._blocks[level]
         drawn = uniform_below(bits, (self.rows * size).astype(np.uint64)).astype(np.int64)
         row, r = np.divmod(drawn, size)
-        bucket, negative = buckets_and_signs(values, self.constants[row], self._bits)
+        bucket, negative = buckets_and_signs(values, hash_constants(self.seed, row), self._bits)
         block, place = np.divmod(bucket, size)
         symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))

@@ -18,6 +18,7 @@ from estimators.exact.geometries import LARGEST
 from estimators.exact.randomness import Bits, Words
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
+from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.output_sets import OutputSets
 from estimators.mechanisms.shared.point_responses import PointResponses
@@ -26,8 +27,6 @@ from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import level_weights
 
-LARGEST_TABLE = 2**24
-"""Cells of a level."""
 GRAIN = 4
 """Limits are computed for failure probabilities of the form e^(-i/4), rounded down."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -15,11 +14,12 @@ from estimators.bounds.heterogeneity import heterogeneity
 from estimators.bounds.projections import projection_limits
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
-from estimators.exact.hashing import mix, row_constants
-from estimators.exact.randomness import Bits, Words
+from estimators.exact.hashing import hash_constants, mix
+from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools, bernoulli, uniform_below
 from estimators.exact.tallies import tally
 from estimators.exact.thresholds import WORD
+from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
@@ -48,7 +48,7 @@ class Projection(SupportCounts):
     categories : int or None
         k, at least 2; None for an open vocabulary, whose values are 64-bit keys.
     rows : int, optional
-        m, for random signs: 1 to 2^31. See :func:`suggested_rows`.
+        m, for random signs: 1 to 2^24. See :func:`suggested_rows`.
     seed : int
         The public seed of the random signs, in [0, 2^64); part of the metric's definition.
 
@@ -108,8 +108,8 @@ class Projection(SupportCounts):
                 )
             if seed is not None:
                 raise ValueError(f"seed = {seed}: Hadamard's matrix has none; give rows as well")
-        elif not 1 <= rows <= 2**31:
-            raise ValueError(f"rows = {rows}: expected 1 to 2^31")
+        elif not 1 <= rows <= LARGEST_TABLE:
+            raise ValueError(f"rows = {rows}: expected 1 to {LARGEST_TABLE}")
         self.seed = 0 if seed is None else seed
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"seed = {seed}: expected 0 to 2^64 - 1")
@@ -124,14 +124,10 @@ class Projection(SupportCounts):
         self.columns = 1 + self.rows
         self.dtype = index_dtype(2 * self.rows)
 
-    @functools.cached_property
-    def _constants(self) -> Words:
-        return row_constants(self.seed, self.rows)
-
     def positive(self, row: NDArray[Any], value: NDArray[Any]) -> Bools:
         """Return whether Phi[row, value] is +1, for indices and values of shapes that broadcast."""
         if self.random:
-            words = mix(self._constants[row] ^ mix(value.astype(np.uint64)))
+            words = mix(hash_constants(self.seed, row) ^ mix(value.astype(np.uint64)))
             return (words >> np.uint64(63)).astype(np.bool_)
         return ~hadamard.is_odd(row, value + 1)
 

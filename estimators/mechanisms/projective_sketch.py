@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 from estimators.estimate import Counts
 from estimators.exact.geometries import LARGEST, best_geometry
 from estimators.exact.hashed_rows import HashedRows
-from estimators.exact.hashing import row_constants
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import uniform_below
 from estimators.exact.thresholds import WORD
+from estimators.limits import LARGEST_TABLE
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.point_responses import PointResponses
 from estimators.mechanisms.shared.string_lookups import StringLookups
@@ -23,8 +24,6 @@ from estimators.mechanisms.shared.symbols import ReportedSymbols
 
 LIMITS = (64, 2048)
 """The least and the largest number of points of a row."""
-LARGEST_TABLE = 2**24
-"""Cells of a level."""
 
 
 class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
@@ -113,10 +112,9 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
         geometries = [best_geometry(epsilon, LIMITS, points) for epsilon in exact]
         self._set_spaces(exact, [geometry.space for geometry in geometries])
         counts = [max(1, cells // geometry.points) for geometry in geometries]
-        ends = np.cumsum(counts)
-        constants = np.split(row_constants(seed, int(ends[-1])), ends[:-1])
-        tables = zip(geometries, constants, strict=True)
-        self._set_rows([HashedRows(geometry, words) for geometry, words in tables])
+        firsts = accumulate(counts, initial=0)
+        tables = zip(geometries, counts, firsts, strict=False)
+        self._set_rows([HashedRows(*each, seed) for each in tables])
         self._count_symbols([each.symbols for each in self.hashed_rows])
         self._rows = np.array(counts, dtype=np.uint64)
 

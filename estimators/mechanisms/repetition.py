@@ -16,6 +16,7 @@ from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Bools
 from estimators.exact.tallies import tally
+from estimators.limits import LARGEST_REPORT
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
@@ -37,8 +38,6 @@ FREQUENCIES: tuple[Any, ...] = (
     Projection,
 )
 """The mechanisms for frequencies that can be repeated; the first one by default."""
-LARGEST_REPORT = 2**16
-"""Bytes of all reports of a user together."""
 
 
 class Repetition(Mechanism):

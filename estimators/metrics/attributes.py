@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import ReportError, nearest
+from estimators.limits import MOST_ATTRIBUTES
 from estimators.metrics.validation import check_name
 
 OTHER: Final = "other"
 """On the wire and as a word: an attribute that was sent, with a value that is not declared."""
 NONE: Final = "none"
 """As a word: an attribute that was not sent."""
-MOST_ATTRIBUTES = 16
-"""Of a batch, and of a metric."""
 MOST_BYTES = 64
 """Of an attribute's value."""
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from estimators.distribution import DistributionEstimate, name_of
 from estimators.errors import nearest
 from estimators.estimate import Estimate, Floats
+from estimators.limits import MOST_BINS
 from estimators.metrics.domains import Domain, Keys, as_numbers
 
-LARGEST_BINS = 4096
 DEFAULT_BINS = 256
 SCALES = ("linear", "log")
 _ENDS = "two finite numbers, the lower one first"
@@ -65,8 +65,8 @@ class Bins(Domain):
             count = len(own) - 1
             if not all(map(math.isfinite, own)) or (own and math.isinf(own[-1] - own[0])):
                 self.refuse("edges", "finite numbers")
-            if not 2 <= count <= LARGEST_BINS or any(a >= b for a, b in pairwise(own)):
-                self.refuse("edges", f"3 to {LARGEST_BINS + 1} ascending numbers, each once")
+            if not 2 <= count <= MOST_BINS or any(a >= b for a, b in pairwise(own)):
+                self.refuse("edges", f"3 to {MOST_BINS + 1} ascending numbers, each once")
         if not self.quantiles or len(set(self.quantiles)) != len(self.quantiles):
             self.refuse("quantiles", "one or more quantiles, each once")
         if any(not 0 < q < 1 for q in self.quantiles):
@@ -79,8 +79,8 @@ class Bins(Domain):
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
             self.refuse("range", _ENDS)
-        if self.bins is not None and not 2 <= self.bins <= LARGEST_BINS:
-            self.refuse("bins", f"a number of bins, 2 to {LARGEST_BINS}")
+        if self.bins is not None and not 2 <= self.bins <= MOST_BINS:
+            self.refuse("bins", f"a number of bins, 2 to {MOST_BINS}")
         if self.scale not in SCALES:
             self.refuse("scale", nearest(self.scale, SCALES))
         if self.scale == "log" and low <= 0:

@@ -18,6 +18,7 @@ from estimators.discovery.string_code import StringCode, as_words, normal_form
 from estimators.errors import meant, shortened
 from estimators.estimate import Estimate
 from estimators.exact.randomness import Words
+from estimators.limits import MOST_CATEGORIES
 from estimators.metrics.denial import DenyRule, without_denied
 from estimators.metrics.domains import Domain, Keys, numbered
 
@@ -29,7 +30,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 """Half of a character: what has one alone is not Unicode text."""
 OPEN = "open"
 """In place of categories: any string may be reported, and asked for."""
-EXPECTED = f"the names of two or more categories, their number, or {OPEN!r}"
+EXPECTED = f"the names of 2 to {MOST_CATEGORIES} categories, their number, or {OPEN!r}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,10 @@ class Categories(Domain):
         self._need_no_code()
         if isinstance(given, str):
             self.refuse("categories", EXPECTED)
-        names = numbered(given) if isinstance(given, int) else given
-        if len(names) < 2:
+        count = given if isinstance(given, int) else len(given)
+        if not 2 <= count <= MOST_CATEGORIES:
             self.refuse("categories", EXPECTED)
+        names = numbered(given) if isinstance(given, int) else given
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from estimators.errors import DefinitionError, meant
 from estimators.estimate import Estimate
-
-LARGEST_DIMENSION = 2**14
+from estimators.limits import MOST_COORDINATES
 
 Keys = NDArray[Any]
 
@@ -268,11 +267,11 @@ class Ball(Domain):
         """Check the ball, and set the dimension."""
         dimension, names = self.dimension, self.coordinates
         if names is None:
-            if dimension is None or not 1 <= dimension <= LARGEST_DIMENSION:
-                self.refuse("dimension", f"a number of coordinates, 1 to {LARGEST_DIMENSION}")
+            if dimension is None or not 1 <= dimension <= MOST_COORDINATES:
+                self.refuse("dimension", f"a number of coordinates, 1 to {MOST_COORDINATES}")
             names = numbered(dimension)
-        elif len(set(names)) != len(names) or not 1 <= len(names) <= LARGEST_DIMENSION:
-            self.refuse("coordinates", f"1 to {LARGEST_DIMENSION} names, each once")
+        elif len(set(names)) != len(names) or not 1 <= len(names) <= MOST_COORDINATES:
+            self.refuse("coordinates", f"1 to {MOST_COORDINATES} names, each once")
         elif dimension is not None and dimension != len(names):
             self.refuse("dimension", f"{len(names)}, as there are coordinates, or nothing")
         if not (self.radius > 0 and math.isfinite(self.radius)):

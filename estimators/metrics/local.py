@@ -14,6 +14,7 @@ from estimators.discovery.discoveries import Discovery
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
+from estimators.limits import MOST_ATTRIBUTES, MOST_SLICES
 from estimators.mechanisms import (
     MECHANISMS,
     Mechanism,
@@ -21,7 +22,7 @@ from estimators.mechanisms import (
     mechanism_class,
     mechanisms_for,
 )
-from estimators.metrics.attributes import MOST_ATTRIBUTES, Slicing, check_attribute
+from estimators.metrics.attributes import Slicing, check_attribute
 from estimators.metrics.categories import OPEN, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way
 from estimators.metrics.reported import ReportedMetric
@@ -29,7 +30,6 @@ from estimators.metrics.validation import check_duration
 from estimators.question import Question
 
 HOUR_MS = 3_600_000
-MOST_SLICES = 65_536
 MOST_SLICE_BYTES = 64 << 20
 """Of the sums of all slices of one stretch."""
 
@@ -165,11 +165,11 @@ class LocalMetric(ReportedMetric):
         """Refuse also a mechanism from another distribution that says more than a level allows."""
         super().__post_init__()
         if self.slicing is not None:
-            size = self.slicing.size * self.zero().nbytes
-            if size > MOST_SLICE_BYTES:
+            each = 8 * len(self.levels) * self.randomizer.columns
+            if self.slicing.size * each > MOST_SLICE_BYTES:
                 expected = (
                     f"at most {MOST_SLICE_BYTES >> 20} MiB of sums, not {self.slicing.size} slices "
-                    f"of {self.zero().nbytes} bytes each: fewer attributes, values, levels or "
+                    f"of {each} bytes each: fewer attributes, values, levels or "
                     "categories, or for strings a smaller table (options)"
                 )
                 self.refuse("by", expected)

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, shortened
 from estimators.estimate import Counts
+from estimators.limits import LARGEST_REPORT
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
@@ -125,6 +126,11 @@ class Metric(ABC):
             self.randomizer  # noqa: B018
         except (TypeError, ValueError) as error:
             self.refuse("options", f"options of {self.mechanism}: {error}")
+        if (width := self.randomizer.width) > LARGEST_REPORT:
+            key = next(iter(self.domain.parameters), "options")
+            value, most = self.domain.parameters.get(key, self.options), LARGEST_REPORT
+            expected = f"fewer for {self.mechanism}: reports of at most {most} bytes, not {width}"
+            raise DefinitionError(f"{self.name}.{key}", value, expected)
 
     def check(self) -> None:
         """Check the definition.

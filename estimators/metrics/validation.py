@@ -13,10 +13,11 @@ import msgspec
 
 from estimators.durations import milliseconds
 from estimators.errors import meant, readable
+from estimators.limits import MOST_LEVELS
 from estimators.mechanisms import Mechanism
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
-MAX_LEVELS, LEVEL_DIGITS = 255, 4
+LEVEL_DIGITS = 4
 LONGEST = "2922000d"
 """A time of today plus such a duration is not beyond what Redis and int64 hold."""
 _GIVEN = ("self", "epsilons")
@@ -31,8 +32,8 @@ def check_name(name: str) -> None:
 
 def check_levels(levels: Sequence[float]) -> None:
     """Raise ValueError, with what was expected, unless these are valid levels."""
-    if not 1 <= len(levels) <= MAX_LEVELS:
-        raise ValueError(f"1 to {MAX_LEVELS} epsilons")
+    if not 1 <= len(levels) <= MOST_LEVELS:
+        raise ValueError(f"1 to {MOST_LEVELS} epsilons")
     for epsilon in levels:
         if not 0 < epsilon <= 64:
             raise ValueError(f"epsilons above 0 and at most 64, found {epsilon}")

@@ -4,7 +4,7 @@
  * @module categories
  */
 
-import { outside, wholeOptions, wrong, wrongOptions } from "./checks.js";
+import { LARGEST_TABLE, outside, wholeOptions, wrong, wrongOptions } from "./checks.js";
 import { categoryGeometry, respond } from "./geometry.js";
 import {
   atExp, bernoulli, bitLength, blockCount, ceilDiv, fairCoin, isOdd, littleEndian, missThreshold,
@@ -15,8 +15,6 @@ import { constantOf, keyOf, mix } from "./string_code.js";
 /** @import { Definition } from "./dither.js" */
 /** @import { Mechanism } from "./mechanisms.js" */
 /** @import { Bits } from "./sampling.js" */
-
-const MOST_ROWS = 2 ** 31; // of `projection`
 
 /** @param {Definition} definition @returns {number} */
 export function categoryCount({ name, categories }) {
@@ -243,7 +241,7 @@ export function projection(definition) {
   const isOpen = categories === "open";
   const isHashed = Object.keys(options).length > 0;
   const { rows, seed } = wholeOptions(definition, { rows: 0, seed: 0 }, (given) =>
-    isHashed ? given.rows >= 1 && given.rows <= MOST_ROWS : !isOpen,
+    isHashed ? given.rows >= 1 && given.rows <= LARGEST_TABLE : !isOpen,
   );
   const count = isHashed
     ? BigInt(rows)

@@ -7,6 +7,46 @@
 /** @import { Definition } from "./dither.js" */
 
 /**
+ * How many elements a list of a definition has at most, or how large a number of it is: a server
+ * may send any. They are those of the Python package (`estimators.limits`).
+ *
+ * @internal
+ */
+export const LIMITS = {
+  levels: 255, categories: 2 ** 20, coordinates: 2 ** 14, bins: 4096, edges: 4097, rounds: 50,
+  by: 16,
+};
+/** Of a mechanism for strings: the rows, times what a row has. @internal */
+export const LARGEST_TABLE = 2 ** 24;
+/** Bytes of a report. @internal */
+export const LARGEST_REPORT = 2 ** 16;
+/** Bytes of what a server answers about a metric. @internal */
+export const LARGEST_DEFINITION = 2 ** 22;
+/** Bytes of what it answers besides: to a batch, or about a round. @internal */
+export const LARGEST_ANSWER = 2 ** 20;
+
+/**
+ * Throws if something in a definition is so large that reading it, or a report, costs too much.
+ *
+ * @param {Definition} definition
+ * @throws {RangeError}
+ * @internal
+ */
+export function checkLimits(definition) {
+  const { name, by = [], attributes = {} } = definition;
+  for (const [key, most] of Object.entries(LIMITS)) {
+    const given = /** @type {Record<string, unknown>} */ (definition)[key];
+    if ((Array.isArray(given) ? given.length : Number(given)) > most) {
+      throw outside(`${name}.${key}`, `at most ${most}`);
+    }
+  }
+  const places = by.map((attribute) => (attributes[attribute]?.length ?? 0) + 2);
+  if (places.reduce((all, each) => all * each, 1) > 2 ** 16) {
+    throw outside(`${name}.by`, "at most 65536 slices");
+  }
+}
+
+/**
  * @param {unknown} given
  * @param {unknown} expected
  * @internal

@@ -5,7 +5,7 @@
  * @module count_sketch
  */
 
-import { checkOpen, wholeOptions } from "./checks.js";
+import { LARGEST_TABLE, checkOpen, wholeOptions } from "./checks.js";
 import {
   WORD, atExp, bernoulli, bitLength, isOdd, littleEndian, missThreshold, symbolWidth, uniformBelow,
   uniformOther,
@@ -13,8 +13,6 @@ import {
 import { constantOf, keyOf, mix } from "./string_code.js";
 
 /** @import { Definition } from "./dither.js" */
-
-const LARGEST_SKETCH = 2 ** 24;
 
 /**
  * The largest power of two w with 2 w^2 <= (e^epsilon - 1)^2, from 1 on.
@@ -39,7 +37,7 @@ export function countSketch(definition) {
   const known = wholeOptions(definition, { rows: 512, buckets: 64, seed: 0 }, (given) => {
     const { rows, buckets } = given;
     const isPower = buckets >= 1 && Number.isInteger(Math.log2(buckets));
-    return isPower && rows >= 1 && rows * buckets <= LARGEST_SKETCH;
+    return isPower && rows >= 1 && rows * buckets <= LARGEST_TABLE;
   });
   const [rows, buckets, seed] = [known.rows, known.buckets, known.seed].map(BigInt);
   const bucketBits = BigInt(bitLength(buckets) - 1);

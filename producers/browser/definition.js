@@ -9,7 +9,7 @@
  */
 
 import { chosenFor } from "./auto.js";
-import { outside, wrong } from "./checks.js";
+import { LIMITS, checkLimits, outside, wrong } from "./checks.js";
 import { repeatedBy } from "./repetition.js";
 
 /** @import { Definition } from "./dither.js" */
@@ -17,9 +17,6 @@ import { repeatedBy } from "./repetition.js";
 const KINDS = ["minimum", "maximum"];
 const SPLITS = ["users", "budget"];
 const LARGEST_LEVEL = 64;
-const MOST_LEVELS = 255;
-const MOST_ROUNDS = 50;
-const MOST_ATTRIBUTES = 16;
 const MOST_BYTES = 64; // of an attribute's name, and of its value
 const OTHER = "other";
 
@@ -31,13 +28,13 @@ const OTHER = "other";
  * @internal
  */
 export function checkLevels({ name, levels }) {
-  const isList = Array.isArray(levels) && levels.length >= 1 && levels.length <= MOST_LEVELS;
+  const isList = Array.isArray(levels) && levels.length >= 1;
   const fits = (/** @type {number} */ level, /** @type {number} */ i) =>
     typeof level === "number" && level > (i > 0 ? levels[i - 1] : 0) && level <= LARGEST_LEVEL;
   if (!isList || !levels.every(fits)) {
     throw outside(
       `levels of ${name}`,
-      `1 to ${MOST_LEVELS} ascending epsilons above 0, at most ${LARGEST_LEVEL}`,
+      `1 to ${LIMITS.levels} ascending epsilons above 0, at most ${LARGEST_LEVEL}`,
     );
   }
 }
@@ -50,9 +47,10 @@ export function checkLevels({ name, levels }) {
  *
  * @param {Definition} definition As `GET /v1/metrics/NAME` answers.
  * @returns {string}
- * @throws {TypeError} If something is missing.
+ * @throws {TypeError | RangeError} If something is missing, or too large.
  */
 export function canonicalForm(definition) {
+  checkLimits(definition);
   const { name, kind, mechanism, levels, range, categories, options = {} } = definition;
   const pane = Math.round(Number(definition.pane_seconds) * 1000);
   if (!(pane > 0) || typeof kind !== "string" || !Array.isArray(levels)) {
@@ -302,10 +300,7 @@ function turned(word, by) {
  */
 export function coarsen({ by = [], attributes: declared = {} }, attributes) {
   const given = Object.entries(attributes);
-  if (given.length > MOST_ATTRIBUTES || by.length > MOST_ATTRIBUTES) {
-    const found = Math.max(given.length, by.length);
-    throw outside(`${found} attributes`, `${MOST_ATTRIBUTES} at most`);
-  }
+  if (given.length > LIMITS.by) throw outside(`${given.length} attributes`, `${LIMITS.by} at most`);
   const utf8 = new TextEncoder();
   for (const [name, value] of given) {
     const shown = `attribute ${name.slice(0, 80)} = ${String(value).slice(0, 80)}`;
@@ -337,16 +332,16 @@ export function coarsen({ by = [], attributes: declared = {} }, attributes) {
  * @internal
  */
 export function checkSearch(definition) {
+  checkLimits(definition);
   const { name, kind, range, rounds, split } = definition;
   checkLevels(definition);
   const [low, high] = Array.isArray(range) ? range : [NaN, NaN];
   const isSearch = KINDS.includes(String(kind)) && SPLITS.includes(String(split));
-  const count = Number.isInteger(rounds) ? Number(rounds) : 0;
-  const isPossible = count >= 1 && count <= MOST_ROUNDS;
+  const isPossible = Number.isInteger(rounds) && Number(rounds) >= 1;
   if (!isSearch || !isPossible || !(low < high) || !Number.isFinite(high - low)) {
     throw wrong(
       name,
-      `a minimum or maximum with a range, 1 to ${MOST_ROUNDS} rounds, and a split of ` +
+      `a minimum or maximum with a range, 1 to ${LIMITS.rounds} rounds, and a split of ` +
         SPLITS.join(" or "),
     );
   }

@@ -12,7 +12,7 @@ import {
 import { countSketch } from "./count_sketch.js";
 import { checkLevels } from "./definition.js";
 import { dyadicHadamard } from "./dyadic_hadamard.js";
-import { wrong } from "./checks.js";
+import { LARGEST_REPORT, checkLimits, outside, wrong } from "./checks.js";
 import { laplace, randomizedResponse, roundAnswers } from "./means.js";
 import { prefixTree } from "./prefix_tree.js";
 import { projectiveSketch } from "./projective_sketch.js";
@@ -89,6 +89,7 @@ export function mechanismOf(definition) {
         "a metric that is randomized here; this module never sends true values",
       );
     }
+    checkLimits(definition);
     checkLevels(definition);
     if (!Object.hasOwn(MECHANISMS, definition.mechanism)) {
       throw new TypeError(
@@ -100,6 +101,9 @@ export function mechanismOf(definition) {
       definition.rounds === undefined
         ? MECHANISMS[definition.mechanism](definition)
         : roundAnswers(definition, definition.rounds);
+    if (mechanism.width > LARGEST_REPORT) {
+      throw outside(`${definition.name}, ${definition.mechanism}`, "reports of at most 64 KiB");
+    }
     built.set(definition, mechanism);
   }
   return mechanism;

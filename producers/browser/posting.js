@@ -5,13 +5,14 @@
  */
 
 import { checkRevision, coarsen } from "./definition.js";
-import { outside } from "./checks.js";
+import { LARGEST_ANSWER, outside } from "./checks.js";
 import { mechanismOf } from "./mechanisms.js";
 
 /** @import { Definition } from "./dither.js" */
 
 const BATCH_ID_BYTES = 16;
-const YEAR_10000 = 253_402_300_800_000; // in milliseconds; a gateway takes no later times
+/** In milliseconds; a gateway takes no later times. @internal */
+export const YEAR_10000 = 253_402_300_800_000;
 
 /** @type {WeakSet<Definition>} Those that call themselves by their own revision. */
 const checked = new WeakSet();
@@ -149,20 +150,61 @@ export class DeliveryError extends Error {
  */
 
 /**
+ * What a gateway says to a batch.
+ *
+ * @typedef {object} Answer
+ * @property {number} status
+ * @property {Headers} headers
+ * @property {any} told What its body says in JSON; null if that is none.
+ * @internal
+ */
+
+/**
+ * What an answer says in JSON; null if it is none.
+ *
+ * @param {Response} answer
+ * @param {number} most Bytes: a server may send without end.
+ * @throws {RangeError} If it has more.
+ * @internal
+ */
+export async function jsonOf(answer, most) {
+  const [reader, decoder] = [answer.body?.getReader(), new TextDecoder()];
+  let [text, size] = ["", 0];
+  for (;;) {
+    const { done, value } = (await reader?.read()) ?? { done: true };
+    if (done) break;
+    size += value.length;
+    if (size > most) {
+      reader?.cancel();
+      throw outside(answer.url, `an answer of at most ${most} bytes`);
+    }
+    text += decoder.decode(value, { stream: true });
+  }
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/**
  * Posts an encoded batch once.
  *
  * @param {string | URL} url
  * @param {Uint8Array} body
  * @param {string} [token]
  * @param {RequestInit} [init]
+ * @returns {Promise<Answer>}
  * @internal
  */
-export function postOnce(url, body, token, init) {
+export async function postOnce(url, body, token, init) {
   /** @type {Record<string, string>} */
   const headers = { "Content-Type": "application/x-protobuf" };
   if (token) headers.Authorization = `Bearer ${token}`;
   const sent = /** @type {BodyInit} */ (body);
-  return fetch(url, { ...ANONYMOUS, method: "POST", headers, body: sent, ...init });
+  const answer = await fetch(url, { ...ANONYMOUS, method: "POST", headers, body: sent, ...init });
+  const told = await jsonOf(answer, LARGEST_ANSWER);
+  return { status: answer.status, headers: answer.headers, told };
 }
 
 /**
@@ -183,13 +225,11 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
     try {
       const answer = await postOnce(url, body, token, { signal });
       status = answer.status;
-      if (status === 202) {
-        const told = await answer.clone().json();
-        if (typeof told?.batch_id === "string") return told;
-      }
+      if (status === 202 && typeof answer.told?.batch_id === "string") return answer.told;
       after = answer.headers.get("Retry-After");
-      told = await explanation(answer);
-      if (!RETRY_STATUS.includes(status)) break;
+      told = explanation(answer);
+      const isCut = status === 202 && answer.told === null;
+      if (!RETRY_STATUS.includes(status) && !isCut) break;
     } catch (error) {
       if (signal?.aborted) throw new DeliveryError("aborted", body, status);
       told = String(error);
@@ -202,10 +242,9 @@ export async function post(url, body, { token, attempts = 5, signal } = {}) {
   throw new DeliveryError(`the batch was not acknowledged: ${told}`, body, status);
 }
 
-/** What a problem says. @param {Response} answer @internal */
-export async function explanation(answer) {
-  const problem = await answer.json().catch(() => ({}));
-  return [`${answer.status}`, problem.detail, problem.remedy].filter(Boolean).join(": ");
+/** What a problem says. @param {Answer} answer @internal */
+export function explanation({ status, told }) {
+  return [`${status}`, told?.detail, told?.remedy].filter(Boolean).join(": ");
 }
 
 /**

@@ -8,7 +8,7 @@
  * @module prefix_tree
  */
 
-import { checkOpen, textOf, wholeOptions, wrongOptions } from "./checks.js";
+import { LARGEST_TABLE, checkOpen, textOf, wholeOptions, wrongOptions } from "./checks.js";
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { GOLDEN, MASK, constantOf, encoder, mix, normalUtf8, stringKey } from "./string_code.js";
@@ -17,7 +17,6 @@ import { GOLDEN, MASK, constantOf, encoder, mix, normalUtf8, stringKey } from ".
 
 const WIDTH = 128;
 const TREE_CONSTANTS = 256; // constants that are reserved for the trees of levels
-const LARGEST_TABLE = 2 ** 24;
 
 /**
  * The mechanism's options, checked.

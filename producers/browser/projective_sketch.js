@@ -8,7 +8,7 @@
  * @module projective_sketch
  */
 
-import { checkOpen, wholeOptions } from "./checks.js";
+import { LARGEST_TABLE, checkOpen, wholeOptions } from "./checks.js";
 import { LARGEST, bestGeometry, pointOf, respond } from "./geometry.js";
 import { littleEndian, symbolWidth, uniformBelow } from "./sampling.js";
 import { constantOf, keyOf, mix } from "./string_code.js";
@@ -16,7 +16,6 @@ import { constantOf, keyOf, mix } from "./string_code.js";
 /** @import { Definition } from "./dither.js" */
 
 const [LEAST_POINTS, MOST_POINTS] = [64, 2048];
-const LARGEST_TABLE = 2 ** 24;
 
 /**
  * @param {Definition} definition

@@ -15,7 +15,6 @@ const OF_MEANS = ["randomized_response"];
 const OF_FREQUENCIES = [
   "rappor", "grr", "oue", "subset_selection", "projective_geometry_response", "projection",
 ];
-const LARGEST_REPORT = 2 ** 16; // bytes
 
 /**
  * What is repeated, and how often at each level.
@@ -45,7 +44,6 @@ export function repetition(definition, mechanisms) {
   ]);
   const one = mechanisms[of]({ ...definition, levels: /** @type {any} */ (parts), options: {} });
   const width = one.width * Math.max(...repeats);
-  if (width > LARGEST_REPORT) throw wrongOptions(definition, `${LARGEST_REPORT} bytes at most`);
   return {
     width,
     randomize(value, level, bits) {

@@ -152,7 +152,7 @@ class BaseReporter(Closing):
         """Whether :meth:`transaction` has a file, which survives a restart."""
         return False
 
-    def transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """Provide the reporter's own file for one transaction, for what belongs to its reports.
 
         Raises
@@ -160,7 +160,7 @@ class BaseReporter(Closing):
         ValueError
             If it has none.
         """
-        raise ValueError(f"the reporter of {self.metric.name!r} has no file (durable = {durable})")
+        raise ValueError(f"the reporter of {self.metric.name!r} has no file (erasing = {erasing})")
 
     @property
     def is_closed(self) -> bool:

@@ -31,6 +31,7 @@ from estimators.metrics.reported import ReportedMetric
 from producers.device.base_reporter import BaseReporter
 from producers.device.course import Course, Windows
 from producers.device.randomizing import values_of
+from producers.device.times import event_times
 from producers.ledger.accounts import number
 from producers.wire.decoding import decode_json
 
@@ -196,7 +197,7 @@ class RollUp:
             If the file cannot be used. Nothing is added then.
         """
         given = self._checked(value)
-        with self._transaction() as database:
+        with self._transaction(erasing=True) as database:
             start = self._windows.present(self._course(database), self._now())
             held = self._values(database).get(start)
             self._keep(database, start, given if held is None else self._joined(held, given))
@@ -254,7 +255,7 @@ class RollUp:
 
         This is on disk before it returns: a crash loses the window, and never reports it twice.
         """
-        with self._transaction(durable=True) as database:
+        with self._transaction(erasing=True) as database:
             course = seen = self._look(database)
             latest = self._now() - self.window_ms - seen.delay
             values, found = self._values(database), None
@@ -356,11 +357,11 @@ class RollUp:
         )
 
     def _now(self) -> int:
-        return round(self._clock() * 1000)
+        return int(event_times(None, 1, self._clock())[0])
 
-    def _transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def _transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         if self.reporter.has_file:
-            return self.reporter.transaction(durable=durable)
+            return self.reporter.transaction(erasing=erasing)
         from producers.ledger.ledger_file import transaction
 
         assert self.ledger is not None  # noqa: S101

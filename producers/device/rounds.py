@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from estimators.extremes import Decision, Progress
+from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.search import SearchMetric
 from producers.wire.decoding import decode_json
 
@@ -107,8 +108,10 @@ def decode(text: bytes) -> Round:
     Raises
     ------
     ValueError
-        If it is not a round.
+        If it is not a round, or longer than one can be.
     """
+    if len(text) > LARGEST_ANSWER:
+        raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
     found = decode_json(text, Round)
     decided = len(found.decisions)
     expected = decided + (found.threshold is not None)

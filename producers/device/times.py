@@ -48,9 +48,7 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
     array([1357034400000])
     """
-    if time is None:
-        return np.full(count, round(now * 1000), dtype=np.int64)
-    given = np.asarray(time)
+    given = np.asarray(now if time is None else time)
     if given.dtype.kind == "M":
         if np.isnat(given).any():
             raise ValueError(f"time NaT: {_EXPECTED}")

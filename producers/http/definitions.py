@@ -12,9 +12,9 @@ from typing import Any
 
 from estimators.discovery.string_code import StringCode
 from estimators.durations import UNITS_MS
+from estimators.limits import MOST_SLICES
 from estimators.metrics.categories import OPEN
 from estimators.metrics.loading import read_definition
-from estimators.metrics.local import MOST_SLICES
 from estimators.metrics.metric import Metric
 from producers.http.gateway_client import GatewayClient, GatewayError
 from producers.http.queue_file import QueueFile
@@ -79,7 +79,14 @@ def read_served(body: bytes, name: str) -> Metric:
         if (code := document.get("code")) is not None:
             told |= {"categories": OPEN, "discover": True, "code": _code(code)}
         revision = document["revision"]
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise ValueError(
             f"metric {name!r}: not a whole definition ({type(error).__name__}: {error}): expected "
             f"what GET /v1/metrics/{name} of a gateway answers"

@@ -12,15 +12,16 @@ import socket
 import ssl
 import threading
 import time
+from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
+from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
 from producers.http.answers import Answer, explain
 
 REPORTS = "/v1/reports"
 METRICS = "/v1/metrics"
 PROTOBUF = "application/x-protobuf"
-MOST_ANSWER_BYTES = 64 * 2**10
-MOST_DEFINITION_BYTES = 16 * 2**20
+MOST_STEPS = 4
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
 
@@ -52,7 +53,8 @@ class GatewayClient:
     tls : SSLContext, optional
         By default the system's certificates.
     timeout : float
-        Seconds that each step of a request may take.
+        Seconds that each step of a request may take. All of them together may take four times as
+        long, so that nobody can keep a device waiting with an answer that never ends.
 
     Raises
     ------
@@ -92,6 +94,7 @@ class GatewayClient:
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
         self._connection: http.client.HTTPConnection | None = None
+        self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
         self._used, self._lock = 0.0, threading.Lock()
 
     @property
@@ -112,7 +115,7 @@ class GatewayClient:
         """
         headers = {"Content-Type": PROTOBUF}
         with self._lock:
-            return self._request("POST", REPORTS, payload, headers, MOST_ANSWER_BYTES)
+            return self._request("POST", REPORTS, payload, headers, LARGEST_ANSWER)
 
     def get(self, *path: str) -> bytes:
         """Return what the gateway says about a metric.
@@ -123,8 +126,9 @@ class GatewayClient:
             If there is no answer, or another one than 200.
         """
         place = "/".join([METRICS, *(quote(part, safe="") for part in path)])
+        most = LARGEST_DEFINITION if len(path) == 1 else LARGEST_ANSWER
         with self._lock:
-            answer = self._request("GET", place, None, {}, MOST_DEFINITION_BYTES)
+            answer = self._request("GET", place, None, {}, most)
         if answer.status != http.client.OK:
             self.close()
             raise GatewayError(self.url, f"GET {place}: {explain(answer)}", answer.status)
@@ -139,24 +143,25 @@ class GatewayClient:
     def abort(self) -> None:
         """End the request that another thread waits for."""
         connection = self._connection
-        carrier = None if connection is None else connection.sock
-        if carrier is not None:
-            try:
-                carrier.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                return
+        for carrier in (self._carrier, None if connection is None else connection.sock):
+            if carrier is not None:
+                with suppress(OSError):
+                    carrier.shutdown(socket.SHUT_RDWR)
 
     def _request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], most: int
     ) -> Answer:
         if time.monotonic() - self._used > IDLE_SECONDS:
             self.close()
+        late = threading.Timer(MOST_STEPS * self._timeout, self.abort)
+        late.daemon = True
+        late.start()
         try:
             try:
                 is_new = self._connection is None
                 response = self._sent(method, path, body, headers)
             except (http.client.HTTPException, ConnectionError):
-                if is_new:
+                if is_new or not late.is_alive():
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
@@ -167,15 +172,23 @@ class GatewayClient:
                 response.headers.get("Location", ""),
                 response.read(most + 1),
             )
+            if not late.is_alive():  # and the body is what had come by then
+                raise TimeoutError
             if len(answer.body) > most or response.will_close:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             told = str(error) or type(error).__name__
+            if not late.is_alive():
+                told = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
             raise GatewayError(self.url, f"no answer ({told})") from None
+        finally:
+            late.cancel()
         self._used = time.monotonic()
         if len(answer.body) > most:
-            raise GatewayError(self.url, f"an answer of more than {most} bytes", answer.status)
+            raise GatewayError(
+                self.url, f"{method} {path}: an answer of more than {most} bytes", answer.status
+            )
         return answer
 
     def _sent(
@@ -184,6 +197,7 @@ class GatewayClient:
         if self._connection is None:
             self._connection = self._connected()
         self._connection.request(method, self._path + path, body, self._headers | headers)
+        self._carrier = self._connection.sock
         return self._connection.getresponse()
 
     def _connected(self) -> http.client.HTTPConnection:

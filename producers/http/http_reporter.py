@@ -179,9 +179,9 @@ class HttpReporter(BaseReporter):
         """Whether the queue is in a file."""
         return self.connection.path is not None
 
-    def transaction(self, *, durable: bool = False) -> AbstractContextManager[sqlite3.Connection]:
+    def transaction(self, *, erasing: bool = False) -> AbstractContextManager[sqlite3.Connection]:
         """Provide the queue's file for one transaction."""
-        return self.connection.queue.file.transaction(durable=durable)
+        return self.connection.queue.file.transaction(erasing=erasing)
 
     @property
     def is_closed(self) -> bool:

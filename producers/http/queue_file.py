@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from producers.http.queue_tables import FAILING
-from producers.ledger.ledger_file import create_database
+from producers.ledger.ledger_file import create_database, fault_of_owner
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
@@ -81,7 +81,7 @@ class QueueFile:
     Raises
     ------
     QueueError
-        If the file is damaged, foreign, or cannot be opened.
+        If the file is damaged, foreign, another user's or writable by others, or cannot be opened.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -104,13 +104,17 @@ class QueueFile:
             _FILES.add(self)
 
     @contextmanager
-    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+    def transaction(
+        self, *, durable: bool = False, erasing: bool = False
+    ) -> Iterator[sqlite3.Connection]:
         """Provide the database for one transaction: committed at the end, or rolled back.
 
         Parameters
         ----------
         durable : bool
             Whether this commit, and all before it, are on disk when this returns.
+        erasing : bool
+            The same; and what was deleted or replaced is in no file any more.
 
         Raises
         ------
@@ -120,7 +124,7 @@ class QueueFile:
         with self._lock:
             try:
                 database = self._opened()
-                if durable:
+                if durable or erasing:
                     database.execute("PRAGMA synchronous = FULL")
                 database.execute("BEGIN IMMEDIATE")
                 try:
@@ -131,8 +135,10 @@ class QueueFile:
                         database.execute("ROLLBACK")
                     raise
                 finally:
-                    if durable:
+                    if durable or erasing:
                         database.execute("PRAGMA synchronous = NORMAL")
+                if erasing:
+                    _empty_log(database)
             except sqlite3.Error as error:
                 raise QueueError(self.path, _explained(error)) from None
 
@@ -160,6 +166,8 @@ class QueueFile:
             database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             database.executescript(_SCHEMA)
             return database
+        if fault := fault_of_owner(self.path):
+            raise QueueError(self.path, fault)
         address = f"{self.path.absolute().as_uri()}?mode=rw"
         database = sqlite3.connect(
             address, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False
@@ -169,6 +177,7 @@ class QueueFile:
             database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA secure_delete = ON")
             database.execute(FAILING)  # files of earlier versions have no such table
+            _empty_log(database)  # of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:
             database.close()
@@ -200,6 +209,12 @@ class QueueFile:
     def after_fork(self) -> None:
         """Allow transactions again, on either side."""
         self._lock.release()
+
+
+def _empty_log(database: sqlite3.Connection) -> None:
+    """Move the write-ahead log into the file: what was deleted is still in the log."""
+    with suppress(sqlite3.Error):  # the commit is done; the next one tries again
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 _FILES: weakref.WeakSet[QueueFile] = weakref.WeakSet()

@@ -163,7 +163,8 @@ class ReportQueue:
                     done += rest.level.size
                     if held + rest.level.size >= rule.reports:
                         has_news |= self._seal(database, "number = ?", number)
-            self._make_room(database)
+            dropped = self._make_room(database)
+        self._erase(dropped)
         return has_news
 
     def put(self, metric: str, batch: PendingBatch) -> None:
@@ -178,7 +179,8 @@ class ReportQueue:
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
             insert(database, metric, batch.payload, batch.key, batch.reports)
-            self._make_room(database)
+            dropped = self._make_room(database)
+        self._erase(dropped)
 
     def drop(self, metric: str, reports: int) -> None:
         """Count reports of a metric that were dropped before they were taken."""
@@ -233,7 +235,7 @@ class ReportQueue:
 
     def acknowledged(self, batch: QueuedBatch) -> None:
         """Remove a batch that the gateway has acknowledged, and count it."""
-        with self.file.transaction() as database:
+        with self.file.transaction(erasing=True) as database:
             if not remove(database, batch):  # dropped while it was under way: it arrived after all
                 count(database, batch.metric, "dropped", -batch.reports)
             count(database, batch.metric, "delivered", batch.reports)
@@ -258,7 +260,7 @@ class ReportQueue:
             How many errors there were; 0 if the batch is removed.
         """
         now = self._now()
-        with self.file.transaction() as database:
+        with self.file.transaction(erasing=True) as database:
             errors, since = database.execute(
                 "INSERT INTO failing VALUES (?, 1, ?) ON CONFLICT (number) "
                 "DO UPDATE SET errors = errors + 1 RETURNING errors, since_ms",
@@ -324,16 +326,24 @@ class ReportQueue:
             close_batch(database, number, metric, revision, attributes)
         return bool(found)
 
-    def _make_room(self, database: sqlite3.Connection) -> None:
+    def _erase(self, dropped: bool) -> None:
+        """Leave nothing of batches that were dropped."""
+        if dropped:
+            with self.file.transaction(erasing=True):
+                pass
+
+    def _make_room(self, database: sqlite3.Connection) -> bool:
         """Drop the oldest batches of a queue that is too large, where that was asked for."""
+        dropped = False
         while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
             batch = first_batch(database)
             if batch is None:
                 if not self._seal(database, "1"):
-                    return
+                    return dropped
                 continue
-            remove(database, batch)
+            dropped = remove(database, batch)
             count(database, batch.metric, "dropped", batch.reports)
+        return dropped
 
     def _now(self) -> int:
         return round(self._clock() * 1000)

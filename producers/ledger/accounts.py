@@ -12,6 +12,8 @@ from estimators.metrics.validation import LEVEL_DIGITS
 
 PARTS = 10**LEVEL_DIGITS
 """Epsilon is counted in whole ten-thousandths, as finely as levels can be written."""
+LAST_MS = 253_402_300_799_000
+"""The last second of the year 9999."""
 Number = float | str | Decimal | Fraction
 
 
@@ -96,8 +98,8 @@ class Account:
 
 
 def utc_time(time_ms: int) -> datetime.datetime:
-    """Return a time in milliseconds as a datetime in UTC."""
-    return datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    """Return a time in milliseconds as a datetime in UTC; a later one as the end of 9999."""
+    return datetime.datetime.fromtimestamp(min(time_ms, LAST_MS) / 1000, datetime.UTC)
 
 
 def number(epsilon: Fraction) -> str:

@@ -15,7 +15,15 @@ from fractions import Fraction
 from pathlib import Path
 
 from estimators.durations import above_zero
-from producers.ledger.accounts import PARTS, Account, BudgetSpent, Number, parts_of, utc_time
+from producers.ledger.accounts import (
+    LAST_MS,
+    PARTS,
+    Account,
+    BudgetSpent,
+    Number,
+    parts_of,
+    utc_time,
+)
 from producers.ledger.ledger_file import LedgerError, create, has_table, transaction
 from producers.ledger.pinned_definitions import check_pin
 from producers.ledger.summary import summarize
@@ -315,7 +323,11 @@ class Ledger:
         return utc_time(last + self.period_ms)
 
     def _now(self) -> int:
-        return round(self._clock() * 1000)
+        seconds = self._clock()
+        if not -LAST_MS <= seconds * 1000 <= LAST_MS:  # time never goes back: it would stay there
+            expected = "a time before the year 10000: set the clock right"
+            raise LedgerError(self.path, f"the clock says {seconds:g} s since 1970: {expected}")
+        return round(seconds * 1000)
 
 
 def total(database: sqlite3.Connection, now: int, metric: str, parts: int, reports: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 APPLICATION_ID = 0x44_6C_65_64
 """In the file's header, so that no other database is taken for a ledger."""
 VERSION = 1
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -47,11 +49,12 @@ CREATE TABLE devices (
 """
 
 _ONE_AT_A_TIME = threading.Lock()
-os.register_at_fork(
-    before=_ONE_AT_A_TIME.acquire,
-    after_in_parent=_ONE_AT_A_TIME.release,
-    after_in_child=_ONE_AT_A_TIME.release,
-)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(
+        before=_ONE_AT_A_TIME.acquire,
+        after_in_parent=_ONE_AT_A_TIME.release,
+        after_in_child=_ONE_AT_A_TIME.release,
+    )
 
 
 class LedgerError(RuntimeError):
@@ -128,11 +131,37 @@ def create_database(path: Path, mode: str, schema: str) -> None:
             os.link(name, path)  # unlike a rename it never replaces another process's file
     finally:
         Path(name).unlink()
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    if hasattr(os, "O_DIRECTORY"):  # not on Windows
+        folder = os.open(path.parent, os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def fault_of_owner(path: Path) -> str:
+    """Return why a device must not trust a file, or one that SQLite keeps beside it; or nothing.
+
+    Whoever can write it can forge what it remembers. Where files have no owner or mode, as on
+    Windows, nothing is checked.
+    """
+    if not hasattr(os, "geteuid"):
+        return ""
+    for each in (path, *(path.with_name(path.name + end) for end in ("-journal", "-wal", "-shm"))):
+        try:
+            found = each.stat()
+        except OSError:
+            continue
+        if found.st_uid != os.geteuid():
+            own = f"user {os.geteuid()}'s own file, and not one of user {found.st_uid}"
+            return f"{each.name}: expected {own}: use another path, or run as that user"
+        if found.st_mode & WRITABLE_BY_OTHERS:
+            mode = stat.S_IMODE(found.st_mode)
+            return (
+                f"{each.name} has mode {mode:04o}, so others may have changed it: expected 0600. "
+                f"If nobody has, `chmod 600 {each}`; else move it away, and begin with a new one"
+            )
+    return ""
 
 
 @contextmanager
@@ -142,9 +171,11 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
     Raises
     ------
     LedgerError
-        If the file is missing, foreign, damaged or read-only, the disk is full, or another process
-        keeps the file locked.
+        If the file is missing, foreign, damaged or read-only, another user's or writable by others,
+        the disk is full, or another process keeps the file locked.
     """
+    if fault := fault_of_owner(path):
+        raise LedgerError(path, fault)
     address = f"{path.absolute().as_uri()}?mode=rw"  # reading, too, may have to undo a crash
     with _ONE_AT_A_TIME:
         try:
@@ -157,6 +188,7 @@ def transaction(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
             try:
                 # also the folder is synced when the journal goes: a commit survives a power cut
                 database.execute("PRAGMA synchronous = EXTRA")
+                database.execute("PRAGMA secure_delete = ON")
                 database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 _check(path, database)
                 yield database

@@ -62,7 +62,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for assignment in assignments:
             key, equals, value = assignment.partition("=")
             if not equals:
-                raise click.UsageError(f"--set {assignment}: expected KEY=VALUE")
+                raise click.UsageError("--set: expected KEY=VALUE, and found no = in one")
             flags[key] = value
         settings = load_settings(config, flags)
         if show_settings:

@@ -11,9 +11,9 @@
 import { checkRevision, coarsen } from "../definition.js";
 import { withoutDenied } from "../deny.js";
 import { listOfValues } from "../dither.js";
-import { wrong } from "../checks.js";
+import { LARGEST_ANSWER, LARGEST_DEFINITION, outside, wrong } from "../checks.js";
 import { levelOf, mechanismOf } from "../mechanisms.js";
-import { ANONYMOUS, encodeBatch, newBatchId } from "../posting.js";
+import { ANONYMOUS, YEAR_10000, encodeBatch, jsonOf, newBatchId } from "../posting.js";
 import { randomizeAnswer } from "../rounds.js";
 import { systemBits, uniformBelow, unitsOf } from "../sampling.js";
 import { Database } from "./database.js";
@@ -66,7 +66,6 @@ export { RollUp } from "./roll_up.js";
 const ADDRESS = /^(https?:\/\/[^/?#@\s]+)?(\/[^?#\s]*)?$/i;
 const LONGEST_FETCH_MS = 60_000;
 const LOOK_MS = 60_000; // between two looks at the windows of roll-ups
-const MOST_CHARACTERS = 2 ** 24; // as in Python
 const MOST_BATCH_BYTES = 200_000;
 const MOST_BATCH_REPORTS = 1000;
 
@@ -83,6 +82,16 @@ export class DefinitionChanged extends TypeError {
     this.name = "DefinitionChanged";
     this.metric = metric;
   }
+}
+
+/**
+ * A time of the clock, if the calendar has it: the ledger's time never goes back.
+ *
+ * @param {number} now Milliseconds.
+ */
+function checkedTime(now) {
+  if (now >= 0 && now < YEAR_10000) return now;
+  throw outside(`the clock says ${now} ms`, "a time before the year 10000: set the clock right");
 }
 
 /** One person's device. Open one for each page; any number of pages may use one database. */
@@ -141,11 +150,13 @@ export class Device {
         'an address such as "https://reports.example.org", or "" for the page\'s own',
       );
     }
+    const { clock = Date.now } = options;
+    const checked = () => checkedTime(clock());
     const address = given.replace(/\/+$/, "").replace(/\/v1\/reports$/, "");
     const database = await Database.open(options.database ?? "dither");
     try {
-      const ledger = await Ledger.open(database, options, options.clock ?? Date.now);
-      return new Device(database, ledger, address, options);
+      const ledger = await Ledger.open(database, options, checked);
+      return new Device(database, ledger, address, { ...options, clock: checked });
     } catch (error) {
       database.close();
       throw error;
@@ -217,7 +228,7 @@ export class Device {
     const definition = await this.definition(metric);
     const { name, split, rounds } = definition;
     const path = `/v1/metrics/${encodeURIComponent(name)}/round`;
-    const open = round ?? /** @type {Round} */ (await this.#fetch(path));
+    const open = round ?? /** @type {Round} */ (await this.#fetch(path, LARGEST_ANSWER));
     const { level, report } = randomizeAnswer(definition, open, value, epsilon);
     const units = Number(unitsOf(definition.levels[level]));
     const isSplit = split === "budget";
@@ -386,7 +397,7 @@ export class Device {
   /** What the gateway says of a name. @param {string} name @returns {Promise<Definition>} */
   async #describe(name) {
     const path = `/v1/metrics/${encodeURIComponent(name)}`;
-    const definition = /** @type {Definition} */ (await this.#fetch(path));
+    const definition = /** @type {Definition} */ (await this.#fetch(path, LARGEST_DEFINITION));
     if (definition?.name !== name) throw new TypeError(`the gateway did not describe ${name}`);
     return definition;
   }
@@ -406,18 +417,17 @@ export class Device {
     return definition;
   }
 
-  /** What the gateway answers. @param {string} path @returns {Promise<unknown>} */
-  async #fetch(path) {
+  /**
+   * What the gateway answers.
+   *
+   * @param {string} path
+   * @param {number} most Bytes.
+   * @returns {Promise<unknown>}
+   */
+  async #fetch(path, most) {
     const signal = AbortSignal.timeout(LONGEST_FETCH_MS);
-    const { body, ok, status } = await fetch(this.#gateway + path, { ...ANONYMOUS, signal });
-    if (!ok || !body) throw new TypeError(`${path}: the gateway answers ${status}`);
-    let text = "";
-    const add = (/** @type {string} */ piece) => {
-      text += piece;
-      if (text.length > MOST_CHARACTERS) throw wrong(path, "at most 16 MiB");
-    };
-    const written = new WritableStream({ write: add });
-    await body.pipeThrough(new TextDecoderStream()).pipeTo(written);
-    return JSON.parse(text);
+    const answer = await fetch(this.#gateway + path, { ...ANONYMOUS, signal });
+    if (!answer.ok) throw new TypeError(`${path}: the gateway answers ${answer.status}`);
+    return jsonOf(answer, most);
   }
 }

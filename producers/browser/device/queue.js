@@ -62,6 +62,14 @@ async function askedUntil(transaction) {
   return until - Date.now() <= 2 * LONGEST_PAUSE_MS ? until : 0;
 }
 
+/**
+ * Whether an answer is the gateway's own acknowledgement.
+ *
+ * @param {import("../posting.js").Answer} answer
+ * @param {Batch} batch
+ */
+const isAccepted = ({ status, told }, { id }) => status === 202 && told?.batch_id === id;
+
 /** @internal */
 export class Queue {
   #database;
@@ -270,7 +278,7 @@ export class Queue {
         keepalive: batch.body.length < KEPT_ALIVE,
         signal: stop.signal,
       });
-      if (await this.#isAccepted(answer.clone(), batch)) {
+      if (isAccepted(answer, batch)) {
         await this.#remove(number, batch, "delivered");
         this.#failures = 0;
         return { pause: 0, isAlone: false };
@@ -278,7 +286,7 @@ export class Queue {
       const { status } = answer;
       const after = answer.headers.get("Retry-After");
       const isProblem = answer.headers.get("Content-Type")?.startsWith("application/problem+json");
-      const detail = await explanation(answer);
+      const detail = explanation(answer);
       if (status >= 400 && after === null && !OF_ALL.includes(status)) {
         const errors = await this.#fail(number, batch, isProblem === true, status);
         if (errors === 0) {
@@ -302,17 +310,6 @@ export class Queue {
       this.#posting = undefined;
       clearTimeout(timer);
     }
-  }
-
-  /**
-   * Whether an answer is the gateway's own acknowledgement.
-   *
-   * @param {Response} answer
-   * @param {Batch} batch
-   */
-  async #isAccepted(answer, { id }) {
-    const told = await answer.json().catch(() => null);
-    return answer.status === 202 && told?.batch_id === id;
   }
 
   /** @param {Failure} failure @param {string | null} after @returns {number} */
@@ -386,8 +383,9 @@ export class Queue {
       if (room < 0) return;
       if (number === this.#posting || this.#later.has(number)) continue;
       postOnce(this.#url, batch.body, this.#token, { keepalive: true })
-        .then((answer) => this.#isAccepted(answer, batch))
-        .then((isDone) => (isDone ? this.#remove(number, batch, "delivered") : undefined))
+        .then(async (one) => {
+          if (isAccepted(one, batch)) await this.#remove(number, batch, "delivered");
+        })
         .catch(() => undefined); // it is stored, and posted again
     }
   }

@@ -510,8 +510,12 @@ def test_a_definition_that_cannot_be_used_loses_no_report_and_fills_no_memory(
 ) -> None:
     opened(page, site)
     for name, served, said in (
-        ("carrier", {"categories": 10**9}, "1000000000: expected a list"),
-        ("clicks", {"description": "a" * 2**24}, "/v1/metrics/clicks: expected at most 16 MiB"),
+        ("carrier", {"categories": 10**9}, "carrier.categories: expected at most 1048576"),
+        (
+            "clicks",
+            {"description": "a" * 2**22},
+            "clicks: expected an answer of at most 4194304",
+        ),
         ("query", {"revision": 7}, "revision 7 of query: expected"),
     ):
         site.changed[name] = definition(ALL[name]) | served
@@ -536,6 +540,19 @@ def test_a_definition_is_kept_and_another_one_is_refused(page: Page, site: Site)
     shipped = site.changed["late"]
     refused = page.evaluate("(one) => device.report(one, 1, 1).catch(({name}) => name)", shipped)
     assert refused == "DefinitionChanged"
+
+
+@pytest.mark.more
+def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_database_usable(
+    page: Page, site: Site
+) -> None:
+    for now in (253_402_300_800_000, 1e300):
+        opened(page, site, now=now)
+        for use in ('device.report("late", 1, 1)', "device.ledger.accounts()"):
+            with row(now, use):
+                assert "expected a time before the year 10000: set the clock" in call(page, use)
+    opened(page, site)
+    assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
 
 
 def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -> None:

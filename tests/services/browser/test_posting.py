@@ -142,6 +142,12 @@ def test_what_is_not_acknowledged_is_an_error_with_the_batch(site: Site) -> None
     assert told == {"batch_id": batch_id.hex(), "reports": 1}
 
 
+def test_an_answer_without_end_is_not_read(site: Site) -> None:
+    site.answers.append(Response(b" " * (2**20 + 1), 202))
+    found = site.report("moody", LATE, 1, 2, attempts=1)
+    assert "expected an answer of at most 1048576 bytes" in found["message"]
+
+
 def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(
     site: Site,
 ) -> None:

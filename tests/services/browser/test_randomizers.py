@@ -9,12 +9,14 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 
 from aggregator.timestamps import LAST_MS
-from estimators import LocalMetric, define
+from estimators import DefinitionError, LocalMetric, define, limits
 from estimators.exact.thresholds import miss_threshold
 from estimators.mechanisms import MECHANISMS
 from estimators.mechanisms.hadamard_response import block_count
+from producers.http.definitions import read_served
 from producers.wire.batch import encode_batch
 from tests.services.browser.conftest import Modules
 from tests.support.browser_module import RANDOMIZE, assert_vector
@@ -288,7 +290,7 @@ REFUSED: list[tuple[dict[str, Any], Any, Any, str]] = [
     ({"mechanism": "repetition", "options": {"of": "grr"}}, 1, 1, "of: randomized_response"),
     ({"mechanism": "laplace", "options": {"grid": 3}}, 1, 1, "expected a grid, a power of"),
     ({"mechanism": "laplace", "options": {"grid": 2**40}}, 1, 1, "expected another grid"),
-    ({"mechanism": "rappor", "categories": 10**9}, 0, 1, "names of two or more categories"),
+    ({"mechanism": "rappor", "categories": 10**5}, 0, 1, "names of two or more categories"),
     ({"mechanism": "count_sketch"}, "a", 1, 'late: expected categories "open"'),
     ({**WINDOWS, "range": [0, 5e-324]}, 0, 1, "late: a definition without a range of finite"),
     ({**WINDOWS, "range": [-1.7e308, 1.7e308]}, 1e308, 1, "without a range of finite numbers"),
@@ -311,7 +313,6 @@ SPOILT: list[dict[str, Any]] = [
     {"depths": [[0] * 8 + [65536, 0]] * 8},
     {"edges": [0, 1, 1], "bins": None},
     {"bins": 1},
-    {"bins": 1e15},
     {"scale": "cubic"},
 ]
 """Of a distribution."""
@@ -333,6 +334,45 @@ def test_what_cannot_be_randomized_is_an_error_that_says_so(device: Modules) -> 
     given["levels"] = [0.00005, *given["levels"][1:]]
     said = raised(device, given, 1, 0.00005)
     assert said == "RangeError: epsilon = 0.00005: expected above 0, at most 4 decimal digits"
+
+
+STRINGS: dict[str, Any] = {"kind": "frequency", "categories": "open", "range": None}
+LISTED: dict[str, Any] = {"kind": "frequency", "options": {}, "range": None}
+DEAR: list[tuple[str, dict[str, Any]]] = [
+    ("levels", {"levels": [(i + 1) / 100 for i in range(256)]}),
+    ("categories", {**LISTED, "categories": list(map(str, range(2**20 + 1)))}),
+    ("rappor", {**LISTED, "mechanism": "rappor", "categories": list(map(str, range(2**19 + 1)))}),
+    (
+        "coordinates",
+        {**BALL, "kind": "vector_mean", "range": None, "coordinates": list(map(str, range(16385)))},
+    ),
+    ("bins", {"kind": "distribution", "mechanism": "dyadic_hadamard", "bins": 4097}),
+    ("edges", {"kind": "distribution", "edges": list(range(4098)), "range": None}),
+    ("rounds", {"kind": "minimum", "rounds": 51, "split": "users"}),
+    ("by", {"by": [f"a{i}" for i in range(17)], "attributes": {f"a{i}": ["x"] for i in range(17)}}),
+    ("by", {"by": ["a"], "attributes": {"a": list(map(str, range(2**16 - 1)))}}),
+    ("options", {**STRINGS, "mechanism": "projection", "options": {"rows": 2**24 + 1}}),
+    (
+        "options",
+        {**STRINGS, "mechanism": "count_sketch", "options": {"rows": 2**19}},
+    ),
+    ("options", {**STRINGS, "mechanism": "projective_sketch", "options": {"rows": 2**20}}),
+]
+"""What is one too large in a definition, and the key that the refusal names."""
+
+
+@pytest.mark.more
+def test_a_definition_that_would_cost_too_much_is_refused_as_in_python(device: Modules) -> None:
+    given = definition(binary())
+    for key, changed in DEAR:
+        told = {k: v for k, v in (given | changed).items() if v is not None}
+        with row(key, *changed):
+            assert key in raised(device, told, 1, 1)
+            with pytest.raises(DefinitionError, match=key):
+                read_served(json.dumps(told).encode(), "late")
+    found = device.evaluate("async () => ({ ...(await load('checks.js')) })")
+    names = ("LARGEST_TABLE", "LARGEST_REPORT", "LARGEST_DEFINITION", "LARGEST_ANSWER")
+    assert {name: found[name] for name in names} == {name: getattr(limits, name) for name in names}
 
 
 def raised(device: Modules, given: dict[str, Any], value: Any, epsilon: Any) -> str:

@@ -66,7 +66,7 @@ def test_a_bad_definition_is_refused_with_its_key_and_a_remedy() -> None:
         (GOOD, {"mechanism": "auto", "options": {"value": 3}}, "options", "mean 'values'? (known:"),
         (GOOD, {"memoized": True, "mechanism": "auto"}, "memoized", "or one of the mechanisms"),
         (VECTOR, {"memoized": True}, "memoized", "false for 'vector_mean'"),
-        (FREQUENCY, {"categories": ["a"]}, "categories", "two or more"),
+        (FREQUENCY, {"categories": ["a"]}, "categories", "the names of 2 to"),
         (FREQUENCY, {"categories": ["a", "a"]}, "categories", "each category once"),
         (FREQUENCY, {"categories": "open"}, "mechanism", "one for an open vocabulary"),
         (FREQUENCY, {"categories": "opne"}, "categories", "their number, or 'open'"),

@@ -11,9 +11,10 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,12 +44,13 @@ from producers import (
 )
 from producers.delivery.batches import PendingBatch
 from producers.device.panes import Columns
-from producers.device.rounds import Round, encode
+from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
 from producers.gateway.problems import Problem
 from producers.http import answers
 from producers.http.answers import Verdict
 from producers.http.definitions import read_served
+from producers.http.gateway_client import GatewayClient
 from producers.http.report_queue import (
     LONGEST_FAILING_MS,
     MOST_ERRORS,
@@ -391,6 +393,10 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
         with row(make), pytest.raises(QueueError, match=expected):
             HttpReporter(LATE, NOWHERE, queue=path)
         assert path.read_bytes() == before
+    (others := tmp_path / "others").touch()
+    others.chmod(0o666)
+    with pytest.raises(QueueError, match=r"mode 0666, .* expected 0600. If nobody has, `chmod 600"):
+        HttpReporter(LATE, NOWHERE, queue=others)
     reporter = HttpReporter(LATE, NOWHERE, queue=tmp_path / "taken away")
     (tmp_path / "taken away").unlink()
     for use in (lambda: reporter.report(1.0, epsilon=1), reporter.close):
@@ -537,6 +543,34 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
             read_served(body, "late")
 
 
+def test_an_answer_without_end_is_not_read(service: Service) -> None:
+    service.definitions["late"] = b" " * 2**22 + b"{}"
+    with pytest.raises(GatewayError, match="GET /v1/metrics/late: an answer of more than 4194304"):
+        HttpReporter("late", service.url)
+    with pytest.raises(ValueError, match="1048577 bytes: expected at most 1048576"):
+        decode(b" " * (2**20 + 1))
+
+
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(begun: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(begun)
+                while True:
+                    connection.sendall(b"a" if begun else b"HTTP/1.1 100 Continue\r\n\r\n")
+                    time.sleep(0.01)
+
+        server = threading.Thread(target=drip)
+        server.start()
+        with pytest.raises(GatewayError, match=r"not all of it came within 0\.8 s"):
+            GatewayClient(url, timeout=0.2).get("late")
+        server.join(60)
+
+
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
     for asked in (1, 2):
         with HttpReporter("late", service.url, queue=tmp_path / "queue"):
@@ -553,6 +587,19 @@ def test_nothing_but_reports_is_in_the_file(tmp_path: Path) -> None:
     with HttpReporter(WORDS, NOWHERE, queue=path) as reporter:
         reporter.report(["a-secret-word"] * 3, epsilon=1)
     assert all(b"a-secret-word" not in file.read_bytes() for file in tmp_path.iterdir())
+
+
+def test_a_batch_that_is_gone_is_in_no_file(tmp_path: Path) -> None:
+    queue = ReportQueue(tmp_path / "queue", 2000, "drop_old")
+    payloads = [bytes([65 + i]) * 900 for i in range(4)]
+    for payload in payloads:
+        queue.put("pay", PendingBatch(payload[:16], payload, 1))
+    oldest = queue.oldest()
+    assert oldest is not None
+    queue.acknowledged(oldest)
+    content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert [payload[:100] in content for payload in payloads] == [False, False, False, True]
+    queue.close()
 
 
 def test_true_values_need_a_word_of_the_application_and_tls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -240,6 +241,58 @@ def test_a_file_that_cannot_be_used_is_named_and_nothing_is_spent(path: Path) ->
             assert "nothing was reported" in str(caught.value)
     with pytest.raises(LedgerError, match="expected a writable folder"):
         Ledger(path / "ledger", budget=2)
+
+
+def test_a_file_that_others_own_or_may_write_is_not_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, own = Ledger(path, budget=2), os.geteuid()
+    beside = path.with_name("ledger-journal")
+    for file, mode, user, told in (
+        (path, 0o666, own, "ledger has mode 0666, .* expected 0600"),
+        (path, 0o620, own, f"`chmod 600 {path}`"),
+        (beside, 0o606, own, "ledger-journal has mode 0606"),
+        (path, 0o600, own + 1, f"expected user {own + 1}'s own file, and not one of user {own}"),
+    ):
+        file.touch()
+        file.chmod(mode)
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        with row(file.name, mode, user), pytest.raises(LedgerError, match=told):
+            ledger.spend("late", 1)
+        file.chmod(0o600)
+
+
+WITHOUT_UNIX = """
+import os, sys
+for name in ("geteuid", "fork", "register_at_fork", "O_DIRECTORY"):
+    delattr(os, name)
+from producers.ledger.ledger import Ledger
+ledger = Ledger(sys.argv[1], budget=2)
+os.chmod(sys.argv[1], 0o666)
+ledger.spend("late", 1)
+"""
+
+
+def test_where_files_have_no_owner_a_ledger_works(path: Path) -> None:
+    subprocess.run([sys.executable, "-c", WITHOUT_UNIX, str(path)], check=True, timeout=60)
+    path.chmod(0o600)
+    assert spent(Ledger(path)) == 1
+
+
+def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_file_usable(
+    path: Path, clock: Clock
+) -> None:
+    right, ledger = clock.now, Ledger(path, budget=2, period="2922000d", clock=clock)
+    for wrong in (253_402_300_800.0, 1e300, float("inf"), float("nan")):
+        clock.now = wrong
+        for use in (partial(ledger.spend, "late", 1), ledger.accounts):
+            with row(wrong), pytest.raises(LedgerError, match="before the year 10000: set the"):
+                use()
+    clock.now = right
+    ledger.spend("late", 2)
+    with pytest.raises(BudgetSpent, match="free again from 9999-12-31"):
+        ledger.spend("late", 2)
+    assert spent(ledger) == 2
 
 
 def test_a_damaged_page_is_found_when_the_ledger_is_opened(path: Path) -> None:

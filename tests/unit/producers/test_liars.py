@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ import pytest
 
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Progress
+from estimators.mechanisms.caps import best_score
+from estimators.metrics.reported import ReportedMetric as Reporting
 from producers import BudgetSpent, Connection, DefinitionChanged, Ledger, Reporter
-from producers.device.rounds import Round
+from producers.device.rounds import Round, decode
+from producers.http.answers import Answer, Verdict, verdict
+from producers.http.definitions import read_served
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.running.broker import Broker
 
@@ -117,3 +122,38 @@ def test_a_batch_has_nothing_in_it_but_the_question_the_time_the_levels_and_the_
         assert only.SerializeToString() == batch.SerializeToString()  # nor unknown fields
         ids.add(batch.batch_id)
     assert len(ids) == 9
+
+
+OPEN: dict[str, Any] = {"kind": "frequency", "categories": "open", "levels": [0.5, 1, 2]}
+
+
+def test_a_device_makes_no_table_of_the_size_that_a_definition_says() -> None:
+    for mechanism, options in (
+        ("projection", {"rows": 2**24}),
+        ("count_sketch", {"rows": 2**24, "buckets": 1}),
+        ("projective_sketch", {"rows": 2**18, "points": 64}),
+        ("prefix_tree", {"rows": 2**13, "last": 16}),
+    ):
+        keys = {"discover": True, "preset": "text"} if mechanism == "prefix_tree" else {}
+        tracemalloc.start()
+        metric = define(name="m", mechanism=mechanism, options=options, **OPEN, **keys)
+        Reporting.require(metric).randomize(["x"], metric.level_of([DEMANDED]))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2**22, (mechanism, metric.revision)
+
+
+def test_levels_that_are_near_each_other_share_what_they_cost() -> None:
+    best_score.cache_clear()
+    levels = [round(0.1 + 0.25 * i, 4) for i in range(255)]
+    define(name="m", kind="vector_mean", mechanism="caps", dimension=16, radius=1, levels=levels)
+    assert best_score.cache_info().misses < 2 * len(levels), "and not eleven for each"
+
+
+def test_lists_in_lists_are_no_definition_no_round_and_no_answer() -> None:
+    deep = b'{"x": ' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    with pytest.raises(ValueError, match="not a whole definition"):
+        read_served(deep, "late")
+    with pytest.raises(ValueError, match="round"):
+        decode(deep)
+    assert verdict(Answer(202, "application/json", "", "", deep), b"") is Verdict.AGAIN

@@ -17,7 +17,7 @@ from producers.device import base_reporter, roll_up
 from producers.device.roll_up import How
 from tests.support.clocks import Clock, wait_until
 from tests.support.rows import row
-from tests.support.running.broker import CARRIER, DELAY, Broker, count
+from tests.support.running.broker import CARRIER, DELAY, WORDS, Broker, count
 
 DAY = 86_400.0
 BEGIN = 20_000 * DAY
@@ -138,6 +138,34 @@ def test_a_process_that_starts_meanwhile_reports_no_sooner(
     assert device.roll_up("count").report_ended() == 0
     device.pass_time(1)
     assert device.roll_up("count").report_ended() == 1
+
+
+def test_what_was_replaced_or_reported_is_in_no_file(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    clock, secrets = Clock(BEGIN), [f"song-{'xyz'[i]}-secret" * 3 for i in range(3)]
+    song = dataclasses.replace(WORDS, name="song", pane="1d", lateness="1d")
+    ledger = Ledger(tmp_path / "ledger", budget=9, clock=clock)
+    own: list[Any] = [
+        HttpReporter(song, NOWHERE, queue=tmp_path / "queue", clock=clock),
+        Reporter(song, broker.config, topic=topic, clock=clock),
+    ]
+    for reporter in own:
+        with reporter:
+            gathered = RollUp(reporter, "last", "1d", 1, ledger=ledger, clock=clock)
+            for secret in secrets:
+                gathered.add(secret)
+                with row(type(reporter), secret):
+                    assert held(tmp_path, secrets) == {secret}
+            clock.now += DAY + 3600
+            assert gathered.report_ended() == 1
+            assert held(tmp_path, secrets) == set()
+
+
+def held(folder: Path, secrets: list[str]) -> set[str]:
+    """Return which strings the files of a folder contain, deleted or not."""
+    content = b"".join(file.read_bytes() for file in folder.iterdir())
+    return {secret for secret in secrets if secret.encode() in content}
 
 
 def test_a_report_that_is_refused_is_made_later(device: Device, tmp_path: Path) -> None:

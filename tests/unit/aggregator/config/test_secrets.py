@@ -7,9 +7,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aggregator.cli.main import cli
 from aggregator.config.settings import in_force, load_settings
 from aggregator.errors import DitherError
 from aggregator.storage import connection
@@ -24,6 +26,8 @@ HOLDERS = (
     "DITHER_REDIS_URL",
     "DITHER_REDIS_PASSWORD",
     "DITHER_ACCESS_TOKENS_CI",
+    "DITHER_ACCESS_TOKENS",
+    "DITHER_SCHEMAS_PASSWORD",
 )
 HERE = "127.0.0.1:1"
 URLS = (
@@ -87,6 +91,30 @@ def test_no_variable_and_no_setting_shows_a_secret_however_it_is_spelt(
         except DitherError as error:
             said = told(error)
         assert not tells(said), (environ, flags)
+
+
+def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: Path) -> None:
+    address = '"http://app:hunterone@db"'
+    shapes = ('"hunterone"', '["hunterone"]', '{ a = "hunterone" }', "[4711]", "4711", address)
+    access = ("tokens", "token", "tokens.ci", "tokens.ci.x", "token.ci", "anonymous")
+    holders = [f"access.{name}" for name in access]
+    holders += ["redis.url", "schemas.password", "schemas.token", "schemas.url"]
+    given = [(key, shape) for key in holders for shape in shapes]
+    given += [("otlp.interval", address), ("serve.cors_origins", f"[{address}]")]
+    file = tmp_path / "dither.toml"
+    for key, shape in given:
+        section, _, name = key.partition(".")
+        file.write_text(f"[{section}]\n{name} = {shape}\n")
+        try:
+            said = json.dumps([*in_force(load_settings(str(file), environ={}))])
+        except DitherError as error:
+            said = told(error)
+        assert not tells(said), (key, shape)
+        assert "4711" not in said, (key, shape)
+    found = CliRunner().invoke(cli, ["metrics", "--set", "access.tokens.ci:hunterone"])
+    assert found.exit_code == 2
+    assert "KEY=VALUE" in found.output
+    assert not tells(found.output)
 
 
 @given(text=addresses)

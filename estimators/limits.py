@@ -1,0 +1,26 @@
+"""The limits of every definition: they bound what reading it and one report cost a device.
+
+A server may send any definition. Each limit is checked before anything of that size is made, for a
+served definition as for one in a file; the error names the key. The browser's module has the same
+numbers (``LIMITS`` in ``producers/browser/checks.js``). What they cost at most is measured:
+docs/privacy.md.
+"""
+
+MOST_LEVELS = 255
+"""Epsilons on offer: a report names its level in a byte."""
+MOST_CATEGORIES = 2**20
+MOST_COORDINATES = 2**14
+MOST_BINS = 4096
+MOST_ROUNDS = 50
+"""Midpoints are then doubles, exactly, in a range of a few binary digits."""
+MOST_ATTRIBUTES = 16
+"""Of a batch, and of a metric."""
+MOST_SLICES = 2**16
+LARGEST_TABLE = 2**24
+"""Of a mechanism for strings: the rows, times what a row has."""
+LARGEST_REPORT = 2**16
+"""Bytes of a report."""
+LARGEST_DEFINITION = 2**22
+"""Bytes of what a server answers about a metric."""
+LARGEST_ANSWER = 2**20
+"""Bytes of what a server answers besides: to a batch, or about a round."""
