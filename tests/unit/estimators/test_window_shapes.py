@@ -242,18 +242,6 @@ def test_exact_tails_are_below_p_for_levels_of_any_size(counts: tuple[int, int])
         assert max(tails(parts, bound)) <= 0.025
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 4, 12])
-def test_no_input_has_a_larger_cumulant(epsilon: float) -> None:
-    shape = shape_at(Fraction(epsilon))
-    noise = WindowNoise(np.ones(1), np.ones(1), (shape,))
-    tilt = np.geomspace(0.01, noise.steepest, 30)
-    found = noise.cumulant(tilt)
-    for x in np.concatenate([np.linspace(-1, 1, 301), shape.knots]):
-        chances = report_law(shape, float(np.clip(x, -1, 1)))
-        exact = np.log(np.exp(tilt[:, None] * shape.values) @ chances) - tilt * x
-        assert np.all(exact <= found + 1e-9)
-
-
 @pytest.mark.parametrize("p", [5e-4, 5e-8, 1e-300])
 def test_noise_of_two_reports_has_a_bound_however_small_p_is(p: float) -> None:
     """Steep tilts leave a level with one symbol, whose variance rounds to zero or below."""
