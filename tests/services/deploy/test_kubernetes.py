@@ -304,9 +304,18 @@ def test_a_cluster_gets_a_component_only_if_its_operator_asks_for_it(
     built = kustomized(folder)
     added = Counter(each["kind"] for each in built) - base
     assert added == Counter(COMPONENTS[component]) + Counter(ConfigMap=1)
-    worker = next(each for each in built if each["metadata"]["name"] == "dither-worker")
+    names = {each["metadata"]["name"] for each in built if each["kind"] == "ConfigMap"}
+    assert names == {"dither-settings"}, "a new name would replace all pods with each change"
+    assert {each["metadata"].get("namespace", "dither") for each in built} == {"dither"}
+    deployed = {
+        each["metadata"]["name"]: each["spec"] for each in built if each["kind"] == "Deployment"
+    }
+    images = [each["template"]["spec"]["containers"][0]["image"] for each in deployed.values()]
+    assert images == ["registry.example.com/dither:0.1.0"] * 4
     is_scaled = component == "autoscaling"
-    assert ("replicas" in worker["spec"]) is not is_scaled, "`kubectl apply` would set it back"
+    assert ("replicas" in deployed["dither-worker"]) is not is_scaled, (
+        "`kubectl apply` would set it back"
+    )
 
 
 def test_a_job_runs_one_command_under_the_rules_of_the_other_pods() -> None:
@@ -329,16 +338,3 @@ def test_a_job_runs_one_command_under_the_rules_of_the_other_pods() -> None:
     assert {volume["name"] for volume in template["spec"]["volumes"]} == {
         volume["name"] for volume in spec["volumes"]
     }
-
-
-def test_kustomize_builds_it() -> None:
-    found = kustomized(FOLDER)
-    (settings,) = [each["metadata"]["name"] for each in found if each["kind"] == "ConfigMap"]
-    assert settings == "dither-settings", "a new name would replace all pods with each change"
-    images = [
-        each["spec"]["template"]["spec"]["containers"][0]["image"]
-        for each in found
-        if each["kind"] == "Deployment"
-    ]
-    assert images == ["registry.example.com/dither:0.1.0"] * 4
-    assert {each["metadata"].get("namespace", "dither") for each in found} == {"dither"}

@@ -43,10 +43,6 @@ def promtool(*arguments: str | Path) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def anchor(heading: str) -> str:
-    return re.sub(r"[^a-z0-9-]", "", heading.lower().replace(" ", "-"))
-
-
 def assert_names_exist(expression: str, others: Iterable[str] = ("up{",)) -> None:
     """Assert that an expression names metrics that are exported or recorded, and no others."""
     named = set(re.findall(r"[a-z]+:dither\w+:\w+|(?<![:\w])dither_\w+", expression))
@@ -125,7 +121,7 @@ def test_an_alert_is_tested_both_ways_and_says_what_to_do() -> None:
     tests = yaml.safe_load((FOLDER / "alerts.test.yml").read_text())["tests"]
     text = (ROOT / "docs" / "operations.md").read_text()
     titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
-    headings = {anchor(heading): heading for heading in titles}
+    headings = {re.sub(r"[^a-z0-9-]", "", t.lower().replace(" ", "-")): t for t in titles}
     for rule in ALERTS:
         cases = [c for t in tests for c in t["alert_rule_test"] if c["alertname"] == rule["alert"]]
         with row(rule["alert"]):

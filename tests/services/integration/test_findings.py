@@ -124,11 +124,6 @@ def publish_until(deployment: Deployment, moment: str, even: str, publishers: in
                 wait_until(lambda n=name, m=looked: until(client, n) == m, "looked", pause=0.4)  # type: ignore[misc]
 
 
-def forget(deployment: Deployment, pattern: str) -> None:
-    client: Any = deployment.store.client
-    client.delete(*client.scan_iter(match=pattern))
-
-
 def test_what_is_found_is_published_once_and_shown_alike_everywhere(
     defined: Callable[..., Deployment],
 ) -> None:
@@ -164,8 +159,9 @@ def test_what_is_found_is_published_once_and_shown_alike_everywhere(
     publish_until(deployment, "2013-01-02T02:00:00Z", "2013-01-02T02:00:00Z")
     found = events(deployment, ALARM)
     assert found[0].value == alarm.value
+    redis: Any = deployment.store.client
     for pattern in ("*publisher*", "*:alarm*"):
-        forget(deployment, pattern)
+        redis.delete(*redis.scan_iter(match=pattern))
         assert until(client, "moved") is None
         publish_until(deployment, "2013-01-02T02:00:00Z", "2013-01-02T02:00:00Z")
         assert [one.id for one in events(deployment, ALARM)] == [one.id for one in found]

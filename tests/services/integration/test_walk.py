@@ -118,7 +118,7 @@ def walk(lasting: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wal
     with service(deployment) as url, coordinating(deployment):
         produced = send(deployment, url, folder)
         deployment.wait_until_counted()
-        wait_until(lambda: final_metrics(deployment) == FINAL, "all panes of 2013 are published")
+        wait_until(lambda: finals(deployment).keys() == FINAL, "all panes of 2013 are published")
         reader = deployment.reader()
         wait_until(lambda: reader.estimate("longest").status == "final", "the search is over")
         yield Walk(deployment, url, produced)
@@ -190,10 +190,6 @@ def finals(deployment: Deployment) -> dict[str, list[Found]]:
         if event.is_final:
             found.setdefault(event.headers["ce_subject"].decode(), []).append(event)
     return found
-
-
-def final_metrics(deployment: Deployment) -> set[str]:
-    return set(finals(deployment))
 
 
 def told(deployment: Deployment, name: str, *options: str) -> Any:

@@ -24,12 +24,6 @@ def raw(text: str | None) -> bytes | None:
     return None if text is None else base64.b64decode(text)
 
 
-def restore_log(deployment: Deployment, messages: list[tuple[int, str, str, int]]) -> None:
-    log = [(partition, raw(value)) for partition, value, _, _ in messages]
-    keys, times = [raw(key) for _, _, key, _ in messages], [time for *_, time in messages]
-    deployment.produce(log, key=keys, timestamp=times)
-
-
 def restore_state(deployment: Deployment, keys: dict[str, tuple[str, Any]]) -> None:
     client: Any = deployment.store.client
     for name, (kind, value) in keys.items():
@@ -53,7 +47,9 @@ def test_a_state_of_an_earlier_version_is_verified_and_counted_on(
     owner = written["keys"]["{dither:TOPIC:0}:owner"][1]
     group = raw(owner[base64.b64encode(b"group").decode()]) or b""
     deployment.settings.aggregate.group = group.decode()
-    restore_log(deployment, written["log"])
+    log = [(partition, raw(value)) for partition, value, _, _ in written["log"]]
+    keys, times = [raw(key) for _, _, key, _ in written["log"]], [at for *_, at in written["log"]]
+    deployment.produce(log, key=keys, timestamp=times)
     restore_state(deployment, written["keys"])
     before = deployment.verify()
     assert before.verified, before.differences

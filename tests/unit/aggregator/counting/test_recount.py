@@ -6,7 +6,6 @@ import functools
 from typing import Any
 
 import pytest
-import redis
 
 from aggregator.config.settings import Aggregate
 from aggregator.counting import recount
@@ -83,23 +82,6 @@ def test_nothing_is_counted_while_it_is_deleted_whoever_tries(
     delete(store, 0)
     assert len(tried) > 2
     assert contents(store, 0) == {}
-
-
-def test_one_that_was_interrupted_is_halted_until_it_is_called_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted(store, 0)
-
-    def interrupted(*_: Any) -> int:
-        raise redis.ConnectionError("gone")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(recount._Deletion, "_pass", interrupted)
-        with pytest.raises(redis.ConnectionError):
-            delete(store, 0)
-    assert store.overview().partitions[0].is_halted
-    delete(store, 0)
-    counted(store, 0)
 
 
 def deleted_under(store: Store, monkeypatch: pytest.MonkeyPatch, chunk: int, what: Any) -> None:

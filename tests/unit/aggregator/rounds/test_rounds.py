@@ -60,22 +60,8 @@ def counted(partition: Partition, number: int) -> list[int]:
     return total
 
 
-def test_each_round_is_counted_by_itself_and_a_later_one_closes_none() -> None:
-    partition = Partition(METRICS, FUTURE_MS)
-    refused = partition.count(log(answers(1, 6), answers(4, 2), answers(1, 4, seed=1), answers(2)))
-    assert refused == []
-    assert [counted(partition, number) for number in (1, 2, 3, 4)] == [
-        [5, 5],
-        [1, 0],
-        [0, 0],
-        [1, 1],
-    ]
-    assert partition.counts["accepted:age"] == 13
-    assert f"age@{AGE.revision:08x}.4" in {key.metric for key in partition.panes}
-
-
 @pytest.mark.parametrize("time_ms", [0, 1_700_000_000_000])
-def test_many_alike_are_counted_as_each_by_itself(
+def test_each_round_is_counted_by_itself_and_many_alike_as_each_by_itself(
     time_ms: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Times and rounds may both be on the wire: then the layout has both."""
@@ -92,6 +78,8 @@ def test_many_alike_are_counted_as_each_by_itself(
         assert apart.count([message]) == []
     for number in range(1, 5):
         assert counted(together, number) == counted(apart, number) == [100, 50]
+    assert together.counts == {"accepted:age": 600}
+    assert f"age@{AGE.revision:08x}.4" in {key.metric for key in together.panes}
     assert together.watermarks == apart.watermarks
 
 
