@@ -153,15 +153,21 @@ class GatewayClient:
     ) -> Answer:
         if time.monotonic() - self._used > IDLE_SECONDS:
             self.close()
-        late = threading.Timer(MOST_STEPS * self._timeout, self.abort)
-        late.daemon = True
-        late.start()
+        is_late = threading.Event()
+
+        def give_up() -> None:
+            is_late.set()
+            self.abort()
+
+        timer = threading.Timer(MOST_STEPS * self._timeout, give_up)
+        timer.daemon = True
+        timer.start()
         try:
             try:
                 is_new = self._connection is None
                 response = self._sent(method, path, body, headers)
             except (http.client.HTTPException, ConnectionError):
-                if is_new or not late.is_alive():
+                if is_new or is_late.is_set():
                     raise
                 self.close()  # the other side closed it while it was idle
                 response = self._sent(method, path, body, headers)
@@ -172,18 +178,18 @@ class GatewayClient:
                 response.headers.get("Location", ""),
                 response.read(most + 1),
             )
-            if not late.is_alive():  # and the body is what had come by then
+            if is_late.is_set():  # and the body is what had come by then
                 raise TimeoutError
             if len(answer.body) > most or response.will_close:
                 self.close()
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             told = str(error) or type(error).__name__
-            if not late.is_alive():
+            if is_late.is_set():
                 told = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
             raise GatewayError(self.url, f"no answer ({told})") from None
         finally:
-            late.cancel()
+            timer.cancel()
         self._used = time.monotonic()
         if len(answer.body) > most:
             raise GatewayError(
