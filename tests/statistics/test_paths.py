@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits
-from estimators.mechanisms import Oue, RandomizedResponse, Rappor, mechanism_class
+from estimators.mechanisms import Oue, Rappor, mechanism_class
 from estimators.question import Question
 from tests.support.reports.cases import CASES, exact
 from tests.support.rows import row
@@ -89,24 +89,6 @@ def test_levels_that_report_as_the_estimate_so_far_demands_are_covered(weights: 
         alive = grown
     assert missed + sum(float(part.sum()) for part in alive.values()) == pytest.approx(1)
     assert 0.001 < missed <= beta
-
-
-def test_a_mean_that_moves_is_covered_with_uniform_weights() -> None:
-    """Exactly: the truth is the running mean of all users' means, which swings by one half."""
-    mechanism, beta = RandomizedResponse([exact(4.0)]), 0.2
-    question = Question(bound="anytime", beta=beta, weights="uniform", target="sample")
-    covered, users, held, missed = np.ones(1), 0, 0.0, 0.0
-    for look, size in enumerate((2, 2, 4, 4, 8, 8, 16, 16)):
-        mean = 0.9 if look % 2 else -0.1
-        users, held = users + size, held + size * mean
-        p = (1 + mean * mechanism.signs.contrast[0]) / 2
-        covered = np.convolve(covered, binom.pmf(np.arange(size + 1), size, p))
-        answers = [mechanism.estimate(np.array([[users, x]]), question) for x in range(users + 1)]
-        limits = np.array([(one.lower, one.upper) for one in answers]).T
-        outside = (limits[0] > held / users) | (limits[1] < held / users)
-        missed += float(covered[outside].sum())
-        covered[outside] = 0.0
-    assert missed <= beta
 
 
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)
