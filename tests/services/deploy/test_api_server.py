@@ -51,7 +51,8 @@ def test_an_api_server_takes_the_manifests_and_their_pods_are_allowed(tmp_path: 
         assert 'no matches for kind "ServiceMonitor"' in missing.stderr
         words = ["apply", "--server-side", *(word for file in files for word in ("-f", str(file)))]
         done(kubectl, *words)
-        names = [f"crd/{name}" for name in established(files)]
+        resources = [yaml.safe_load(file.read_text()) for file in files]
+        names = [f"crd/{each['metadata']['name']}" for each in resources]
         done(kubectl, "wait", "--for=condition=Established", "--timeout=60s", *names)
         found = done(kubectl, "apply", "-k", str(overlay))
         assert {"scaledobject", "servicemonitor", "prometheusrule", "ingress"} <= {
@@ -84,10 +85,6 @@ def custom_resources() -> list[Path]:
         for module, (digest, folder, names) in OPERATORS.items()
         for name in names
     ]
-
-
-def established(files: list[Path]) -> list[str]:
-    return [yaml.safe_load(file.read_text())["metadata"]["name"] for file in files]
 
 
 def pod_of(deployment: dict[str, Any]) -> dict[str, Any]:

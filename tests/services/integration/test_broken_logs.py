@@ -125,9 +125,9 @@ def test_logs_that_were_truncated_halt_and_can_be_skipped_exactly(
                 new = traffic(deployment, case[1], seed=2)
                 reports = sum(len(ReportBatch.FromString(one).levels) for _, one in new)
                 deployment.settings.aggregate.on_gap = "skip"
-                ends = [str(end) for end in deployment.log_ends().values()]
+                told = [str(end) for end in deployment.log_ends().values()]
                 with deployment.worker():
-                    wait_until(lambda d=deployment, ends=ends: d.owners("next") == ends, "its end")  # type: ignore[misc]
+                    wait_until(lambda d=deployment, told=told: d.owners("next") == told, "its end")  # type: ignore[misc]
                 lost = {number: counted[case][number] - at for number, at in forks[case].items()}
                 assert gaps(deployment) == lost
                 assert outcomes(deployment) == before[case] + reports

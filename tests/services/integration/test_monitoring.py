@@ -20,8 +20,6 @@ from tests.support.running.prometheus import SCRAPE_SECONDS as INTERVAL_SECONDS
 
 pytestmark = pytest.mark.more
 REPORTS = 400
-NOTHING_WAITS = "dither_release_due_timestamp_seconds"
-"""The one number that is not there while all is well."""
 METRICS = """
 [metrics]
 mean = {kind = "mean", mechanism = "laplace", range = [0, 10], levels = [0.5, 4], pane = "1h"}
@@ -169,5 +167,5 @@ def test_every_message_is_in_the_histograms_once_and_refused_ones_by_their_reaso
     assert written["values"][0] > 8 * sum(sizes)
     released = watched.at("dither_release_timestamp_seconds")
     assert [one["labels"]["metric"] for one in released] == ["trusted"]
-    assert watched.at(NOTHING_WAITS) == []
+    assert watched.at("dither_release_due_timestamp_seconds") == [], "nothing waits"
     assert watched.deployment.verify().verified, "what is measured is no part of the state"

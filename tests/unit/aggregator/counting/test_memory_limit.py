@@ -15,7 +15,7 @@ from aggregator.counting.worker import is_filled
 from aggregator.state.partition import Partition
 from aggregator.storage.store import Store
 from estimators import define
-from tests.support.reports.messages import EPOCH, LogMessage, batch, log
+from tests.support.reports.messages import EPOCH, batch, log
 from tests.support.reports.partitions import FUTURE_MS, HOUR, VOTE, everything
 
 WIDE = define(
@@ -83,18 +83,15 @@ def test_a_partition_that_was_held_is_taken_over_with_all_of_its_panes(store: St
     assert len(store.partition.snapshot(0).open) == PANES
 
 
-def of_new_keys(first: int, messages: int) -> list[LogMessage]:
-    """Return messages, each of a key of its own."""
-    found = log(*(batch(VOTE, [1], seed=first + at) for at in range(messages)), first=first)
-    return [dataclasses.replace(one, about=str(one.at).encode()) for one in found]
-
-
 def test_a_commit_comes_before_changed_keys_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "MANY_PANES", 100)
     partition = Partition({VOTE.name: VOTE}, FUTURE_MS)
     for first in range(0, 700, 100):
         assert not is_filled(partition, 2**31)
-        assert not partition.count(of_new_keys(first, 100))
+        found = log(*(batch(VOTE, [1], seed=first + at) for at in range(100)), first=first)
+        assert not partition.count(
+            dataclasses.replace(one, about=str(one.at).encode()) for one in found
+        )
     assert is_filled(partition, 2**31)
     partition.mark_committed()
     assert not is_filled(partition, 2**31)

@@ -162,10 +162,6 @@ def test_a_distribution_has_a_table_of_quantiles_and_one_of_shares() -> None:
     )
 
 
-def read(text: str) -> list[list[str]]:
-    return [*csv.reader(io.StringIO(text, newline=""), strict=True)]
-
-
 def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
     rng = np.random.default_rng(4)
     texts = [*FORMULA, "", "a,b", '"', "\r\n", "\x1b[2J", "\u202e", "'", "''=1", "ü"]
@@ -174,7 +170,8 @@ def test_no_text_in_csv_is_a_formula_and_every_cell_can_be_read_again() -> None:
         (str(rng.choice(starts)) + str(rng.choice(texts)) + str(rng.choice(texts)), rng.normal())
         for _ in range(400)
     ]
-    head, *cells = read(Frame.of(("label", "value"), rows).to_csv())
+    text = io.StringIO(Frame.of(("label", "value"), rows).to_csv(), newline="")
+    head, *cells = csv.reader(text, strict=True)
     assert head == ["label", "value"]
     for (label, number), (shown, value) in zip(rows, cells, strict=True):
         with row(repr(label)):

@@ -50,7 +50,8 @@ def test_the_notebook_of_the_docs_runs(folder: Path, monkeypatch: pytest.MonkeyP
     notebook = nbformat.read(ROOT / "docs" / "notebook.ipynb", as_version=4)
     client = NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}})
     client.execute()
-    shown = [data for data in map(last_output, notebook.cells) if data]
+    outputs = [cell.get("outputs") for cell in notebook.cells]
+    shown = [each[-1]["data"] for each in outputs if each]
     assert "'dep_delay'" in shown[0]["text/plain"]
     estimate, shares, days, table, carriers, figure, covers = shown[1:]
     for drawn in (estimate, shares, days):
@@ -63,9 +64,3 @@ def test_the_notebook_of_the_docs_runs(folder: Path, monkeypatch: pytest.MonkeyP
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)
         nbformat.write(notebook, Path(kept))
-
-
-def last_output(cell: Any) -> dict[str, Any]:
-    """Return what a cell shows last; nothing where it is text or shows nothing."""
-    outputs = cell.get("outputs", [])
-    return {**outputs[-1]["data"]} if outputs else {}

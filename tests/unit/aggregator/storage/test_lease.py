@@ -20,18 +20,6 @@ def client(redis_url: str) -> Iterator[redis.Redis]:
         yield client
 
 
-def test_a_second_holder_waits_until_the_first_lets_go(client: redis.Redis) -> None:
-    first, second = Lease(client, KEY, "first", 60), Lease(client, KEY, "second", 60)
-    assert first.acquire()
-    assert first.held
-    assert not second.acquire()
-    assert not second.held
-    first.release()
-    assert not first.held
-    assert second.acquire()
-    assert (first.epoch, second.epoch) == (1, 2)
-
-
 def test_a_holder_gives_up_by_its_own_clock_before_redis_does(client: redis.Redis) -> None:
     clock = Clock()
     lease = Lease(client, KEY, "holder", 10, clock)
@@ -69,7 +57,7 @@ def test_an_expired_lease_is_anothers_and_its_former_holder_cannot_touch_it(
     assert not first.held
 
 
-def test_it_stays_held_while_it_is_renewed_and_is_free_afterwards(client: redis.Redis) -> None:
+def test_a_second_holder_waits_until_one_that_renews_lets_go(client: redis.Redis) -> None:
     lease, other = Lease(client, KEY, "holder", 0.3), Lease(client, KEY, "other", 60)
     assert lease.acquire()
     until = lease._until
@@ -77,4 +65,7 @@ def test_it_stays_held_while_it_is_renewed_and_is_free_afterwards(client: redis.
         wait_until(lambda: lease._until > until + 0.5, "renewed past its first end")
         assert lease.held
         assert not other.acquire()
+        assert not other.held
+    assert not lease.held
     assert other.acquire()
+    assert (lease.epoch, other.epoch) == (1, 2)

@@ -213,7 +213,8 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
     """Its batch ids are gone, and its sums would begin anew."""
     punctual = dataclasses.replace(DELAY, lateness="0s", max_key_reports=most)
     patient = dataclasses.replace(punctual, lateness="1d")
-    assert metric_key("delay", punctual.revision) == metric_key("delay", patient.revision)
+    key = metric_key("delay", punctual.revision)
+    assert key == metric_key("delay", patient.revision)
     hour_later = agreeing(punctual, EPOCH + HOUR, 100)
     stragglers = [batch(punctual, [1.0], 1, EPOCH + at, at) for at in (1, HOUR + 1)]
     messages = log(batch(punctual, [1.0]), *hour_later, *stragglers)
@@ -221,17 +222,13 @@ def test_a_pane_that_is_closed_stays_closed_when_more_lateness_is_allowed(
     partition = taken.partition({"delay": punctual}, FUTURE_MS)
     assert partition.count(messages[:9]) == []
     store.partition.commit(0, int(taken.owner["epoch"]), UNSET, partition, {})
-    before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    before = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key}:{EPOCH}")
     taken = store.partition.acquire(0, "two")
     partition = taken.partition({"delay": patient}, FUTURE_MS)
     assert [refusal.reason for refusal in partition.count(messages[9:])] == ["late"]
     store.partition.commit(0, int(taken.owner["epoch"]), 9, partition, {})
-    after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key_of(punctual)}:{EPOCH}")
+    after = store.client.get(f"{{dither:{TOPIC}:0}}:pane:{key}:{EPOCH}")
     assert before == after is not None
-
-
-def key_of(metric: Metric) -> str:
-    return metric_key(metric.name, metric.revision)
 
 
 # -- Open panes of definitions that are no longer in force: what a takeover does with them ---------
