@@ -56,41 +56,6 @@ def test_the_exact_chance_that_a_share_is_ever_outside_is_below_beta(last: int) 
             assert min(fixed, normal) > 0.1
 
 
-@pytest.mark.parametrize("weights", ["optimal", "uniform"])
-def test_levels_that_report_as_the_estimate_so_far_demands_are_covered(weights: str) -> None:
-    """Exactly: the lower level reports while the estimate is too high, the higher one otherwise.
-
-    Reports double from look to look, up to 64; misses at beta = 0.2 must be possible at all.
-    """
-    mechanism, truth, beta = Oue([exact(1.0), exact(4.0)], categories=5), 0.4, 0.2
-    chance = mechanism.signs.q + truth * mechanism.signs.contrast
-    question = Question(bound="anytime", beta=beta, weights=weights, simultaneous=False)
-    alive, missed = {(0, 0): np.ones((1, 1))}, 0.0
-    for size in (1, 1, 2, 4, 8, 16, 32):
-        grown: dict[tuple[int, int], Floats] = {}
-        for (low, high), covered in alive.items():
-            ones = np.indices(covered.shape).reshape(2, -1)
-            is_high = np.full(covered.shape, fill_value=False)
-            if low + high:
-                found = mechanism.estimate(np.column_stack([[low, high], ones]), question)
-                is_high = np.asarray(found.value > truth).reshape(covered.shape)
-            for level in (0, 1):
-                part = np.where(is_high == (level == 0), covered, 0.0)
-                more = binom.pmf(np.arange(size + 1), size, chance[level])
-                after = np.apply_along_axis(np.convolve, level, part, more)
-                users = (low + size * (level == 0), high + size * (level == 1))
-                grown[users] = grown.get(users, 0.0) + after
-        for users, after in grown.items():
-            ones = np.indices(after.shape).reshape(2, -1)
-            found = mechanism.estimate(np.column_stack([users, ones]), question)
-            outside = np.reshape((found.lower > truth) | (found.upper < truth), after.shape)
-            missed += float(after[outside].sum())
-            after[outside] = 0.0
-        alive = grown
-    assert missed + sum(float(part.sum()) for part in alive.values()) == pytest.approx(1)
-    assert 0.001 < missed <= beta
-
-
 LOOKS = (20, 30, 45, 70, 100, 150, 220, 330, 500, 750, 1100, 1600)
 LONG = np.unique(np.geomspace(20, 50_000, 40).astype(int)).tolist()
 LEVELS = (0.5, 1.0, 4.0)
