@@ -15,8 +15,7 @@ from tests.support.events import coordinating, service
 from tests.support.reports.messages import batch
 from tests.support.running import http_client, servers
 from tests.support.running.deployment import Deployment, wait_until
-from tests.support.running.prometheus import RATE_INTERVAL, Prometheus, running
-from tests.support.running.prometheus import SCRAPE_SECONDS as INTERVAL_SECONDS
+from tests.support.running.prometheus import RATE_INTERVAL, SCRAPE_SECONDS, Prometheus, running
 
 pytestmark = pytest.mark.more
 REPORTS = 400
@@ -90,7 +89,7 @@ def a_moment_with_everything(prometheus: Prometheus) -> float:
 
     def is_there() -> bool:
         # a scrape that was begun before that has ended, or marks its series as stale: it is known
-        moments.append(time.time() - 2 * INTERVAL_SECONDS)
+        moments.append(time.time() - 2 * SCRAPE_SECONDS)
         return bool(prometheus.at(moments[-1], everything))
 
     wait_until(is_there, "everything is scraped and recorded")

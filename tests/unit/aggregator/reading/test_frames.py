@@ -27,7 +27,6 @@ from tests.support.rows import row
 from tests.unit.aggregator.reading.test_slices import closed, counting
 
 __all__ = ["closed", "counting"]
-NUMBERS = ("value", "lower", "upper")
 HOSTILE = '<script>alert("1")</script>$x^2$'
 
 
@@ -45,7 +44,7 @@ def test_an_estimate_is_a_row_for_each_of_its_numbers(reader: Reader) -> None:
     frame = found.to_frame()
     assert tuple(frame.columns) == ESTIMATE
     assert frame["label"] == ["AA", "B6", "DL", "UA"] == list(found.labels)
-    for name, numbers in zip(NUMBERS, (found.shown, found.lower, found.upper), strict=True):
+    for name, numbers in {"value": found.shown, "lower": found.lower, "upper": found.upper}.items():
         assert frame[name] == np.asarray(numbers).tolist()
     assert frame["unbiased"] == np.asarray(found.value).tolist()
     assert {*frame["metric"]} == {"carrier"}

@@ -16,7 +16,6 @@ from estimators import load_metrics
 from tests.support.paths import ROOT
 from tests.support.reports.counted import Counting, connected
 
-DAY_MINUTES = 24 * 60
 DEFINITIONS = ROOT / "producers" / "populations" / "flights.toml"
 
 
@@ -29,7 +28,7 @@ def folder(tmp_path: Path, redis_url: str) -> Path:
     batches: list[Any] = []
     for day, delay in enumerate([8.0, 14.0, 30.0, 11.0]):
         waited = np.clip(rng.normal(delay, 30.0, 3000), -60, 180)
-        minute = day * DAY_MINUTES
+        minute = day * 24 * 60
         batches += [
             counting.batch("dep_delay", part.tolist(), minute, 4.0) for part in np.split(waited, 10)
         ]
