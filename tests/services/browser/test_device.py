@@ -227,13 +227,14 @@ def test_a_report_is_charged_stored_and_sent_once(
     ]  # fmt: skip
     assert totals(page, "late") == [2, 2, 0, 0]
     page.reload()
-    page.evaluate(OPEN, {})
+    page.evaluate(OPEN, {"budgets": {"clicks": 5}})
     microseconds = 'device.report("late", 1, 1, { time: Date.now() * 1000 })'
     assert call(page, microseconds).startswith("RangeError: time = ")
     assert call(page, "device.ledger.left()") == 1
     latest = 'device.report("late", 1, 1, { time: 253402300799999 })'
     assert call(page, latest)["reports"] == 1
     assert call(page, "device.ledger.left()") == 0
+    assert "of the budget of all metrics, 5" in call(page, 'device.report("clicks", 1, 1)')
     assert call(page, "failures") == []
 
 
