@@ -111,6 +111,8 @@ def masked(key: str, value: Any) -> Any:
     ('***', '***')
     >>> masked("redis.url", "redis://hunter2@db?pasword=hunter2")
     'redis://***@db?***'
+    >>> masked("otlp.endpoint", "user:hunter2@collector:4318")
+    '***'
     """
     section, _, name = key.partition(".")
     if section == "kafka" and name not in HARMLESS:
@@ -131,7 +133,8 @@ def masked(key: str, value: Any) -> Any:
         return _address(REDIS.fullmatch(value))
     if key in ("kafka.bootstrap.servers", "kafka.metadata.broker.list"):
         return _address(KAFKA.fullmatch(value))
-    return value if "://" not in value or ORIGIN.fullmatch(value) else HIDDEN
+    is_plain = "://" not in value and "@" not in value
+    return value if is_plain or ORIGIN.fullmatch(value) else HIDDEN
 
 
 def _address(found: re.Match[str] | None) -> str:

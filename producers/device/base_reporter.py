@@ -108,7 +108,7 @@ class BaseReporter(Closing):
         self._clock, self._counting = clock, threading.Lock()
         self._closed, self._process = False, os.getpid()
         self._scheduled: dict[str, Callable[[], object]] = {}
-        self._looking = threading.Lock()
+        self._looking = threading.RLock()
         self._next_look = 0.0
 
     # -- How reports travel -----------------------------------------------------------------------

@@ -46,6 +46,8 @@ OF_NOTHING = ("count", "sum", "active")
 """A window without values has a result, too: zero."""
 LONGEST_DELAY_MS = 3_600_000
 """Devices report at random within this time after a window, so that they do not come together."""
+MOST_AT_A_LOOK = 100
+"""Windows: whoever closes the reporter waits for them, and other metrics' batches do."""
 AGAIN_SECONDS = 600.0
 """How long the reporter's thread waits after a report that failed."""
 
@@ -215,8 +217,11 @@ class RollUp:
         DefinitionChanged, BudgetSpent, AlreadyAnswered, LedgerError, DeliveryError, QueueError
             As for :meth:`producers.Reporter.report`. The window is kept.
         """
+        return self._report_due(sys.maxsize)
+
+    def _report_due(self, most: int) -> int:
         done = 0
-        while (ended := self._claim()) is not None:
+        while done < most and (ended := self._claim()) is not None:
             moment = (ended.start + self.window_ms - 1) / 1000
             try:
                 self.reporter.report(
@@ -242,7 +247,7 @@ class RollUp:
         if time.monotonic() < self._again_at:
             return
         try:
-            self.report_ended()
+            self._report_due(MOST_AT_A_LOOK)
         except Exception as error:
             self._again_at = time.monotonic() + AGAIN_SECONDS
             told = error if isinstance(error, RuntimeError) else type(error).__name__

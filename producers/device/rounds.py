@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from estimators.extremes import Decision, Progress
-from estimators.limits import LARGEST_ANSWER
+from estimators.limits import LARGEST_ANSWER, MOST_ROUNDS
 from estimators.metrics.search import SearchMetric
+from estimators.metrics.validation import NAME
 from producers.wire.decoding import decode_json
 
 OPENED = "dither.round"
@@ -113,6 +114,8 @@ def decode(text: bytes) -> Round:
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
     found = decode_json(text, Round)
+    if found.rounds > MOST_ROUNDS or not NAME.fullmatch(found.metric):
+        raise ValueError(f"{found.rounds} rounds of {found.metric!r:.80}: no metric has them")
     decided = len(found.decisions)
     expected = decided + (found.threshold is not None)
     if not 1 <= found.number <= found.rounds or found.number != expected:

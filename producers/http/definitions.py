@@ -71,7 +71,8 @@ def read_served(body: bytes, name: str) -> Metric:
     try:
         document = decode_json(body, dict[str, Any])
         told = {key: document[key] for key in SAME if key in document}
-        told |= document.get("domain", {})
+        domain: dict[str, Any] = document.get("domain", {})
+        told |= domain.items()
         pane = _duration(document["pane_seconds"])
         told |= {"pane": pane, "lateness": _duration(document["lateness_seconds"])}
         if told.get("by"):  # which stretches the service keeps is not for devices to know
@@ -165,6 +166,8 @@ class Definitions:
 
 def _duration(seconds: float) -> str:
     """Return a duration as definitions have it, in its largest whole unit."""
+    if not isinstance(seconds, int | float):  # a thousand times a list would fill the memory
+        raise TypeError("seconds: expected a number")
     length = round(seconds * 1000)
     unit = max(
         (each for each in UNITS_MS if length % UNITS_MS[each] == 0), key=UNITS_MS.__getitem__

@@ -7,6 +7,7 @@ one id from the moment it is sealed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sqlite3
@@ -18,7 +19,7 @@ from typing import Literal, TypeAlias
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import PendingBatch
 from producers.device.panes import Columns, by_pane
-from producers.http.queue_file import QueueFile
+from producers.http.queue_file import QueueError, QueueFile
 from producers.http.queue_tables import (
     QueuedBatch,
     append,
@@ -327,9 +328,12 @@ class ReportQueue:
         return bool(found)
 
     def _erase(self, dropped: bool) -> None:
-        """Leave nothing of batches that were dropped."""
+        """Leave nothing of batches that were dropped; where the file is busy, the next call does.
+
+        What was stored before is stored: an error would have it reported again.
+        """
         if dropped:
-            with self.file.transaction(erasing=True):
+            with contextlib.suppress(QueueError), self.file.transaction(erasing=True):
                 pass
 
     def _make_room(self, database: sqlite3.Connection) -> bool:

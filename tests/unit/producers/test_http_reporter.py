@@ -532,6 +532,8 @@ def test_what_a_dishonest_gateway_says_is_refused() -> None:
         ({"pane_seconds": -1}, "pane"),
         ({"pane_seconds": 1e308}, "not a whole definition"),
         ({"lateness_seconds": -1e308}, "not a whole definition"),
+        ({"lateness_seconds": [0]}, "seconds: expected a number"),
+        ({"domain": [["range", 1]]}, "not a whole definition"),
         ({"domain": {"name": "x"}}, "late.name"),
         ({"by": ["country"], "attributes": {"country": ["DE\n"]}}, "attributes"),
         ({"code": {"tokens": [], "lengths": {}}}, "kind|discover|not a whole definition"),
@@ -549,6 +551,11 @@ def test_an_answer_without_end_is_not_read(service: Service) -> None:
         HttpReporter("late", service.url)
     with pytest.raises(ValueError, match="1048577 bytes: expected at most 1048576"):
         decode(b" " * (2**20 + 1))
+    asked = Round(
+        metric="m", revision=1, number=1, rounds=51, threshold=1, opened_ms=0, decisions=()
+    )
+    with pytest.raises(ValueError, match="51 rounds of 'm': no metric has them"):
+        decode(encode(asked))
 
 
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
