@@ -57,6 +57,7 @@ lint: setup      ## ruff, mypy --strict, which room may import which, and what d
 	@$(BIN)/lint-imports
 	@$(BIN)/mypy $(MYPY)
 	@$(BIN)/python -m deploy.checks
+	@$(BIN)/python -m tests.mutations --list >/dev/null
 
 docs: setup      ## build the site of docs/ into ./site, and check every link; to look: python3 -m http.server -d site
 	@PATH="$(CURDIR)/$(BIN):$$PATH" NO_MKDOCS_2_WARNING=1 mkdocs build

@@ -24,8 +24,8 @@ from producers.wire.reports_pb2 import ReportBatch
 
 NAME_TAG = 0x0A
 """The first byte of a batch that names its metric: field 1, a string."""
-MOST_MS = 2**63
-"""Kafka's timestamps are less."""
+MOST = 2**63
+"""Kafka's offsets, sizes and timestamps are less."""
 SHORT_NAME = 0x80
 """Names of fewer bytes than that have their length in one byte."""
 
@@ -112,7 +112,8 @@ class DeadLetter:
             arrived = int(why[ARRIVED]) if ARRIVED in why else message.timestamp()[1]
         except (KeyError, ValueError):
             return None
-        if abs(arrived) >= MOST_MS:
+        counts = origin.partition, origin.offset, whole or 0
+        if not all(0 <= count < MOST for count in counts) or abs(arrived) >= MOST:
             return None
         return cls(
             place=Place(message.partition(), message.offset()),

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from aggregator.clock import SYSTEM, Clock
@@ -144,6 +145,9 @@ class Coordinator(Leader):
             current = newest
         else:
             current = stored or Round.of(metric, Progress(), self._clock.now_ms())
+        if current.opened_ms > (now := self._clock.now_ms()):  # it would not be over for ever
+            log.warning("round of the future", metric=metric.name, opened_ms=current.opened_ms)
+            current = msgspec.structs.replace(current, opened_ms=now)
         self._at("resuming", metric=metric.name, round=current.number)
         self._store(metric, text, current)
         if newest is None or newest != current:

@@ -36,7 +36,7 @@ WRITTEN: tuple[tuple[str, str, str, str], ...] = (
     (
         "aggregator/dead_letters/writer.py",
         "a letter that Kafka did not take is lost",
-        "            self._waiting.append(again)\n",
+        "            self._waiting.append(smaller if is_too_large else alternatives)\n",
         "",
     ),
     (

@@ -195,10 +195,13 @@ def test_copies_appear_once_over_the_partitions_of_a_topic_that_retention_has_cu
     letters.send(Rejection(original("another", 1, b"\xffgarbage"), "malformed", ""))
     letters.flush(30)
     producer.produce(deployment.deadletters, b"no dead letter at all")
+    forged = {"topic": reports, "partition": "-5", "offset": "7"}
+    headers: Any = [(f"__connect.errors.{name}", value) for name, value in forged.items()]
+    producer.produce(deployment.deadletters, b"", headers=headers)
     producer.flush(30)
     producer.close()
     found = ask("list", "--limit", "100")
-    assert (found["total"], found["others"]) == (30, 2)
+    assert (found["total"], found["others"]) == (30, 3)
     assert len({one["place"].partition(":")[0] for one in found["letters"]}) == 3
     assert ask("drop", "--all", "--yes")["dropped"] == 30
     admin = AdminClient({"bootstrap.servers": apache_kafka.bootstrap_servers})

@@ -211,7 +211,9 @@ def test_a_round_is_decided_when_it_has_its_answers_or_is_over_and_all_are_count
     assert is_due(0), "it has its answers"
 
 
-def test_of_two_decisions_of_a_round_the_first_stays(store: Store) -> None:
+def test_of_two_decisions_of_a_round_the_first_stays_and_none_is_of_the_future(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     coordinator = Coordinator(Settings(), Reader(store, METRICS), Hands())
     with pytest.raises(LeaseLost):
         coordinator._check()
@@ -223,6 +225,11 @@ def test_of_two_decisions_of_a_round_the_first_stays(store: Store) -> None:
     with pytest.raises(Changed):
         coordinator._store(AGE, encode(decided(0)), decided(2))
     assert store.client.hvals(coordinator._stored) == [encode(decided(1))]
+    forged, told = msgspec.structs.replace(decided(1), opened_ms=2**62), list[Round]()
+    monkeypatch.setattr(coordinator, "_tell", lambda _, one: told.append(one))
+    coordinator._resume(AGE, forged)
+    assert told == [msgspec.structs.replace(forged, opened_ms=0)], "it would never be over"
+    assert store.client.hvals(coordinator._stored) == [encode(told[0])]
 
 
 def test_a_stored_round_that_cannot_be_is_named(store: Store) -> None:
