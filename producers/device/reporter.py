@@ -171,7 +171,9 @@ class Reporter(BaseReporter):
 
     def put(self, batch: PendingBatch) -> None:
         """Send a batch; wait while librdkafka's queue is full."""
-        self._outbox.put(batch)
+        with self._lock:
+            self.check_open()
+            self._outbox.put(batch)
         self._outbox.send()
 
     def check_pseudonymous(self) -> None:

@@ -80,14 +80,7 @@ def read_served(body: bytes, name: str) -> Metric:
         if (code := document.get("code")) is not None:
             told |= {"categories": OPEN, "discover": True, "code": _code(code)}
         revision = document["revision"]
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(
             f"metric {name!r}: not a whole definition ({type(error).__name__}: {error}): expected "
             f"what GET /v1/metrics/{name} of a gateway answers"

@@ -88,7 +88,7 @@ class QueueFile:
         self.path = path
         self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
-        self._inode = 0
+        self._inode, self._is_gone = 0, False
         if path is not None:
             try:
                 create_database(path, "PRAGMA journal_mode = WAL", _SCHEMA)
@@ -143,9 +143,10 @@ class QueueFile:
                 raise QueueError(self.path, _explained(error)) from None
 
     def close(self) -> None:
-        """Close the database; a queue in memory is gone."""
+        """Close the database; a queue in memory is gone, and takes nothing more."""
         with self._lock:
             self._close()
+            self._is_gone = self.path is None
 
     def _opened(self) -> sqlite3.Connection:
         if self.path is not None and self._inode:
@@ -157,6 +158,8 @@ class QueueFile:
                 self._close()
                 told = "the file was removed or replaced while it was in use: its reports are lost"
                 raise QueueError(self.path, f"{told}; open a new reporter")
+        if self._is_gone:
+            raise QueueError(self.path, "closed: its reports are lost; open a new reporter")
         if self._database is None:
             self._database = self._open()
         return self._database

@@ -21,10 +21,7 @@ FLIGHTS, AIRCRAFT, WEEKS = 336_776, 4_043, 53
 def test_the_table_is_the_one_that_is_documented_and_is_counted_to_the_last(
     broker: Broker, topic: str
 ) -> None:
-    try:
-        table = flights.flights()
-    except ModuleNotFoundError as error:
-        pytest.skip(str(error))
+    table = flights.flights()
     assert len(table) == FLIGHTS + WEEKS * AIRCRAFT
     times = table.time_ms[table.has_value("carrier")]
     assert times[0].view("datetime64[ms]") == np.datetime64("2013-01-01T10:00")  # 5 in New York

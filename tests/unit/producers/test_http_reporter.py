@@ -609,6 +609,14 @@ def test_a_batch_that_is_gone_is_in_no_file(tmp_path: Path) -> None:
     queue.close()
 
 
+def test_a_queue_in_memory_takes_nothing_once_it_is_closed() -> None:
+    """A report of another thread would be charged, and lost without a word."""
+    queue = ReportQueue(None, 2000)
+    queue.close()
+    with pytest.raises(QueueError, match="its reports are lost; open a new reporter"):
+        queue.put("pay", PendingBatch(b"0" * 16, b"a", 1))
+
+
 def test_true_values_need_a_word_of_the_application_and_tls() -> None:
     with pytest.raises(ValueError, match="trusted=True"):
         HttpReporter(PAY, "https://telemetry.example.com")

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from estimators import Metric
 from estimators.exact.randomness import SeededBits, Words
 from producers import BudgetSpent, Ledger, LedgerError, Reporter
+from producers.delivery.batches import PendingBatch
 from tests.support.clocks import Clock
 from tests.support.rows import row
 from tests.support.running.broker import CARRIER, LATE, Broker
@@ -122,6 +123,8 @@ def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path:
             reporter.close()
             with pytest.raises(ValueError, match="closed"):
                 reporter.report(1.0 if metric is LATE else "AA", epsilon=1, ledger=ledger)
+            with pytest.raises(ValueError, match="closed"):
+                reporter.put(PendingBatch(b"0" * 16, b"a", 1))
     assert spent(ledger) == 0
 
 
