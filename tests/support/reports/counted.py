@@ -16,6 +16,7 @@ import httpx
 from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.reader import Reader
+from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
@@ -78,12 +79,27 @@ class Counting:
     def __init__(self, store: Store, metrics: Mapping[str, Metric]) -> None:
         self.store, self.metrics = store, dict(metrics)
         self._seed = 0
+        self._owned: dict[int, tuple[int, Partition]] = {}
 
     def count(self, partition: int, *contents: ReportBatch | bytes, **facts: str | int) -> None:
         """Take a partition over, count batches after what is there, and commit."""
         snapshot = self.store.partition.acquire(partition, "test")
         state = snapshot.partition(self.metrics, 10 * MINUTE)
-        epoch, expected = int(snapshot.owner["epoch"]), snapshot.next_offset
+        self._owned[partition] = int(snapshot.owner["epoch"]), state
+        self._commit(partition, snapshot.next_offset, contents, facts)
+
+    def count_on(self, partition: int, *contents: ReportBatch | bytes) -> None:
+        """Count more batches as the owner of before."""
+        self._commit(partition, self._owned[partition][1].next_offset, contents, {})
+
+    def _commit(
+        self,
+        partition: int,
+        expected: int,
+        contents: Sequence[ReportBatch | bytes],
+        facts: Mapping[str, str | int],
+    ) -> None:
+        epoch, state = self._owned[partition]
         first = max(0, expected)
         state.count(log(*contents, first=first))
         known: dict[str, str | int] = {"high": first + len(contents), "updated": ARRIVAL}
