@@ -10,7 +10,7 @@ import pytest
 import structlog
 from xdist.scheduler import LoadFileScheduling
 
-from tests.support.run_output import RunOutput
+from tests.support.run_output import LONG, RunOutput
 from tests.support.running import servers
 from tests.support.running.shared_kafka import (
     KAFKA_SOCKET,
@@ -21,9 +21,6 @@ from tests.support.running.shared_kafka import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-#: Folders of files that take long: last, one of them would run alone at the end.
-LONG = ("services", "models", "statistics", "unit/reproduction")
 
 #: Folders whose files share servers that no others use.
 TOGETHER = ("tests/services/security/",)
@@ -88,10 +85,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(3600))
-    folders = [config.rootpath / "tests" / name for name in LONG]
-    paths = {item.path for item in items}
-    long = {path for path in paths if any(path.is_relative_to(folder) for folder in folders)}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))  # last, one would run alone
 
 
 def pytest_collection() -> None:

@@ -6,6 +6,8 @@ import os
 import re
 import resource
 import shutil
+import statistics
+import subprocess
 import sys
 import time
 import tomllib
@@ -14,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.paths import ROOT
@@ -25,11 +26,27 @@ TIERS = {
     "more and not slow": ("make test-more", "`make slow` runs those that take minutes"),
 }
 
+#: Files that take long, and as how many others each of their tests counts in what is left.
+LONG = tuple(f"tests/{name}/" for name in ("services", "models", "statistics", "unit/reproduction"))
+LONG_TESTS = 6
+
 #: Seconds between two lines of progress where output is not a terminal.
 LINE_SECONDS = 10.0
 
 #: Lines of the first failure that are shown: they fit a terminal without scrolling.
 MAX_FAILURE_LINES = 18
+
+#: What is timed to know how fast the machine is, and prints its processor time.
+REFERENCE_JOB = """
+import time
+import numpy, scipy.stats
+words = {f"{number * 7919 % 10_007:x}" for number in range(250_000)}
+assert len(words) == 10_007
+print(time.process_time())
+"""
+
+#: Seconds between two timings of the reference job, beside the tests.
+REFERENCE_SECONDS = 20.0
 
 SLOWEST = 10
 
@@ -55,24 +72,28 @@ class RunOutput:
         self._is_checked = self._is_whole and os.environ.get("DITHER_REQUIRE_REAL", "0") != "0"
         self._terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._began = time.monotonic()
-        self._reference = reference_seconds() if self._is_checked else 0.0
-        self._total = self._done = 0
+        self._references: list[float] = []
+        self._total = self._done = self._work = self._worked = 0
         self._shown = self._began
         self._outcomes: Counter[str] = Counter()
         self._first: pytest.TestReport | pytest.CollectReport | None = None
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        self._took = self._budget = 0.0
+        self._took = self._allowed = self._used = 0.0
 
     # -- While tests run ----------------------------------------------------------------------
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Learn how many tests there are, in a run of one process."""
-        self._total = self._total or len(session.items)
+        if not self._total:
+            self._expect([item.nodeid for item in session.items])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Learn how many tests there are, in a run of several processes."""
-        self._total = len(ids)
+        self._expect(ids)
+
+    def _expect(self, ids: list[str]) -> None:
+        self._total, self._work = len(ids), sum(map(work, ids))
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Count a report as pytest does, without its letter."""
@@ -97,7 +118,9 @@ class RunOutput:
             self._outcomes["skipped"] += 1
         if report.when == "teardown":
             self._done += 1
+            self._worked += work(report.nodeid)
             self._show_progress()
+            self._time_reference()
 
     def _note_failure(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if self._first is None:
@@ -114,14 +137,20 @@ class RunOutput:
             f"{self._done:,} of {self._total:,} tests, {self._outcomes['failed']} failed, "
             f"{minutes(passed)} so far"
         )
-        if 20 * self._done >= self._total:  # the first ones tell too little
-            left = passed / self._done * (self._total - self._done)
+        if 20 * self._worked >= self._work:  # the first ones tell too little
+            left = passed / self._worked * (self._work - self._worked)
             line += f", about {minutes(left)} left"
         if is_terminal:
             width = shutil.get_terminal_size().columns - 1
             self._terminal.rewrite(line[:width], erase=True)
         else:
             self._write_line(line)
+
+    def _time_reference(self) -> None:
+        """Time the reference job now and then: what shares the cores slows it as it slows tests."""
+        due = self._began + REFERENCE_SECONDS * len(self._references)
+        if self._is_checked and time.monotonic() >= due:
+            self._references.append(reference_seconds())
 
     def _write_line(self, line: str) -> None:
         self._terminal.ensure_newline()
@@ -137,11 +166,10 @@ class RunOutput:
             cache.set(SECONDS, {**cache.get(SECONDS, {}), **files(self._seconds)})
         self._took = processor_seconds()
         if self._is_checked:
-            reference = (self._reference + reference_seconds()) / 2
             limits = tomllib.loads((ROOT / "pyproject.toml").read_text())
-            multiple = limits["tool"]["dither"]["processor-time"][self._tier.removeprefix("make ")]
-            self._budget = multiple * reference
-            if self._took > self._budget and session.exitstatus == pytest.ExitCode.OK:
+            self._allowed = limits["tool"]["dither"]["processor-time"][self._tier[len("make ") :]]
+            self._used = self._took / statistics.median(self._references or [reference_seconds()])
+            if self._used > self._allowed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -156,11 +184,15 @@ class RunOutput:
         if self._first is not None and self._outcomes["failed"] > 1:
             for line in failure_lines(self._first):
                 write(line)
-        if self._took > self._budget > 0:
+        if self._is_checked:
             write(
-                f"FAILED: {self._took:.0f} s of processor time, of {self._budget:.0f} that "
-                f"pyproject.toml allows {self._tier} on this machine: make its tests cheaper, or "
-                "mark some `more` or `slow` (CONTRIBUTING.md)"
+                f"{self._used:,.0f} times the reference job of {self._took / self._used:.3f} s; "
+                f"pyproject.toml allows {self._tier} {self._allowed:,}"
+            )
+        if self._used > self._allowed:
+            write(
+                "FAILED: too much processor time. Make tests cheaper, or mark some `more` or "
+                "`slow` (CONTRIBUTING.md)"
             )
 
     def pytest_unconfigure(self) -> None:
@@ -172,6 +204,11 @@ class RunOutput:
             f"{self._tier}: {self._done:,} tests, {self._outcomes['failed']} failed, in {elapsed} "
             f"({minutes(self._took)} of processor time) on {components}{more}"
         )
+
+
+def work(test: str) -> int:
+    """Return as how many tests one counts in what is left."""
+    return LONG_TESTS if test.startswith(LONG) else 1
 
 
 def failure_lines(report: pytest.TestReport | pytest.CollectReport) -> list[str]:
@@ -230,23 +267,6 @@ def processor_seconds() -> float:
 
 
 def reference_seconds() -> float:
-    """Return the processor time of a fixed job, the least of three: how fast this machine is."""
-    return min(_reference_job() for _ in range(3))
-
-
-def _reference_job() -> float:
-    """Work as the tests do: half of it in Python's interpreter, half in numpy."""
-    began = time.process_time()
-    words: dict[str, int] = {}
-    for number in range(250_000):
-        word = f"{number * 7919 % 10_007:x}"
-        words[word] = words.get(word, 0) + len(word)
-    values = np.arange(1, 200_001, dtype=np.float64)
-    for _ in range(15):
-        values = np.sort(np.sqrt(values * 7919 % 10_007) + 1)
-    assert len(words) == 10_007, values
-    return time.process_time() - began
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{reference_seconds():.3f} s\n")
+    """Return the processor time of a fixed job that works as tests do: it starts, imports, runs."""
+    job = [sys.executable, "-c", REFERENCE_JOB]
+    return float(subprocess.run(job, check=True, capture_output=True, text=True).stdout)

@@ -73,8 +73,9 @@ def tell(outcome: Outcome, done: int, of: int) -> None:
     """Print a line about a schedule, and what was wrong."""
     verdict = "FAILED" if outcome.problems else "ok"
     faults = ", ".join(sorted(outcome.faults.elements()))
+    far = ", brokers far" if outcome.schedule.round_trip else ""
     print(
-        f"{done}/{of} seed {outcome.schedule.seed}: {verdict}, {outcome.messages} messages, "
+        f"{done}/{of} seed {outcome.schedule.seed}: {verdict}{far}, {outcome.messages} messages, "
         f"{outcome.owners} takeovers, {outcome.finals} finals after {outcome.final_seconds:.1f} s, "
         f"{outcome.seconds:.1f} s; {faults}",
         flush=True,

@@ -123,6 +123,11 @@ class Lane:
         other.redis_url = f"redis://127.0.0.1:{self.to_redis.port}/0"
         return other
 
+    def place_brokers(self, round_trip: float) -> None:
+        """Have a round trip to the brokers take some seconds."""
+        for door in self.doors:
+            door.distance = round_trip / 2
+
     def heal(self) -> None:
         """Make the network well again."""
         for proxy in (self.to_redis, *self.doors):

@@ -189,6 +189,7 @@ def play(lane: Lane, schedule: Schedule) -> Outcome:
     """Play a schedule in a lane and compare what is left with what must be."""
     began = time.monotonic()
     outcome = Outcome(schedule)
+    lane.place_brokers(schedule.round_trip)
     try:
         with lane.redis() as redis:
             _play(lane, redis, outcome)

@@ -8,6 +8,9 @@ import random
 SECONDS = 4.0
 """When the last fault begins at the latest; devices report until all are repaired."""
 
+FAR_SEEDS, FAR_SECONDS = 10, 0.15
+"""In a tenth of the schedules a round trip to the brokers takes so long."""
+
 KINDS = {
     "worker killed": 5,
     "worker frozen": 4,
@@ -72,12 +75,15 @@ class Schedule:
         At the beginning.
     faults : tuple of Fault
         By time.
+    round_trip : float
+        Seconds, to the brokers.
     """
 
     seed: int
     workers: int
     partitions: int
     faults: tuple[Fault, ...]
+    round_trip: float = 0.0
 
 
 def draw(seed: int) -> Schedule:
@@ -96,6 +102,7 @@ def draw(seed: int) -> Schedule:
         workers=rng.randint(1, 3),
         partitions=rng.randint(2, 6),
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        round_trip=0.0 if seed % FAR_SEEDS else FAR_SECONDS,
     )
 
 

@@ -13,6 +13,9 @@ from typing import Any, Self, TypeVar
 T = TypeVar("T")
 
 CHUNK_BYTES = 65_536
+CHUNKS_UNDER_WAY = 64
+Line = asyncio.Queue[tuple[float, bytes]]
+"""What is under way in one direction, and when it arrives."""
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER: on, for 0 seconds; closing then sends a reset."""
 
@@ -30,15 +33,18 @@ class Proxy:
 
     Attributes
     ----------
+    distance : float
+        Seconds that everything takes longer, each way, as long as there is this proxy.
     delay : float
-        Seconds that everything takes longer, each way.
+        The same, until `heal`.
     bytes_per_second : float
         At most so fast, each way.
     """
 
     def __init__(self, network: Network, port: int, target: Callable[[], int]) -> None:
         self.port, self.target = port, target
-        self.delay, self.bytes_per_second = 0.0, float("inf")
+        self.distance = self.delay = 0.0
+        self.bytes_per_second = float("inf")
         self._network = network
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
@@ -112,14 +118,20 @@ class Proxy:
                 there = await asyncio.open_connection("127.0.0.1", self.target())
                 self._writers.add(there[1])
                 try:
-                    pumps = [
-                        asyncio.create_task(self._pump("requests", reader, there[1])),
-                        asyncio.create_task(self._pump("replies", there[0], writer)),
+                    ways = (("requests", reader, there[1]), ("replies", there[0], writer))
+                    lines: list[Line] = [asyncio.Queue(CHUNKS_UNDER_WAY) for _ in ways]
+                    tasks = [
+                        asyncio.create_task(self._deliver(direction, line, writer))
+                        for (direction, _, writer), line in zip(ways, lines, strict=True)
                     ]
-                    await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-                    for pump in pumps:
-                        pump.cancel()
-                    await asyncio.gather(*pumps, return_exceptions=True)
+                    tasks += [
+                        asyncio.create_task(self._take(reader, line))
+                        for (_, reader, _), line in zip(ways, lines, strict=True)
+                    ]
+                    await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
                 finally:
                     self._writers.discard(there[1])
                     there[1].transport.abort()
@@ -127,12 +139,22 @@ class Proxy:
             self._writers.discard(writer)
             writer.transport.abort()
 
-    async def _pump(
-        self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        while data := await reader.read(CHUNK_BYTES):
-            if wait := self.delay + len(data) / self.bytes_per_second:
-                await asyncio.sleep(wait)
+    async def _take(self, reader: asyncio.StreamReader, line: Line) -> None:
+        """Take what comes; nothing, at the end, tells that no more comes."""
+        with contextlib.suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                if self.bytes_per_second < float("inf"):
+                    await asyncio.sleep(len(data) / self.bytes_per_second)
+                await line.put((self._network.loop.time() + self.distance + self.delay, data))
+        await line.put((0.0, b""))
+
+    async def _deliver(self, direction: str, line: Line, writer: asyncio.StreamWriter) -> None:
+        """Pass on what is under way, each piece when it is due."""
+        while True:
+            due, data = await line.get()
+            if not data:
+                return
+            await asyncio.sleep(max(0.0, due - self._network.loop.time()))
             await self._passes[direction].wait()
             writer.write(data)
             await writer.drain()
