@@ -94,8 +94,8 @@ class DistributionEstimate(Estimate):
         Rows of q, value, lower, upper. Bounds hold for all quantiles and the band together; for one
         quantile that is asked for alone, by themselves.
     crossed : bool
-        Whether the limits of the band crossed, which happens with probability beta at most: then
-        they are wrong for certain.
+        Whether the reports contradict each other: limits crossed, which happens to honest reports
+        with probability beta at most. The band is then all that is possible.
     """
 
     edges: Floats

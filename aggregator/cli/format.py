@@ -181,7 +181,10 @@ def _distribution(shown: Shown) -> list[str]:
         ]
         lines += ["", table(("below", "share", "lower", "upper"), rows)]
     if found.crossed:
-        lines.append("the limits crossed: they are wrong, as happens with probability beta at most")
+        lines.append(
+            "these reports contradict each other, so nothing is certain: honest ones do so with "
+            "probability beta at most, fabricated ones at will"
+        )
     return lines
 
 

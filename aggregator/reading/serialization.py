@@ -60,8 +60,9 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     """The share of the users below each edge, in the metric's unit.
 
     `value` ascends and is within `lower` and `upper`, which hold at all edges at once; `unbiased`
-    is what it was made of: take that for sums and means of several answers. `crossed`: the limits
-    crossed somewhere, so they are wrong for certain, as happens with probability beta at most.
+    is what it was made of: take that for sums and means of several answers. `crossed`: the reports
+    contradict each other, as honest ones do with probability beta at most; the limits are then all
+    that is possible.
     """
 
     edges: list[Number]

@@ -43,6 +43,8 @@ POINTS, ZOOMS = 9, 30
 """Of a search for the least Q: each grid has a quarter of the steps of the one before."""
 CLOSE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
+Tail = Callable[[int, float], float]
+"""From a number of levels and Q to a p-value."""
 Scores = Callable[[Floats, NDArray[np.intp]], Floats]
 """From means of shape (points, c) and the c categories they are of, shape (levels, points, c)."""
 
@@ -227,12 +229,76 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     return _least(means, n / np.maximum(square, 1e-12), scores, -1.0)
 
 
+def heterogeneity_of_bounded(
+    counts: Floats, squares: Floats, largest: Floats, means: Floats
+) -> float | None:
+    """Return the p-value for numbers of bounded size: a Q for each, Bonferroni over them.
+
+    Parameters
+    ----------
+    counts : ndarray of float64, shape (levels,)
+        n_l, each above zero.
+    squares, largest : ndarray of float64, shape (levels, k)
+        At least E d^2 and abs(d) of one report, whatever the values are.
+    means : ndarray of float64, shape (levels, k)
+        Each level's mean of d, whose expectation is in [-1, 1].
+
+    Notes
+    -----
+    The squared score of a level is 2 n I. By Hoeffding's bound for variables of at most a variance
+    and a size ("Probability inequalities for sums of bounded random variables", 1963), n I exceeds
+    x on either side with probability at most exp(-x). So n I is stochastically at most ln 2 plus an
+    exponential variable, and Q at most 2 L ln 2 plus chi-square with 2 L degrees of freedom: for
+    any number of reports.
+
+    Examples
+    --------
+    >>> counts, ones = np.array([1e4, 1e4]), np.ones((2, 1))
+    >>> round(heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.14]])), 3)
+    0.257
+    >>> heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.3]])) < 1e-12
+    True
+    """
+    used = np.flatnonzero(counts >= LEAST_REPORTS)
+    if used.size < 2:
+        return None
+    n, means = counts[used, None], means[used]
+    square, size = squares[used][:, None], largest[used][:, None]
+
+    def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
+        from scipy.special import rel_entr
+
+        apart = means[:, None, chosen] - theta
+        variance = np.maximum(square[..., chosen] - theta**2, 1e-12)
+        most = np.maximum(size[..., chosen] - np.sign(apart) * theta, 1e-12)
+        chance = variance / (variance + most**2)
+        tilted = np.minimum(chance + most * np.abs(apart) / (variance + most**2), 1.0)
+        entropy = rel_entr(tilted, chance) + rel_entr(1 - tilted, 1 - chance)
+        found: Floats = np.sign(apart) * np.sqrt(2 * n[:, None] * np.maximum(entropy, 0.0))
+        return found
+
+    return _least(means, n / squares[used], scores, -1.0, tail=_tail_of_exponents)
+
+
+def _tail_of_squares(levels: int, statistic: float) -> float:
+    """Return the chance that the sum of squares of so many standard normal numbers is larger."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(levels, statistic))
+
+
+def _tail_of_exponents(levels: int, statistic: float) -> float:
+    """Return what bounds the chance that twice the sum of so many exponents n I is larger."""
+    return _tail_of_squares(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
+
+
 def _least(
     means: Floats,
     precision: Floats,
     scores: Scores,
     lowest: float,
     least_means: Floats | None = None,
+    tail: Tail = _tail_of_squares,
 ) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 
@@ -249,9 +315,8 @@ def _least(
         The least possible mean; the largest is 1.
     least_means : ndarray of float64, shape (levels, k), optional
         The least common mean at which the score of a level can be zero; its mean by default.
+    tail : callable
     """
-    from scipy.special import chdtrc
-
     levels, k = means.shape
     low = means if least_means is None else least_means
     total = np.maximum(precision.sum(axis=0), 1e-300)
@@ -261,12 +326,11 @@ def _least(
     for begin in range(0, k, CANDIDATES):
         chosen = order[begin : begin + CANDIDATES]
         most = above[chosen[0]]
-        if most <= largest or k * chdtrc(levels, most) >= 1:
+        if most <= largest or k * tail(levels, float(most)) >= 1:
             break
         ends = np.clip([low[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0)
         largest = max(largest, _largest_bound(scores, ends[0], ends[1], chosen))
-    p = np.float64(chdtrc(levels, largest))
-    return min(1.0, float(k * p))
+    return float(min(1.0, k * tail(levels, largest)))
 
 
 def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]) -> float:

@@ -105,7 +105,7 @@ export class Distribution {
 /** What the band promises, and what the ends mean. */
 function aboutOf(answer) {
   const times = answer.covers === "this window" ? "" : ` and ${answer.covers}`;
-  const wrong = answer.distribution.crossed ? " The limits cross somewhere: this band is wrong." : "";
+  const wrong = answer.distribution.crossed ? " These reports contradict each other, as fabricated ones do: nothing is certain." : "";
   const unit = answer.unit ? `values in ${answer.unit} · ` : "";
   return `${unit}${windowText(answer)} · the band holds for all values at once${times} with ${certainty(answer.beta)}; whiskers: the quantiles. Values beyond the ends count in the first and in the last bin.${wrong}`;
 }

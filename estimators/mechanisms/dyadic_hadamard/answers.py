@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.bounds.heterogeneity import heterogeneity_of_bounded
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard.bands import (
     Band,
@@ -27,11 +28,9 @@ from estimators.mechanisms.dyadic_hadamard.haar import (
     masses,
     smoothed,
 )
-from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_moments
+from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables, haar_bounds, haar_moments
 from estimators.question import Question
 
-LEAST_REPORTS = 100
-"""Of a level in the test of heterogeneity, whose Haar sums are taken for normal."""
 CENTRES = 17
 COMPARED = 3
 """The Haar sums of depths below this are compared between levels: 7 of them."""
@@ -113,7 +112,7 @@ def read_distribution(
         [_quantile(q, shown, limits(q)) for q in asked.tolist()], dtype=np.float64
     ).reshape(-1, 4)
     effective = 1 / (4 * float(scores.worst[: bins - 1].max()))
-    apart = heterogeneity(tree.levels, counts, sums, clipped)
+    apart = heterogeneity(tree.levels, counts, sums)
     return Found(scores.estimate[inner], shown, smooth, within, quantiles, effective, apart)
 
 
@@ -256,12 +255,9 @@ def _halves(clipped: Tree) -> Tree:
 
 
 def heterogeneity(
-    levels: tuple[LevelConstants, ...], counts: Counts, sums: dict[int, Tree], clipped: Tree
+    levels: tuple[LevelConstants, ...], counts: Counts, sums: dict[int, Tree]
 ) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same distribution.
-
-    Cochran's Q over the Haar sums of the first three depths, with plug-in variances: chi-square
-    with 7 degrees of freedom for each level but one.
 
     Parameters
     ----------
@@ -269,23 +265,11 @@ def heterogeneity(
     counts : ndarray of int64, shape (levels,)
     sums : dict of int to list of ndarray
         The Haar sums of each level with reports, times its number of reports.
-    clipped : list of ndarray of float64
-        Estimated masses of the nodes.
     """
-    from scipy.special import chdtrc
-
-    used = np.flatnonzero(counts >= LEAST_REPORTS).tolist()
-    if len(used) < 2:
-        return None
-    splits = min(COMPARED, len(clipped) - 1)
-    halves = np.concatenate(_halves(clipped)[:splits])
-    means, precision = [], []
-    for row in used:
-        moments = np.concatenate(haar_moments(levels[row], clipped, splits))
-        variance = np.maximum(moments - halves**2, 1e-12) / counts[row]
-        means.append(np.concatenate(sums[row][:splits]) / counts[row])
-        precision.append(1 / variance)
-    weight, values = np.array(precision), np.array(means)
-    pooled = (weight * values).sum(axis=0) / weight.sum(axis=0)
-    statistic = float((weight * (values - pooled) ** 2).sum())
-    return float(chdtrc(halves.size * (len(used) - 1), statistic))
+    splits, used = min(COMPARED, levels[0].height), [*sums]
+    bounds = [haar_bounds(levels[row], splits) for row in used]
+    squares, largest = (
+        np.array([np.concatenate(tree) for tree in kind]) for kind in zip(*bounds, strict=True)
+    )
+    means = np.array([np.concatenate(sums[row][:splits]) / counts[row] for row in used])
+    return heterogeneity_of_bounded(counts[used].astype(np.float64), squares, largest, means)

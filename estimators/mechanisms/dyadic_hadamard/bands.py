@@ -35,7 +35,8 @@ class Band:
     lower, upper : ndarray of float64, shape (B + 1,)
         Ascending.
     crossed : bool
-        Whether they crossed somewhere: then the event that the bounds rest on failed for certain.
+        Whether they crossed somewhere, so that the reports contradict each other. Then these are
+        the limits that hold without any report.
     """
 
     lower: Floats
@@ -169,9 +170,11 @@ class Scores:
         upper[1:-1] = np.minimum(upper[1:-1], inner + width)
         lower = np.maximum.accumulate(lower)
         upper = np.minimum.accumulate(upper[::-1])[::-1]
-        if (lower > upper).any():
-            return Band(np.minimum(lower, upper), np.maximum(lower, upper), crossed=True)
-        return Band(lower, upper)
+        return self.contradiction() if (lower > upper).any() else Band(lower, upper)
+
+    def contradiction(self) -> Band:
+        """Return what is known where limits crossed: no distribution gives such reports."""
+        return dataclasses.replace(self.trivial(), crossed=True)
 
 
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
@@ -270,6 +273,7 @@ class OneNumber:
     """
 
     def __init__(self, scores: Scores, question: Question, beta: float) -> None:
+        self.scores = scores
         self.outer, variance = simultaneous_band(scores, question, ONE_SHARE * beta)
         tails = {(1 - ONE_SHARE) * beta / 2: np.arange(scores.bins - 1)}
         width = np.concatenate([[np.inf], deviations(scores, question, variance, tails), [np.inf]])
@@ -279,12 +283,15 @@ class OneNumber:
         """Return limits that hold at each edge by itself."""
         lower = np.maximum(self.outer.lower, self.low)
         upper = np.minimum(self.outer.upper, self.high)
-        crossed = self.outer.crossed or bool((lower > upper).any())
-        return Band(np.minimum(lower, upper), np.maximum(lower, upper), crossed)
+        if self.outer.crossed or (lower > upper).any():
+            return self.scores.contradiction()
+        return Band(lower, upper)
 
     def quantile(self, q: float) -> tuple[int, int]:
         """Return two edges between which a quantile is."""
         first, last = quantile_edges(self.outer, q)
+        if self.outer.crossed:
+            return first, last
         inside = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
         left = first + int(inside[0]) if inside.size else last - 1
         beyond = np.flatnonzero(self.low[first:last] < q)

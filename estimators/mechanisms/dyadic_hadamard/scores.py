@@ -181,3 +181,35 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
             moments += level.probability(depth) * part**2 * square / a**2
         found.append(moments)
     return found
+
+
+def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
+    """Return at most E[d^2] and abs(d) of what one report adds to each Haar sum.
+
+    Whatever the users' values are: the second moment grows with a node's share, which is at most 1.
+
+    Parameters
+    ----------
+    level : LevelConstants
+    splits : int
+        For the Haar sums of depths 0 to `splits` - 1.
+
+    Returns
+    -------
+    squares, largest : list of ndarray of float64, shape (2^i,) for the split i
+    """
+    whole = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
+    largest = []
+    for split in range(splits):
+        size = 0.0
+        for depth in level.depths:
+            if depth <= split:
+                continue
+            own = level.omega(depth, split) / level.precision[split] / level.honest
+            if split >= level.block_bits:  # up to two of its rows count there
+                rows, hashes = 1 << (depth - level.block_bits), (1 << level.hash_bits) - 1
+                own *= 2.0 ** (depth - split) * (rows - 1) / (hashes * rows)
+                own *= min(2, hashes, 1 << (split - level.block_bits))
+            size = max(size, own)
+        largest.append(np.full(1 << split, size))
+    return haar_moments(level, whole, splits), largest

@@ -24,7 +24,7 @@ from estimators.exact.thresholds import WORD, exp_bounds
 from estimators.mechanisms import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.constants import keep_threshold, level_constants
 from estimators.mechanisms.dyadic_hadamard.haar import cumulated, haar_sums, masses
-from estimators.mechanisms.dyadic_hadamard.scores import haar_moments, score_tables
+from estimators.mechanisms.dyadic_hadamard.scores import haar_bounds, haar_moments, score_tables
 from tests.support.reports.cases import MANY_LEVELS, ScriptedBits, exact, summed
 from tests.support.rows import row
 
@@ -172,6 +172,11 @@ def test_moments_of_haar_sums_are_those_of_all_reports(bins: int, epsilon: float
         found = np.array([each[split] for each in sums])
         assert np.allclose(chance @ found**2, moments[split], rtol=1e-11)
         assert np.allclose(chance @ found, nodes[split + 1][0::2] - nodes[split + 1][1::2])
+    squares, largest = haar_bounds(mechanism.levels[0], height)
+    for split in range(height):
+        found = np.array([each[split] for each in sums])
+        assert np.abs(found).max(axis=0) == pytest.approx(largest[split])
+        assert ((law.T @ found**2).max(axis=0) <= squares[split] * (1 + 1e-12)).all()
 
 
 @each_enumerated
