@@ -168,8 +168,15 @@ def compare(
     click.echo(json.dumps(as_dicts(found)) if output.as_json else "\n\n".join(map(as_text, found)))
 
 
-def as_text(found: Compared) -> str:
-    """Return a comparison for people."""
+def as_text(found: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
+    """Return a comparison for people.
+
+    Parameters
+    ----------
+    found : Compared
+    verdicts : tuple of str
+        What it says of arms that are proved to be different, and of others.
+    """
     query = found.query
     together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
     if query.each:
@@ -192,15 +199,15 @@ def as_text(found: Compared) -> str:
     metric = found.a.window.metric
     unit = f" {metric.unit}" if metric.unit and not query.below else ""
     suffix = unit if query.of == "difference" else ""
-    ends = _intervals(found.value, found.lower, found.upper, suffix)
+    ends = intervals(found.value, found.lower, found.upper, suffix)
     p_values = np.atleast_1d(np.asarray(found.p_value, dtype=np.float64)).tolist()
     arms = [
-        _intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
+        intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
         for arm in (found.a, found.b)
     ]
     lines.append("")
     for place, label in enumerate(found.comparison.labels or ("",)):
-        verdict = "different" if p_values[place] <= query.a.beta else "not decided"
+        verdict = verdicts[0 if p_values[place] <= query.a.beta else 1]
         name = f"{printable(label)}  " if label else ""
         lines.append(f"{name}{ends[place]}, p = {p_values[place]:.2g}: {verdict}")
         if query.each:
@@ -209,7 +216,7 @@ def as_text(found: Compared) -> str:
     return "\n".join(lines)
 
 
-def _intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
+def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
     """Return each of several numbers with its bounds, to as many decimals as all of them need."""
     columns = (
         np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist() for x in (value, lower, upper)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 import msgspec
 
-from aggregator.cli.commands.compare import as_text
+from aggregator.cli.commands.compare import as_text, intervals
 from aggregator.cli.commands.options import opened_reader, settings_options
 from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.reading.comparisons.compared import comparison_frame
 from aggregator.reading.comparisons.living import Living, LivingAnswers, living_answer
+from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.timestamps import iso
 
 NONE_DEFINED = (
@@ -46,11 +47,8 @@ def comparisons(settings: Settings, name: str | None, each: bool, output: Output
 
 def _as_text(found: Living) -> str:
     run = found.run
-    lines = [f"{found.definition.name}", as_text(found)]
-    lines += [
-        f"{'' if one.category is msgspec.UNSET else f'{one.category}  '}decided since {one.at}"
-        for one in run.decided
-    ]
+    lines = [f"{found.definition.name}", as_text(found, ("different now", "not decided now"))]
+    lines += map(_decision, run.decided)
     if run.has_begun:
         lines.append(f"looked at final panes until {iso(run.next_ms)}")
     if run.incomplete:
@@ -61,3 +59,13 @@ def _as_text(found: Living) -> str:
     if found.reason:
         lines.append(found.reason)
     return "\n".join(lines)
+
+
+def _decision(decided: ComparisonDecided) -> str:
+    """Say when one of its numbers was decided, in which direction, and how far."""
+    label = "" if decided.category is msgspec.UNSET else f"{decided.category}  "
+    unit = f" {decided.unit}" if decided.unit else ""
+    (ends,) = intervals(decided.value, decided.lower, decided.upper, unit)
+    equal = 1 if decided.of == "ratio" else 0
+    is_above = isinstance(decided.lower, float | int) and decided.lower > equal
+    return f"{label}decided at {decided.at}: a {'above' if is_above else 'below'} b, {ends} by then"

@@ -1,4 +1,4 @@
-// Living comparisons: by how much one arm exceeds another, since when that is decided, and how it stood.
+// Living comparisons: by how much one arm exceeds another, when that was decided, and how it stands now.
 
 import {get} from "./api.js";
 import {announce, h, setText} from "./dom.js";
@@ -114,8 +114,9 @@ class ComparisonCard {
     const [value, lower, upper, p] = [answer.value, answer.lower, answer.upper, answer.p_value].map(at);
     const decided = answer.decisions.find((one) => (one.category ?? null) === (index === null ? null : labels[index]));
     const isKnown = value !== null;
-    const isDecided = Boolean(decided) || (p !== null && p <= answer.beta);
-    this.#chip(isKnown, isDecided);
+    const now = direction(lower, upper, this.equal);
+    const before = decided ? direction(decided.lower, decided.upper, this.equal) : 0;
+    this.#chip(isKnown, now, before);
     const arm = (one) => `${one.metric === answer.metric ? "" : `${one.metric} `}${one === answer.b && answer.rest ? "the rest" : sliceOf(one.where)}`;
     const quantile = answer.quantiles && index !== null ? `${quantileName(labels[index])} of ` : "";
     setText(this.about, `${quantile}${answer.metric}: ${arm(answer.a)} ${answer.of === "ratio" ? "divided by" : "minus"} ${arm(answer.b)}`);
@@ -126,7 +127,7 @@ class ComparisonCard {
     setText(this.band, upper === null ? `at least ${this.scale.text(lower, digits, -1)}` : this.scale.interval(lower, upper, digits));
     setText(this.covers, `${certainty(answer.beta)} at all times${labels.length > 1 ? ", all together" : ""}`);
     this.covers.title = `The band covers the truth at ${answer.covers}, however often you look.`;
-    setText(this.verdict, verdict(answer, decided, isKnown, isDecided, p));
+    setText(this.verdict, verdict(answer, isKnown, now, decided && {before, ...this.#decision(decided)}, p));
     const curve = answer.history?.length && `The curve is of final windows, until ${moment(seconds(answer.until))} UTC`;
     this.reading.hidden = !curve && !answer.reason && !answer.warning && !answer.incomplete;
     setText(this.reading, [curve, answer.reason, answer.warning, answer.incomplete && `${whole(answer.incomplete)} panes had reports in no slice`].filter(Boolean).join(" · "));
@@ -148,10 +149,19 @@ class ComparisonCard {
     if (index !== null && document.activeElement !== this.choice) this.choice.value = labels[index];
   }
 
-  #chip(isKnown, isDecided) {
-    const [status, text, title] = isDecided ? ["final", "Decided", "The arms are proved to be different."]
-      : isKnown ? ["provisional", "Not decided", "The band covers the case that both arms are equal. That does not say that they are."]
-        : ["waiting", "Waiting", "Nothing is known yet."];
+  /** When it was decided, and how far. */
+  #decision({at, value, lower, upper}) {
+    const digits = this.scale.digits(lower, upper);
+    const band = upper === null ? `at least ${this.scale.text(lower, digits, -1)}` : this.scale.interval(lower, upper, digits);
+    return {when: moment(seconds(at)), far: `${this.scale.withUnit(value, digits)} (${band})`};
+  }
+
+  #chip(isKnown, now, before) {
+    const [status, text, title] = !isKnown ? ["waiting", "Waiting", "Nothing is known yet."]
+      : now && before && now !== before ? ["provisional", "Turned round", "It was decided the other way round before."]
+        : now ? ["final", "Decided", "The arms are proved to be different."]
+          : before ? ["provisional", "Decided before", "The arms were proved to be different. The band now covers the case that they are equal."]
+            : ["provisional", "Not decided", "The band covers the case that both arms are equal. That does not say that they are."];
     this.chip.dataset.status = status;
     this.chip.title = title;
     setText(this.chip, text);
@@ -169,10 +179,15 @@ class ComparisonCard {
   }
 }
 
-/** Since when it is decided, and what the p-value says. */
-function verdict(answer, decided, isKnown, isDecided, p) {
+/** Whether a band proves the first arm to be above (1) or below (-1) the other one, or neither (0). */
+export const direction = (lower, upper, equal) => (lower !== null && lower > equal ? 1 : upper !== null && upper < equal ? -1 : 0);
+
+/** What was decided: when, in which direction and how far; and what holds now. */
+export function verdict(answer, isKnown, now, decided, p) {
   if (!isKnown) return answer.status === "too_few_reports" ? "An arm has too few reports." : answer.status === "expired" ? "Part of it has expired." : "No reports yet.";
-  const chance = p === null ? "" : `If both arms were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
-  if (decided) return `Decided since ${moment(seconds(decided.at))}. ${chance}`;
-  return isDecided ? `Decided by reports that are not final yet. ${chance}` : `Not decided: both arms may be equal (p = ${probability(p)}). Look again as often as you like.`;
+  const chance = p === null ? "" : ` If both arms were equal, a difference as clear as this would ever be seen with a probability of ${probability(p)} at most.`;
+  if (!decided) return now ? `Decided by reports that are not final yet.${chance}` : `Not decided: both arms may be equal (p = ${probability(p)}). Look again as often as you like.`;
+  const was = `Decided at ${decided.when}: the first arm was ${decided.before > 0 ? "above" : "below"} the second, by ${decided.far}.`;
+  if (now && now !== decided.before) return `${was} Now it is ${now > 0 ? "above" : "below"} it.${chance}`;
+  return now ? `${was}${chance}` : `${was} Now both may be equal (p = ${probability(p)}).`;
 }

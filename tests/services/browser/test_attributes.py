@@ -208,7 +208,9 @@ def test_a_comparison_says_what_is_decided_and_since_when(reported: Site, visito
     expect(card.locator(".chip")).to_have_text("Decided")
     expect(card.locator(".value")).to_have_text(re.compile(r"\+(1[5-9]|2[0-5])"))
     expect(card).to_contain_text("95\u00a0% at all times")
-    expect(card).to_contain_text(re.compile(r"Decided since 1.Jan.2026"))
+    expect(card).to_contain_text(
+        re.compile(r"Decided at 1.Jan.2026.*: the first arm was above the second, by")
+    )
     expect(card).to_contain_text("If both arms were equal, a difference as clear as this would")
     expect(card.locator("dl")).to_contain_text(re.compile(r"new[45]\d.*minutes · 1.600 reports"))
     label = card.locator(".history").get_attribute("aria-label")

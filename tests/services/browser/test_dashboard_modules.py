@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.services.browser.conftest import Modules
 from tests.support.paths import ROOT
+from tests.support.rows import row
 
 HISTORY = """
 async (panes) => {
@@ -316,3 +317,24 @@ def test_numbers_are_as_fine_as_their_band_and_times_are_utc(device: Modules) ->
         "months": ["Dec", "Jan\n2014", "Feb"],
         "hours": ["22:00\n31 Dec", "00:00\n1 Jan"],
     }
+
+
+STANDING = """
+async (bands) => {
+  const {direction, verdict} = await load("comparisons.js");
+  const [was, now] = bands.map(([lower, upper]) => direction(lower, upper, 0));
+  return verdict({}, true, now, {before: was, when: "noon", far: "2"}, 0.5);
+}
+"""
+
+
+def test_a_decision_of_before_is_told_beside_what_holds_now(device: Modules) -> None:
+    """Each row: the band when it was decided, the band now, and what is said of now."""
+    was = "Decided at noon: the first arm was"
+    for before, now, told in (
+        ([1, 3], [2, 3], f"{was} above the second, by 2. If both"),
+        ([-3, -1], [-1, 2], f"{was} below the second, by 2. Now both may be equal (p = 0.500)."),
+        ([-3, -1], [1, None], f"{was} below the second, by 2. Now it is above it. If both"),
+    ):
+        with row(told):
+            assert device.evaluate(STANDING, [before, now]).startswith(told)

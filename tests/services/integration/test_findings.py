@@ -207,7 +207,8 @@ def check_comparison(deployment: Deployment, decided: dict[str, Any]) -> None:
     last = shown["history"][-1]
     assert (last["at"], last["value"]) == ("2013-01-02T02:00:00Z", shown["value"])
     listed = deployment.dither("comparisons").stdout
-    assert f"decided since {decided['at']}" in listed
+    assert f"decided at {decided['at']}: a above b, " in listed
+    assert ": different now\n" in listed
     assert "p-values: may be looked at at any time" in listed
     assert json.loads(deployment.dither("comparisons", "checkout", "--json").stdout) == shown
     for words in (("checkout",), ()):
