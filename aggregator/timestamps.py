@@ -12,7 +12,8 @@ FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The years 1 to 9999: what ISO 8601 can write."""
 YEAR_OR_DATE = re.compile(r"\d{4}(\d{4})?")
 DIGITS = (
-    "4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0 if they are seconds"
+    "not milliseconds; 4 or 8 digits alone could be a year or a date: write 2013-01-01, or 2013.0 "
+    "if they are seconds"
 )
 
 
@@ -64,7 +65,8 @@ def parse_time(text: str) -> float:
     Raises
     ------
     ValueError
-        If it is none, or four or eight digits alone, which could be a year or a date.
+        If it is none, or beyond the years 1 to 9999 (milliseconds?), or four or eight digits alone,
+        which could be a year or a date.
 
     Examples
     --------
@@ -74,9 +76,12 @@ def parse_time(text: str) -> float:
     if YEAR_OR_DATE.fullmatch(text.strip()):
         raise ValueError(f"{text}: {DIGITS}")
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        return from_iso(text)
+        found = from_iso(text)
+    if not FIRST_MS <= 1000 * found <= LAST_MS:
+        raise ValueError(f"{text}: beyond the years 1 to 9999")
+    return found
 
 
 def to_seconds(moment: object) -> float:
@@ -112,7 +117,7 @@ def to_seconds(moment: object) -> float:
     else:
         is_number = isinstance(moment, numbers.Real) and not isinstance(moment, bool)
         found = float(moment) if is_number else math.nan  # type: ignore[arg-type]
-    if not math.isfinite(found):
+    if not FIRST_MS <= 1000 * found <= LAST_MS:
         raise ValueError(
             f"time {moment if isinstance(moment, float) else repr(moment)}: expected seconds since "
             f"the epoch, or a datetime with a time zone, or a string such as 2013-01-31; {DIGITS}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any, cast
 from urllib.parse import SplitResult, urlsplit
@@ -17,7 +19,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.storage.failures import AWAY, classify, explain_redis_error
+from aggregator.storage.failures import AWAY, WITH_TLS, WITHOUT_TLS, classify, explain_redis_error
 
 SENTINEL = "+sentinel"
 RETRIES = 2
@@ -30,11 +32,14 @@ OPTIONS: dict[str, Any] = {
     "socket_timeout": 20,  # a server that hangs is one that is away
     "health_check_interval": 30,
 }
+FIRST_SECONDS = 2.5
+"""The first call at a start waits so long: then it is looked at whether TLS is what is wrong."""
 SENTINEL_PORT = 26_379
 EXPECTED = (
-    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0, with special characters "
-    "percent-encoded, and redis-py's parameters (ssl_ca_certs=..., with rediss:// only); or, for "
-    "Sentinels, redis+sentinel:// or rediss+sentinel://, then HOST:PORT,HOST:PORT/NAME/0"
+    "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
+    "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
+    "with rediss:// only); or, for Sentinels, redis+sentinel:// or rediss+sentinel://, then "
+    "HOST:PORT,HOST:PORT/NAME/0"
 )
 
 
@@ -145,6 +150,11 @@ def _read(url: str) -> tuple[SplitResult, list[str]]:
         urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
         for one in urls:
             parse_url(one)  # type: ignore[no-untyped-call]
+        path = places.path.strip("/")
+        if places.scheme.endswith(SENTINEL):
+            path = path.partition("/")[2]
+        if places.scheme != "unix" and path:
+            int(path)  # the client takes database 0 for anything else
     except ValueError:
         raise _UnreadableError from None
     return places, urls
@@ -164,6 +174,7 @@ def _retry() -> Retry:
 
 def _by_server(url: str, nodes: list[str]) -> redis.Redis:
     with contextlib.ExitStack() as closing:
+        _check_tls(url)
         client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
         closing.callback(client.close)
         client.ping()
@@ -178,6 +189,27 @@ def _by_server(url: str, nodes: list[str]) -> redis.Redis:
     options = {**OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
     cluster = ClusterClient.from_url(url, startup_nodes=startup, retry=_retry(), **options)
     return cast(redis.Redis, cluster)
+
+
+def _check_tls(url: str) -> None:
+    """Raise an error if TLS is why a server does not answer; the client would ask for a minute."""
+    options = {**OPTIONS, "socket_timeout": FIRST_SECONDS}
+    with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
+        try:
+            client.ping()
+        except redis.RedisError as error:
+            scheme = urlsplit(url).scheme
+            if classify(error) is not AWAY or scheme == "unix":
+                return
+            with contextlib.suppress(OSError):
+                address = _address(url, 6_379)
+                if scheme == "redis":
+                    ssl.get_server_certificate(address, timeout=FIRST_SECONDS)
+                    raise redis.ConnectionError(WITH_TLS) from None
+                with socket.create_connection(address, FIRST_SECONDS) as plain:
+                    plain.sendall(b"PING\r\n")
+                    if plain.recv(1) in (b"+", b"-"):
+                        raise redis.ConnectionError(WITHOUT_TLS) from None
 
 
 def _mode(client: redis.Redis) -> str:

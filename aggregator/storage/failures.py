@@ -14,6 +14,8 @@ from redis.exceptions import RedisClusterException
 from redis.sentinel import MasterNotFoundError
 
 RUNBOOK = "docs/operations.md"
+WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
+"""What a port does that does not answer as its URL asks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,13 +114,31 @@ CONDITIONS = (
         "Redis cannot be reached by TLS",
         "a file that redis.url names in ssl_ca_certs, ssl_certfile or ssl_keyfile is not there",
         "redis-cannot-be-trusted",
-        r"Error 2 connecting to (?!unix)",
+        r"Error 2 connecting to [^/]",
+    ),
+    RedisFailure(
+        "there is no socket of Redis at this path",
+        "set unixsocket to it in redis.conf, or correct the path in redis.url",
+        "redis-is-away",
+        r"Error 2 connecting to /",
+    ),
+    RedisFailure(
+        "this user may not open Redis's socket",
+        "set unixsocketperm in redis.conf, or run as a user of the socket's group",
+        "redis-is-away",
+        r"Error 13 connecting to /",
     ),
     RedisFailure(
         "Redis does not speak TLS here",
-        "rediss:// uses TLS, redis:// does not: use one that fits, or name the TLS port",
+        "write redis:// instead of rediss://, or name the TLS port",
         "redis-cannot-be-trusted",
-        r"WRONG_VERSION_NUMBER",
+        rf"WRONG_VERSION_NUMBER|{WITHOUT_TLS}",
+    ),
+    RedisFailure(
+        "Redis speaks TLS here",
+        "write rediss:// instead of redis://, or name the port without TLS",
+        "redis-cannot-be-trusted",
+        WITH_TLS,
     ),
     RedisFailure(
         "Redis has rejected the TLS connection",

@@ -15,9 +15,11 @@ from aggregator.config.settings import Settings
 from aggregator.errors import BrokerRefused, DitherError, SettingsError, StoreUnreachable
 from aggregator.kafka import clients, topic_admin
 from aggregator.storage.connection import connect
+from deploy.kafka.cluster import free_ports
 from producers import Reporter
 from producers.delivery.errors import DeliveryError
 from tests.services.security.conftest import Places
+from tests.support.running.placed_redis import PlacedRedis
 from tests.support.running.secured import Certificates, Secured, SecuredRedis
 
 WRONG = "wr0ng-pa55word"
@@ -165,11 +167,22 @@ def test_redis_says_which_check_failed_and_what_to_do(
     told = refusal_of(store.url("administrator", ssl_ca_certs="/nowhere.pem"), password)
     assert "ssl_ca_certs, ssl_certfile or ssl_keyfile is not there" in told
     without = good.partition("?")[0].replace("rediss", "redis")
-    assert "no Redis answers at redis://" in refusal_of(without, password)
+    assert "Redis speaks TLS here" in refusal_of(without, password)
     told = refusal_of(store.user("powerless", ["+get"]))
     assert "the Redis user lacks a permission" in told
     assert "'ping'" in told
     assert "`dither roles`" in told
+
+
+def test_a_redis_without_tls_and_a_socket_that_is_not_there_are_told_as_such(
+    tmp_path: Path,
+) -> None:
+    server = PlacedRedis(tmp_path / "plain", *free_ports(1)).start()
+    try:
+        assert "does not speak TLS here" in refusal_of(server.url.replace("redis:", "rediss:"))
+    finally:
+        server.stop()
+    assert "no socket of Redis at this path" in refusal_of(f"unix://{tmp_path}/redis.sock")
 
 
 def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Path) -> None:
@@ -188,6 +201,7 @@ def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Pat
         f"redis://app:pa/{WRONG}@db:6379/0",
         f"redis://app:{WRONG}@db:port/0",
         f"http://app:{WRONG}@db",
+        f"redis://app:{WRONG}@db/prod",
         f"redis://app:{WRONG}@db/0?ssl_ca_certs=/ca.pem",
         f"rediss://app:{WRONG}@db/0?ssl_nonsense=1",
     ],
