@@ -111,7 +111,7 @@ class Categories(Domain):
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
         """Return names as objects: numpy's own strings lose NULs at their end."""
-        held = np.asarray(values)
+        held = super().as_array(values)
         is_new = held.dtype.kind == "U" and not isinstance(values, np.ndarray)
         return np.asarray(values, dtype=object) if is_new else held
 
@@ -129,9 +129,8 @@ class Categories(Domain):
             indices = [self._indices[name] for name in values.tolist()]
         except KeyError as error:
             name = error.args[0]
-            raise ValueError(
-                f"category {name!r} of {self.metric!r}: {meant(str(name), self.labels)}"
-            ) from None
+            expected = meant(name if isinstance(name, str) else "", self.labels)
+            raise ValueError(f"category {name!r} of {self.metric!r}: {expected}") from None
         return np.asarray(indices, dtype=np.int64)
 
     def _named(self, labels: Sequence[str | float]) -> tuple[tuple[str, ...], Keys]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.errors import DefinitionError, meant
+from estimators.errors import DefinitionError, meant, shortened
 from estimators.estimate import Estimate
 from estimators.limits import MOST_COORDINATES
 
@@ -34,15 +34,29 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     --------
     >>> as_numbers(np.array([12, "fast"], dtype=object), "delay")
     Traceback (most recent call last):
-    ValueError: values of 'delay': expected numbers (could not convert string to float: 'fast')
+    ValueError: value 'fast' of 'delay': expected a number; leave out what was not measured
     """
-    try:
-        numbers = values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"values of {metric!r}: expected numbers ({error})") from None
-    if np.isnan(numbers).any():
-        raise ValueError(f"a value of {metric!r} is not a number: leave it out")
+    each = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
+    odd = [one for one in each if not isinstance(one, float | int)]
+    if not odd:
+        try:
+            numbers = values.astype(np.float64)
+        except OverflowError:  # an integer that no float can be
+            odd = [max(each, key=abs)]
+        else:
+            odd = numbers[np.isnan(numbers)].tolist()
+    if odd:
+        told = f"value {shortened(odd[0])} of {metric!r}: expected a number"
+        raise ValueError(f"{told}; leave out what was not measured")
     return numbers
+
+
+def refuse_masked(values: ArrayLike, metric: str) -> None:
+    """Raise ValueError if some of an array's values are masked, which numpy would forget."""
+    mask = getattr(values, "mask", None)  # of pandas it is a method
+    if isinstance(mask, np.ndarray | np.bool_) and mask.any():
+        told = f"values of {metric!r}: {np.count_nonzero(mask)} of {mask.size} are masked"
+        raise ValueError(f"{told}: leave out what was not measured, as values.compressed() does")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +133,8 @@ class Domain(ABC):
         """Return values in the mechanism's units; raise ValueError for an invalid one."""
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
-        """Return an application's values as an array, whole."""
+        """Return an application's values as an array, whole; none may be masked."""
+        refuse_masked(values, self.metric)
         return np.asarray(values)
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -21,7 +21,7 @@ from estimators.limits import LARGEST_REPORT
 from estimators.mechanisms import Mechanism
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.metrics.attributes import Slicing
-from estimators.metrics.domains import Domain
+from estimators.metrics.domains import Domain, refuse_masked
 from estimators.metrics.kinds import Way, kind_named
 from estimators.metrics.validation import (
     LEVEL_DIGITS,
@@ -345,8 +345,12 @@ class Metric(ABC):
         array([0, 1, 2], dtype=uint8)
         """
         try:
-            demanded = np.asarray(epsilons, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
+            refuse_masked(epsilons, self.name)
+            given = np.asarray(epsilons)
+            if given.dtype.kind not in "iuf":  # a truth value or a text is no demand
+                raise TypeError  # noqa: TRY301
+            demanded = given.astype(np.float64)
+        except (TypeError, ValueError):
             raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}") from None
         if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
             odd = demanded[~is_demand].ravel()[0]

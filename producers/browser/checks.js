@@ -78,8 +78,9 @@ export function wrongOptions({ name }, expected) {
 
 /** @param {unknown} value @param {string} name The metric's. @returns {number} @internal */
 export function numberOf(value, name) {
-  if (typeof value === "number" && !Number.isNaN(value)) return value;
-  throw wrongValue(value, name, "a number");
+  const found = typeof value === "boolean" ? Number(value) : value;
+  if (typeof found === "number" && !Number.isNaN(found)) return found;
+  throw wrongValue(value, name, "a number; leave out what was not measured");
 }
 
 /** @param {unknown} value @param {string} name The metric's. @returns {string} @internal */

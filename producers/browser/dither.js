@@ -138,7 +138,7 @@ export function randomize(definition, value, epsilon, bits = systemBits, deny = 
  */
 export function listOfValues({ coordinates }, values) {
   const isOne = !Array.isArray(values) || (coordinates && !Array.isArray(values[0]));
-  return /** @type {Value[]} */ (isOne ? [values] : values);
+  return /** @type {Value[]} */ (isOne ? [values] : Array.from(values)); // without holes
 }
 
 /**

@@ -118,8 +118,13 @@ export function mechanismOf(definition) {
  * @throws {RangeError} If it is below the lowest level: such an owner does not report.
  */
 export function levelOf(definition, epsilon) {
-  const isNumber = typeof epsilon === "number";
-  const level = definition.levels.findLastIndex((offered) => isNumber && offered <= epsilon);
+  if (typeof epsilon !== "number" || !(epsilon > 0)) {
+    throw outside(
+      `epsilon = ${String(epsilon)}`,
+      "a number above 0, the privacy that the value's owner demands",
+    );
+  }
+  const level = definition.levels.findLastIndex((offered) => offered <= epsilon);
   if (level < 0) {
     throw new RangeError(
       `epsilon = ${epsilon}: metric ${definition.name} offers ${definition.levels.join(", ")}; ` +

@@ -46,7 +46,10 @@ export function encodeBatch(definition, levels, reports, options = {}) {
   const { width } = mechanismOf(definition);
   if (!checked.has(definition)) checkRevision(definition);
   checked.add(definition);
-  if (levels.length !== reports.length || reports.some((report) => report.length !== width)) {
+  const isLevel = (/** @type {number} */ level) => level in definition.levels;
+  const isReport = (/** @type {Uint8Array} */ report) => report?.length === width;
+  const areWhole = Array.from(levels).every(isLevel) && Array.from(reports).every(isReport);
+  if (levels.length !== reports.length || !areWhole) {
     throw outside(
       `${levels.length} levels and ${reports.length} reports of ${definition.name}`,
       `as many of both, and ${width} bytes a report`,

@@ -44,7 +44,7 @@ function ballOf({ name, coordinates, radius = NaN }) {
     if (!Array.isArray(value) || value.length !== size) {
       throw wrongValue(value, name, `a list of ${size} numbers`);
     }
-    const given = value.map((each) => numberOf(each, name));
+    const given = Array.from(value, (each) => numberOf(each, name));
     const scale = Math.max(radius, ...given.map(Math.abs)); // squares must not overflow
     if (scale === Infinity) throw wrongValue(value, name, "finite numbers");
     const vector = given.map((each) => each / scale);

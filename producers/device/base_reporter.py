@@ -325,7 +325,7 @@ class BaseReporter(Closing):
             )
         times = event_times(time, len(values), self._clock())
         values, denied = self.permitted(values)
-        level = metric.level_of(demanded)
+        level = metric.level_of(epsilon)
         if level.ndim == 0:
             level = np.full(len(values), level)
         if not self.admits(len(values)) or values.size == 0:
@@ -382,7 +382,7 @@ class BaseReporter(Closing):
         if asked.threshold is None:
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = values_of(metric, value)
-        level = np.broadcast_to(metric.level_of(np.asarray(epsilon)), values.shape)
+        level = np.broadcast_to(metric.level_of(epsilon), values.shape)
         if not self.admits(len(values)):
             return 0
         self.check_open()

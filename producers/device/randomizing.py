@@ -15,6 +15,7 @@ from estimators.exact.randomness import Bits
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.categories import OPEN, Vocabulary
 from estimators.metrics.denial import Deny
+from estimators.metrics.domains import as_numbers, refuse_masked
 from estimators.metrics.local import LocalMetric
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
@@ -61,6 +62,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         If it has another shape than the metric's values, or something is not a number.
     """
     dimension = metric.dimension
+    refuse_masked(value, metric.name)
     try:
         values = metric.domain.as_array(value)
     except ValueError:  # rows of different lengths
@@ -68,6 +70,8 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         raise ValueError(
             f"values {shortened(value)} of {metric.name!r}: expected {expected}"
         ) from None
+    if metric.domain.of_numbers or dimension is not None:
+        values = as_numbers(values, metric.name)
     if dimension is not None:
         if values.ndim not in (1, 2) or values.shape[-1] != dimension:
             raise ValueError(
@@ -79,15 +83,6 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         raise ValueError(
             f"values of shape {values.shape} for {metric.name!r}: "
             "expected one value or a flat array of them"
-        )
-    is_number = metric.domain.of_numbers
-    if is_number and values.size and values.dtype.kind not in "biuf":
-        each = values.ravel().tolist()
-        others = [one for one in each if not isinstance(one, float | int)]
-        odd = others[0] if others else max(each, key=abs)  # an integer that no float can be
-        raise ValueError(
-            f"value {shortened(odd)} of {metric.name!r}: expected a number; leave out what was not "
-            "measured"
         )
     return values.reshape(-1)
 

@@ -201,7 +201,7 @@ export class Device {
   async report(metric, values, epsilons, options = {}) {
     const definition = await this.definition(metric);
     const all = listOfValues(definition, values);
-    const each = Array.isArray(epsilons) ? epsilons : all.map(() => epsilons);
+    const each = Array.isArray(epsilons) ? Array.from(epsilons) : all.map(() => epsilons);
     if (all.length === 0) throw new RangeError(`no values of ${definition.name}`);
     if (each.length !== all.length) {
       throw new RangeError(`${each.length} epsilons for ${all.length} values`);

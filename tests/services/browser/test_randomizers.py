@@ -336,6 +336,48 @@ def test_what_cannot_be_randomized_is_an_error_that_says_so(device: Modules) -> 
     assert said == "RangeError: epsilon = 0.00005: expected above 0, at most 4 decimal digits"
 
 
+def test_python_and_the_browser_refuse_the_same_in_the_same_words(device: Modules) -> None:
+    late = binary()
+    cases: list[tuple[Any, Any]] = [("1", 1), (None, 1), ({}, 1)]
+    cases += [(1, "1"), (1, True), (1, None), (1, 0), (1, -1)]
+    for value, epsilon in cases:
+        with row(value, epsilon):
+            with pytest.raises(ValueError, match="expected") as error:
+                late.randomize([value], late.level_of([epsilon]))
+            words = str(error.value).partition("expected ")[2].partition(", as for")[0]
+            assert words in raised(device, definition(late), value, epsilon)
+    for value in (True, 2**64):
+        assert device.evaluate(
+            "([definition, value]) => dither.randomize(definition, value, 1).level",
+            [definition(late), value],
+        ) == late.level_of(1)
+        assert len(late.randomize([value], [0])) == 1
+
+
+HOLES = """
+async (definition) => {
+  const refused = (call) => call().then(() => "taken", String);
+  const url = "http://device.test/posted";
+  const holes = [1, , 1];
+  const report = new Uint8Array(1);
+  return Promise.all([
+    refused(() => dither.report(url, definition, holes, 1)),
+    refused(() => dither.report(url, definition, [1, 1, 1], holes)),
+    refused(async () => dither.encodeBatch(definition, [0, 0], [report, ,])),
+    refused(async () => dither.encodeBatch(definition, [0, , 0], [report, report, report])),
+  ]);
+}
+"""
+
+
+def test_a_hole_in_a_list_is_refused(device: Modules) -> None:
+    """A hole would be sent as a zero that nothing has randomized."""
+    value, epsilon, *batches = device.evaluate(HOLES, definition(binary()))
+    assert "value undefined of late: expected a number" in value
+    assert "epsilon = undefined: expected a number above 0" in epsilon
+    assert all("expected as many of both" in told for told in batches)
+
+
 STRINGS: dict[str, Any] = {"kind": "frequency", "categories": "open", "range": None}
 LISTED: dict[str, Any] = {"kind": "frequency", "options": {}, "range": None}
 DEAR: list[tuple[str, dict[str, Any]]] = [

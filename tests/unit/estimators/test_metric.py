@@ -129,14 +129,14 @@ def test_values_are_clipped_and_categories_go_by_name_or_by_index() -> None:
 
 def test_what_cannot_be_randomized_is_refused() -> None:
     cases: list[tuple[dict[str, Any], Any, Any, str]] = [
-        (GOOD, [float("nan")], [0], "not a number"),
+        (GOOD, [float("nan")], [0], "value nan of"),
         (GOOD, [1.0, 2.0], [0], "same length"),
         (GOOD, [[1.0]], [[0]], "same length"),
         (GOOD, [1.0], [3], "expected 0 to 2"),
         (GOOD, [1.0], [-1], "expected 0 to 2"),
         (FREQUENCY, ["B7", "UA"], [0, 0], "did you mean 'B6'"),
         (FREQUENCY, [3, 0], [0, 0], "expected 0 to 2"),
-        (VECTOR, [[float("nan"), 0.0]], [0], "leave it out"),
+        (VECTOR, [[float("nan"), 0.0]], [0], "value nan of"),
         (VECTOR, [[float("inf"), 0.0]], [0], "leave it out"),
         (VECTOR, [0.0, 0.0], [0], "2 numbers a value"),
         (VECTOR, [[0.0, 0.0, 0.0]], [0], "2 numbers a value"),

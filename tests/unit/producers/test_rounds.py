@@ -248,7 +248,7 @@ def test_a_reporter_answers_rounds_of_its_metric_alone(
         for wrong, value, told in (
             (Round.of(metric(name="size"), Progress(), 0), 50.0, "expected a round of 'age'"),
             (first, [1.0, 2.0], "expected one value, as a ledger is for one person"),
-            (first, float("nan"), "not a number"),
+            (first, float("nan"), "value nan of"),
         ):
             with pytest.raises(ValueError, match=told):
                 reporter.answer(wrong, value, 1.0, ledger=book)
