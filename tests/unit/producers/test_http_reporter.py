@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ from starlette.routing import Route
 from aggregator.reading.serialization import definition
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Progress
+from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.loading import definition_of, metrics_of
 from producers import (
     AsyncHttpReporter,
@@ -576,6 +578,38 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(begun: bytes) -> No
         with pytest.raises(GatewayError, match=r"not all of it came within 0\.8 s"):
             GatewayClient(url, timeout=0.2).get("late")
         server.join(60)
+
+
+@pytest.mark.parametrize(
+    ("head", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\na\r\n"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"trailer: a\r\n"),
+    ],
+    ids=["heads", "chunks", "trailers"],
+)
+def test_what_frames_an_answer_is_bounded_too(head: bytes, again: bytes) -> None:
+    sent = 0
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def flood() -> None:
+            nonlocal sent
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(head)
+                while sent < 2**23:
+                    sent += connection.send(again * 1000)
+
+        server = threading.Thread(target=flood)
+        server.start()
+        tracemalloc.start()
+        with pytest.raises(GatewayError, match="too many bytes around its body"):
+            GatewayClient(f"http://127.0.0.1:{listening.getsockname()[1]}").post(b"a")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        server.join(60)
+    assert peak < 4 * LARGEST_ANSWER
 
 
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
