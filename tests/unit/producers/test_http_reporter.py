@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -43,8 +44,10 @@ from producers import (
     HttpReporter,
     Ledger,
     QueueError,
+    RollUp,
 )
 from producers.delivery.batches import PendingBatch
+from producers.device import base_reporter
 from producers.device.panes import Columns
 from producers.device.rounds import Round, decode, encode
 from producers.gateway import Gateway
@@ -60,6 +63,7 @@ from producers.http.report_queue import (
     ReportQueue,
     Totals,
 )
+from producers.ledger.ledger_file import _ONE_AT_A_TIME
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.clocks import Clock, wait_until
 from tests.support.paths import ROOT
@@ -359,6 +363,29 @@ def test_a_queue_in_memory_tells_what_is_lost() -> None:
     assert "Connection refused" in str(lost.value)
 
 
+def test_close_does_not_wait_for_whoever_has_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base_reporter, "LOOK_SECONDS", 0.02)
+    clock, paths = Clock(86_400.0 * 20_000), [tmp_path / "queue", tmp_path / "ledger"]
+    metric = dataclasses.replace(LATE, lateness="1d")
+    for path in paths:
+        ledger = Ledger(tmp_path / "ledger", budget=9, clock=clock)
+        reporter = HttpReporter(metric, NOWHERE, queue=paths[0], batch_age=100)
+        reporter.report([1.0, 0.0], epsilon=1)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            if path == paths[1]:
+                RollUp(reporter, "count", "1h", 1, clock=clock, ledger=ledger)
+                clock.now += 7200
+                wait_until(_ONE_AT_A_TIME.locked, "a look waits for the ledger")
+            began = time.monotonic()
+            assert reporter.close(0.5) >= 2
+            assert time.monotonic() - began < 1.5
+    with HttpReporter(metric, NOWHERE, queue=paths[0]) as reporter:
+        assert reporter.totals.left == 4, "nothing is lost"
+
+
 def test_the_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "queue") as reporter:
         reporter.report(1.0, epsilon=1)
@@ -641,6 +668,20 @@ def test_a_batch_that_is_gone_is_in_no_file(tmp_path: Path) -> None:
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert [payload[:100] in content for payload in payloads] == [False, False, False, True]
     queue.close()
+
+
+def test_what_a_reader_keeps_in_the_log_is_gone_after_it(tmp_path: Path) -> None:
+    queue, kept = ReportQueue(tmp_path / "queue"), b"A" * 900
+    for ending in (queue.left, queue.close):
+        queue.put("pay", PendingBatch(bytes(16), kept, 1))
+        oldest = queue.oldest()
+        assert oldest is not None
+        with closing(sqlite3.connect(tmp_path / "queue", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM batches").fetchall()
+            queue.acknowledged(oldest)
+        ending()
+        assert kept not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_a_queue_in_memory_takes_nothing_once_it_is_closed() -> None:
