@@ -268,3 +268,21 @@ def test_a_made_up_round_on_the_topic_is_passed_over(broker: Broker, topic: str)
             next(rounds.follow(asked, timeout=0.3))
         broker.write(topic, encode(first))
         assert next(rounds.follow(asked, timeout=30.0)) == first
+
+
+def test_rounds_of_metrics_that_nobody_follows_are_not_kept(broker: Broker, topic: str) -> None:
+    asked, other = metric(split="budget"), metric(name="other")
+    search, progress = asked.search, Progress()
+    statistic = search.zero()
+    search.accumulate(statistic, [0] * 9, [1] * 9)
+    second = Round.of(asked, search.decide(progress, statistic), 1)
+    first = Round.of(other, progress, 0)
+    for told in (Round.of(asked, progress, 0), first, second):
+        broker.write(topic, encode(told))
+    with Rounds(broker.config, topic) as rounds:
+        rounds.read_to_end([asked])
+        assert rounds._latest == {(asked.name, asked.revision): second}
+        assert next(rounds.follow(other, timeout=30.0)) == first
+        broker.write(topic, encode(Round.of(asked, progress, 0)))
+        rounds.read_to_end([])
+        assert rounds.latest(asked) == second, "what is read again is no news"
