@@ -231,7 +231,8 @@ class Rounds(Closing):
             else:
                 key = (found.metric, found.revision)
                 held = self._latest.get(key)
-                is_again = held is not None and held.extends(found)  # read a second time
-                if key in self._latest and not (is_again and held.opened_ms > found.opened_ms):
+                if held is not None and held.extends(found) and held.opened_ms > found.opened_ms:
+                    return int(message.offset()) + 1  # it is read a second time
+                if key in self._latest:
                     self._latest[key] = found
         return int(message.offset()) + 1
