@@ -104,26 +104,6 @@ def test_a_thread_sends_by_age_and_a_full_queue_makes_reports_wait(
         assert len(broker.read(topic, at_least=9)) == 9  # nobody has called poll or flush
 
 
-def test_a_callback_of_librdkafka_may_report_while_its_queue_is_full(
-    broker: Broker, topic: str
-) -> None:
-    reports = iter([1.0])
-
-    def told(_: str) -> None:
-        for value in reports:
-            reporter.report(value, epsilon=1)
-
-    config = {**broker.config, "queue.buffering.max.messages": 2, "linger.ms": 500}
-    callback = {"stats_cb": told, "statistics.interval.ms": 50}
-    with Connection({**config, **callback}, background=False) as connection:
-        reporter = Reporter(LATE, connection, topic=topic, batch_reports=1)
-        call = threading.Thread(target=reporter.report, args=([1.0] * 4, 1), daemon=True)
-        call.start()
-        call.join(30)
-        assert not call.is_alive()
-    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 5
-
-
 def test_threads_may_share_a_reporter(broker: Broker, topic: str) -> None:
     each = [3, 300, 500, 400]
 
