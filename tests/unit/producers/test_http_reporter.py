@@ -332,6 +332,7 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
             database.execute("UPDATE failing SET errors = ?, since_ms = since_ms - ?", week)
         with nullcontext() if is_own_word else pytest.raises(DeliveryError):
             connection.flush(timeout=1)
+        wait_until(lambda: len(told) > 1, "the application is told")
         assert {each.kind for each in told[:-1]} == {"delivery"}
         assert told[-1].kind == ("refused" if is_own_word else "delivery")
         assert (late.totals.refused, late.totals.left) == ((2, 0) if is_own_word else (0, 2))
@@ -386,8 +387,6 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
 def test_what_is_charged_is_reported_before_anything_is_closed(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
-    charged, go_on = threading.Event(), threading.Event()
-
     class SlowLedger(Ledger):
         def spend(self, *arguments: Any, **options: Any) -> None:
             super().spend(*arguments, **options)
@@ -400,7 +399,7 @@ def test_what_is_charged_is_reported_before_anything_is_closed(
     cases: Any = [(over_kafka, over_kafka), (own, own), (HttpReporter(LATE, shared), shared)]
     ledger = SlowLedger(tmp_path / "ledger", budget=3)
     for reporter, closed in cases:
-        charged.clear(), go_on.clear()
+        charged, go_on = threading.Event(), threading.Event()
         with row(reporter), ThreadPoolExecutor(2) as pool:
             reported = pool.submit(reporter.report, 1.0, 1, ledger=ledger)
             assert charged.wait(60)
