@@ -120,7 +120,7 @@ class Coordinator(Leader):
         group = f"{self.settings.aggregate.group}-coordinator"
         with Rounds({**config, "group.id": group}, self._topic) as rounds:
             try:
-                rounds.read_to_end()
+                rounds.read_to_end(self._metrics)
             except TimeoutError as error:
                 raise DitherError(str(error)) from None
             found = [(metric, rounds.latest(metric)) for metric in self._metrics]

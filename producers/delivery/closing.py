@@ -1,8 +1,12 @@
-"""Context managers that close what they are."""
+"""What closes itself, and waits for the calls under way before."""
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -31,3 +35,48 @@ class Closing(ABC):
             if error is None:
                 raise
             error.add_note(str(undelivered))
+
+
+class Calls:
+    """The calls under way of something that closes: it waits for them, and takes no more."""
+
+    def __init__(self) -> None:
+        self._state = threading.Condition()
+        self._threads: list[int] = []
+        self._is_closing = False
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """Have whoever closes wait for a call, and for the calls that it makes itself.
+
+        Raises
+        ------
+        ValueError
+            If somebody closes it already.
+        """
+        own = threading.get_ident()
+        with self._state:
+            if self._is_closing and own not in self._threads:
+                raise ValueError("this reporter is closed: open a new one")
+            self._threads.append(own)
+        try:
+            yield
+        finally:
+            with self._state:
+                self._threads.remove(own)
+                self._state.notify_all()
+
+    def close(self, deadline: float) -> bool:
+        """Take no more calls, and wait for those of other threads; return False the second time.
+
+        Parameters
+        ----------
+        deadline : float
+            On the monotonic clock.
+        """
+        own = {threading.get_ident()}
+        with self._state:
+            is_first, self._is_closing = not self._is_closing, True
+            rest = max(0.0, deadline - time.monotonic())
+            self._state.wait_for(lambda: own.issuperset(self._threads), rest)
+        return is_first

@@ -8,8 +8,8 @@ import sqlite3
 import threading
 import time as clocks
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from estimators.metrics.denial import Deny, without_denied
 from estimators.metrics.metric import Metric
 from estimators.metrics.reported import ReportedMetric
 from producers.delivery.batches import Delivered, PendingBatch
-from producers.delivery.closing import Closing
+from producers.delivery.closing import Calls, Closing
 from producers.device.panes import Columns
 from producers.device.randomizing import check_metric, randomized, rules_of, values_of
 from producers.device.times import Times, event_times
@@ -108,8 +108,7 @@ class BaseReporter(Closing):
         self._clock, self._counting = clock, threading.Lock()
         self._closed, self._process = False, os.getpid()
         self._scheduled: dict[str, Callable[[], object]] = {}
-        self._looking = threading.RLock()
-        self._next_look = 0.0
+        self._calls, self._next_look = Calls(), 0.0
 
     # -- How reports travel -----------------------------------------------------------------------
 
@@ -167,6 +166,19 @@ class BaseReporter(Closing):
         """Whether no more is sent."""
         return self._closed
 
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Have whoever closes this reporter wait for a call: what is charged is reported.
+
+        Raises
+        ------
+        ValueError
+            If this reporter is closed, or belongs to another process.
+        """
+        self.check_open()
+        with self._calls.under_way():
+            yield
+
     # -- What comes again -------------------------------------------------------------------------
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
@@ -184,16 +196,13 @@ class BaseReporter(Closing):
         self._scheduled[name] = call
 
     def run_scheduled(self) -> float:
-        """Call what is scheduled, if it is time; return in how many seconds it is the next time.
-
-        Whoever closes this reporter waits for it: what is charged is reported.
-        """
+        """Call what is scheduled, if it is time; return in how many seconds it is the next time."""
         now = clocks.monotonic()
         if now < self._next_look:
             return self._next_look - now
         self._next_look = now + LOOK_SECONDS
-        with self._looking:
-            for call in () if self.is_closed else tuple(self._scheduled.values()):
+        with suppress(ValueError), self.calling():  # nothing is called once it is closed
+            for call in tuple(self._scheduled.values()):
                 call()
         return LOOK_SECONDS
 
@@ -257,14 +266,15 @@ class BaseReporter(Closing):
         own = self._attributes
         if attributes is not None:
             own = leaving(self.metric.slicing, attributes)
-        found = self._randomized(value, epsilon, time, ledger, permanent, changes)
-        if found is None:
-            return
-        columns, denied = found
-        if self.metric.sends_true_values and ledger is not None:
-            self._entrust(ledger, columns)
-            return
-        self.take(columns._replace(attributes=own))
+        with self.calling():
+            found = self._randomized(value, epsilon, time, ledger, permanent, changes)
+            if found is None:
+                return
+            columns, denied = found
+            if self.metric.sends_true_values and ledger is not None:
+                self._entrust(ledger, columns)
+                return
+            self.take(columns._replace(attributes=own))
         with self._counting:
             self.denied += denied
 
@@ -291,12 +301,13 @@ class BaseReporter(Closing):
             As for :meth:`report`. Nothing is reported then.
         """
         parts = [(rows, leaving(self.metric.slicing, own)) for rows, own in groups]
-        found = self._randomized(value, epsilon, time, None, None, 1)
-        if found is None:
-            return
-        columns, denied = found
-        for rows, own in parts:
-            self.take(columns.part(rows)._replace(attributes=own))
+        with self.calling():
+            found = self._randomized(value, epsilon, time, None, None, 1)
+            if found is None:
+                return
+            columns, denied = found
+            for rows, own in parts:
+                self.take(columns.part(rows)._replace(attributes=own))
         with self._counting:
             self.denied += denied
 
@@ -383,6 +394,18 @@ class BaseReporter(Closing):
             raise ValueError(f"the search for {metric.name!r} is over: expected an open round")
         values = values_of(metric, value)
         level = np.broadcast_to(metric.level_of(epsilon), values.shape)
+        with self.calling():
+            return self._answer(metric, asked.number, asked.threshold, values, level, ledger)
+
+    def _answer(
+        self,
+        metric: SearchMetric,
+        number: int,
+        threshold: float,
+        values: NDArray[Any],
+        level: NDArray[np.uint8],
+        ledger: Ledger | None,
+    ) -> int:
         if not self.admits(len(values)):
             return 0
         self.check_open()
@@ -395,14 +418,14 @@ class BaseReporter(Closing):
                     f"{values.size} values with one ledger: expected one value, as a ledger is for "
                     "one person"
                 )
-            if not claim_round(ledger, metric, asked.number, int(level[0]), self.bits):
+            if not claim_round(ledger, metric, number, int(level[0]), self.bits):
                 return 0
-        answers = metric.search.answer(values, level, asked.threshold, self.bits)
+        answers = metric.search.answer(values, level, threshold, self.bits)
         now = int(1000 * self._clock())  # a batch that is sent again has to meet itself in its pane
         for begin in range(0, len(answers), self.batch_reports):
             part = slice(begin, begin + self.batch_reports)
             key = new_batch_id()
-            payload = encode_randomized(metric, level[part], answers[part], now, key, asked.number)
+            payload = encode_randomized(metric, level[part], answers[part], now, key, number)
             self.put(PendingBatch(key, payload, len(answers[part])))
         return len(answers)
 
@@ -413,7 +436,7 @@ class BaseReporter(Closing):
 
     def check_open(self) -> None:
         """Raise ValueError if this reporter is closed, or belongs to another process."""
-        if self._closed:
+        if self.is_closed:
             raise ValueError("this reporter is closed: open a new one")
         if self.is_elsewhere:
             raise ValueError(

@@ -14,6 +14,8 @@ import msgspec
 Run: TypeAlias = tuple[int, int]
 """From the start of the first window to the end of the last one, in ms since the epoch."""
 MOST_RUNS = 8
+MOST_DUE = 10_000
+"""Windows that wait for their report: a clock that goes from 1970 to now makes no more due."""
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -41,10 +43,9 @@ class Course(msgspec.Struct, frozen=True):
     due: tuple[int, ...] = ()
     delay: int = 0
 
-    def without(self, start: int) -> Course:
-        """Return the course when a window is reported."""
-        due = tuple(each for each in self.due if each != start)
-        return msgspec.structs.replace(self, due=due)
+    def after(self, count: int) -> Course:
+        """Return the course when so many windows, the oldest due, wait no more."""
+        return msgspec.structs.replace(self, due=self.due[count:])
 
     def having(self, start: int) -> Course:
         """Return the course when a window has to be reported after all."""
@@ -71,8 +72,8 @@ class Windows:
         return now - now % self.length
 
     def first_counted(self, now: int) -> int:
-        """Return the start of the first window that is not late."""
-        return self.start(now - self.lateness)
+        """Return the start of the first window that is not late; most wait for one of the last."""
+        return max(self.start(now - self.lateness), self.start(now) - MOST_DUE * self.length)
 
     def opened(self, course: Course, now: int) -> int:
         """Return the start of the first window that is not over now.
@@ -114,12 +115,13 @@ class Windows:
         over = range(first, end, self.length)
         new = [start for start in over if after_closed(closed, start) == start]
         kept = [start for start in course.due if start >= counted]
-        late = len(course.due) - len(kept) + uncovered(closed, begin, counted) // self.length
+        due = sorted([*kept, *new])[:MOST_DUE]  # under clocks of the future there may be more
+        missed = len(course.due) + len(new) - len(due)
         return Course(
             opened,
-            course.missed + late,
+            course.missed + missed + uncovered(closed, begin, counted) // self.length,
             with_run(closed, (first, end)) if first < end else closed,
-            tuple(sorted([*kept, *new])),
+            tuple(due),
             delay if new else course.delay,
         )
 

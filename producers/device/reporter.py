@@ -164,9 +164,10 @@ class Reporter(BaseReporter):
 
         Waits while librdkafka's queue is full.
         """
+        now = self._timer()
         with self._lock:
             self.check_open()
-            self._seal(self._waiting.add(columns, self._timer()))
+            self._seal(self._waiting.add(columns, now))
         self._outbox.send()
 
     def put(self, batch: PendingBatch) -> None:
@@ -194,8 +195,9 @@ class Reporter(BaseReporter):
 
     def send_aged(self) -> None:
         """Send the batches that have reached their age, and run what is scheduled."""
+        now = self._timer()
         with self._lock:
-            self._seal(self._waiting.pop_aged(self._timer()))
+            self._seal(self._waiting.pop_aged(now))
         self._outbox.send()
         self.run_scheduled()
 
@@ -220,7 +222,7 @@ class Reporter(BaseReporter):
         self._outbox.wait(deadline)
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush, and accept no more reports.
+        """Flush when the calls under way are over, and accept no more reports.
 
         In a forked process nothing is sent, because the reports belong to the parent.
 
@@ -231,18 +233,19 @@ class Reporter(BaseReporter):
         """
         if self.is_elsewhere:
             return
-        with self._looking, self._lock:
-            if self._closed:
-                return
+        deadline = clocks.monotonic() + timeout
+        if not self._calls.close(deadline):
+            return
+        with self._lock:
             self._closed = True
         try:
-            self.flush(timeout)
+            self.flush(deadline - clocks.monotonic())
         except DeliveryError:
             raise self._outbox.error(kept=False) from None
         finally:
             self._connection.remove(self)
             if self._owns_connection:
-                self._connection.close()
+                self._connection.close(max(0.0, deadline - clocks.monotonic()))
 
     def _seal(self, ready: Iterable[Columns]) -> None:
         for columns in ready:

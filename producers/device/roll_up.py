@@ -172,10 +172,10 @@ class RollUp:
                 "a roll-up needs a file, where what is gathered survives a restart: expected a "
                 "ledger, or an HttpReporter with a queue"
             )
+        first = msgspec.json.encode(Course(self._windows.start(self._now()))).decode()
         with self._transaction() as database:
             for schema in _SCHEMAS:
                 database.execute(schema)
-            first = msgspec.json.encode(Course(self._windows.start(self._now()))).decode()
             database.execute("INSERT OR IGNORE INTO courses VALUES (?, ?)", (self._name, first))
         if ledger is not None:
             self._check_budget(ledger, Fraction(str(permanent or level)))
@@ -198,9 +198,9 @@ class RollUp:
         QueueError, LedgerError
             If the file cannot be used. Nothing is added then.
         """
-        given = self._checked(value)
+        given, now = self._checked(value), self._now()
         with self._transaction(erasing=True) as database:
-            start = self._windows.present(self._course(database), self._now())
+            start = self._windows.present(self._course(database), now)
             held = self._values(database).get(start)
             self._keep(database, start, given if held is None else self._joined(held, given))
 
@@ -221,7 +221,11 @@ class RollUp:
 
     def _report_due(self, most: int) -> int:
         done = 0
-        while done < most and (ended := self._claim()) is not None:
+        for _ in range(most):
+            if (ended := self._claim()) is None:
+                break
+            if not self._is_reportable(ended.value):
+                continue
             moment = (ended.start + self.window_ms - 1) / 1000
             try:
                 self.reporter.report(
@@ -259,25 +263,32 @@ class RollUp:
         """Return the oldest window to report, and forget it; None if there is none.
 
         This is on disk before it returns: a crash loses the window, and never reports it twice.
+        What an application supplies, such as a handler of the log, is not called within the
+        transaction: it may call this roll-up or its ledger.
         """
+        now, found, count = self._now(), None, 0
         with self._transaction(erasing=True) as database:
-            course = seen = self._look(database)
-            latest = self._now() - self.window_ms - seen.delay
-            values, found = self._values(database), None
-            for start in seen.due:
+            before = self._course(database)
+            course = self._look(database, before, now)
+            latest, values = now - self.window_ms - course.delay, self._values(database)
+            for start in course.due:
                 if found is not None or start > latest:
                     break
-                course = course.without(start)
-                self._forget(database, start)
-                found = self._result(start, values.get(start))
-            if course != seen:
-                self._store(database, course)
+                count += 1
+                if start in values or self.how in OF_NOTHING:
+                    found = Ended(start, values.get(start, 0))
+                    self._forget(database, start)
+            if count:
+                self._store(database, course.after(count))
+        if course.open < before.open:
+            logger.warning(
+                "the clock was set back: what was gathered of %r is in the present window",
+                self._metric.name,
+            )
         return found
 
-    def _result(self, start: int, value: Any) -> Ended | None:
-        """Return what a window's report says; None if there is nothing to report."""
-        if value is None:
-            return Ended(start, 0) if self.how in OF_NOTHING else None
+    def _is_reportable(self, value: Any) -> bool:
+        """Return whether the metric still has a value that was gathered; log that it has not."""
         if self.how == "last":
             try:
                 self._checked(value)
@@ -288,22 +299,15 @@ class RollUp:
                     self._metric.name,
                     type(error).__name__,
                 )
-                return None
-        return Ended(start, value)
+                return False
+        return True
 
-    def _look(self, database: sqlite3.Connection) -> Course:
+    def _look(self, database: sqlite3.Connection, before: Course, now: int) -> Course:
         """Close the windows that are over: nothing is added to them any more."""
-        now = self._now()
-        before = self._course(database)
         after = self._windows.look(before, now, _random.randint(0, self._longest_delay))
         late = self._settle(database, after, now)
         if self.how not in OF_NOTHING:
             after = msgspec.structs.replace(after, missed=before.missed + late)
-        if after.open < before.open:
-            logger.warning(
-                "the clock was set back: what was gathered of %r is in the present window",
-                self._metric.name,
-            )
         if after != before:
             self._store(database, after)
         return after

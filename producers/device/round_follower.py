@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time as clocks
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -68,7 +68,7 @@ class Rounds(Closing):
             raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
         self._process = os.getpid()
         self._assigned, self._warned = False, ""
-        self._latest: dict[tuple[str, int], Round] = {}
+        self._latest: dict[tuple[str, int], Round | None] = {}  # of the metrics that it follows
 
     def close(self) -> None:
         """Close the Kafka client; do nothing in a forked process."""
@@ -76,8 +76,9 @@ class Rounds(Closing):
             self._consumer.close()
 
     def latest(self, metric: Metric) -> Round | None:
-        """Return the newest round of a metric read so far."""
-        return self._latest.get((metric.name, metric.revision))
+        """Return the newest round of a metric read so far; its rounds are kept from now on."""
+        self._keep([metric])
+        return self._latest[metric.name, metric.revision]
 
     def follow(
         self,
@@ -138,10 +139,16 @@ class Rounds(Closing):
             self._take(message)
         return len(messages)
 
-    def read_to_end(self, timeout: float = 30.0) -> None:
-        """Read all committed messages that are on the topic now.
+    def read_to_end(self, metrics: Iterable[Metric], timeout: float = 30.0) -> None:
+        """Read all committed rounds of metrics that are on the topic now.
 
         Another producer's open transaction must not hide the committed messages behind it.
+
+        Parameters
+        ----------
+        metrics : iterable of Metric
+        timeout : float
+            Seconds.
 
         Raises
         ------
@@ -150,6 +157,7 @@ class Rounds(Closing):
         TimeoutError
             If the end was not reached.
         """
+        self._keep(metrics)
         self._assign()
         left = self._ends()
         deadline = clocks.monotonic() + timeout
@@ -166,6 +174,13 @@ class Rounds(Closing):
                     f"topic {self.topic!r}: partitions {sorted(left)} have messages that did not "
                     "arrive in time"
                 )
+
+    def _keep(self, metrics: Iterable[Metric]) -> None:
+        """Keep the rounds of metrics; of a new one, read again what was passed over."""
+        for metric in metrics:
+            key = (metric.name, metric.revision)
+            if key not in self._latest:
+                self._latest[key], self._assigned = None, False
 
     def _warn(self, told: str) -> None:
         """Log a problem once for as long as it lasts."""
@@ -214,5 +229,10 @@ class Rounds(Closing):
             except ValueError as wrong:
                 logger.warning("topic %s: not a round: %s", self.topic, wrong)
             else:
-                self._latest[found.metric, found.revision] = found
+                key = (found.metric, found.revision)
+                held = self._latest.get(key)
+                if held is not None and held.extends(found) and held.opened_ms > found.opened_ms:
+                    return int(message.offset()) + 1  # it is read a second time
+                if key in self._latest:
+                    self._latest[key] = found
         return int(message.offset()) + 1

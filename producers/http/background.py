@@ -32,7 +32,7 @@ logger = logging.getLogger("producers")
 
 OTHERS_SECONDS = 1.0
 """Between two looks while another process sends from the same file."""
-ABORT_SECONDS = 1.0
+ABORT_SECONDS = 0.5
 
 
 @dataclasses.dataclass(frozen=True)

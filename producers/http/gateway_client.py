@@ -7,12 +7,14 @@ none back. Redirects are not followed.
 from __future__ import annotations
 
 import http.client
+import io
 import ipaddress
 import socket
 import ssl
 import threading
 import time
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from estimators.limits import LARGEST_ANSWER, LARGEST_DEFINITION
@@ -24,6 +26,8 @@ PROTOBUF = "application/x-protobuf"
 MOST_STEPS = 4
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
+FRAMING_BYTES = 2**16
+"""An answer's heads may have so many bytes, and its body may come with as many besides."""
 
 
 class GatewayError(RuntimeError):
@@ -39,6 +43,45 @@ class GatewayError(RuntimeError):
     def __init__(self, url: str, detail: str, status: int = 0) -> None:
         self.url, self.detail, self.status = url, detail, status
         super().__init__(f"gateway {url}: {detail}")
+
+
+class _Counted(io.RawIOBase):
+    """What comes over a socket, up to a number of bytes that are left."""
+
+    def __init__(self, raw: io.RawIOBase, left: int) -> None:
+        super().__init__()
+        self._raw, self.left = raw, left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._raw.readinto(buffer)
+        self.left -= count or 0
+        if self.left < 0:
+            raise http.client.HTTPException("too many bytes around its body")
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    """A response of which no more bytes are read than are allowed, however they are framed."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._counted = _Counted(self.fp.detach(), FRAMING_BYTES)
+        self.fp = io.BufferedReader(self._counted)
+
+    def body(self, most: int) -> bytes:
+        """Return the body, or a beginning of it that is longer than `most` bytes."""
+        self._counted.left += most + FRAMING_BYTES
+        body, piece = bytearray(), memoryview(bytearray(FRAMING_BYTES))
+        while len(body) <= most and (count := self.readinto(piece)):
+            body += piece[:count]
+        return bytes(body)
 
 
 class GatewayClient:
@@ -176,7 +219,7 @@ class GatewayClient:
                 response.headers.get_content_type(),
                 response.headers.get("Retry-After", ""),
                 response.headers.get("Location", ""),
-                response.read(most + 1),
+                response.body(most),
             )
             if is_late.is_set():  # and the body is what had come by then
                 raise TimeoutError
@@ -199,12 +242,15 @@ class GatewayClient:
 
     def _sent(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> http.client.HTTPResponse:
+    ) -> _Response:
         if self._connection is None:
             self._connection = self._connected()
+            self._connection.response_class = _Response
         self._connection.request(method, self._path + path, body, self._headers | headers)
         self._carrier = self._connection.sock
-        return self._connection.getresponse()
+        response = self._connection.getresponse()
+        assert isinstance(response, _Response)  # noqa: S101
+        return response
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._tls is None:

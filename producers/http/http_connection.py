@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypedDict
 
-from producers.delivery.closing import Closing
+from producers.delivery.closing import Calls, Closing
 from producers.delivery.errors import DeliveryError
 from producers.http.background import Background, Failure
 from producers.http.definitions import Definitions
@@ -104,7 +104,7 @@ class HttpConnection(Closing):
         self.definitions = Definitions(self.queue.file, self._asking)
         own = Definitions(self.queue.file, client)
         self._background = Background(self.queue, client, own, on_failure)
-        self.closed, self._process = False, os.getpid()
+        self.calls, self.closed, self._process = Calls(), False, os.getpid()
         self._background.start()
         atexit.register(self._at_exit)
 
@@ -164,8 +164,9 @@ class HttpConnection(Closing):
         DeliveryError
             If something is not. It is kept, and sent later.
         """
-        self.queue.seal(metric)
-        if not self._background.drain(metric, time.monotonic() + timeout, patient=True):
+        deadline = time.monotonic() + timeout
+        self.queue.seal(metric, deadline)
+        if not self._background.drain(metric, deadline, patient=True):
             raise self.error(metric, kept=True)
 
     def error(self, metric: str | None, *, kept: bool) -> DeliveryError:
@@ -198,7 +199,10 @@ class HttpConnection(Closing):
         DeliveryError
             If reports are lost, because they waited in memory.
         """
-        self.queue.seal(metric)
+        try:
+            self.queue.seal(metric, deadline)
+        except QueueError as error:
+            logger.warning("not all reports are in a batch yet: %s", error)
         if self._background.drain(metric, deadline, patient=self.path is None):
             return 0
         if self.path is None:
@@ -213,7 +217,9 @@ class HttpConnection(Closing):
         return reports
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
-        """Send what is left, and stop; in a forked process do nothing.
+        """Send what is left when the calls under way are over, and stop.
+
+        In a forked process nothing is done.
 
         Parameters
         ----------
@@ -230,10 +236,10 @@ class HttpConnection(Closing):
         DeliveryError
             If reports are lost, because they waited in memory.
         """
-        if self.closed or self._process != os.getpid():
+        deadline = time.monotonic() + timeout
+        if self._process != os.getpid() or not self.calls.close(deadline):
             return 0
         self.closed = True
-        deadline = time.monotonic() + timeout
         try:
             return self.finish(None, deadline)
         finally:

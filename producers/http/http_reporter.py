@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time as clocks
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from estimators.exact.randomness import Bits
@@ -151,7 +151,6 @@ class HttpReporter(BaseReporter):
         DeliveryError
             If the queue is full, and was not told to drop anything.
         """
-        self.check_open()
         name, queue = self.metric.name, self.connection.queue
         if (changed := self.connection.changed(name)) is not None:
             raise changed
@@ -187,6 +186,12 @@ class HttpReporter(BaseReporter):
     def is_closed(self) -> bool:
         """Whether no more is sent: the reporter is closed, or its connection."""
         return super().is_closed or self.connection.closed
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Have whoever closes this reporter or its connection wait for a call."""
+        with super().calling(), self.connection.calls.under_way():
+            yield
 
     def schedule(self, name: str, call: Callable[[], object]) -> None:
         """Have the thread that sends call a function each minute, until this reporter is closed."""
@@ -230,8 +235,9 @@ class HttpReporter(BaseReporter):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> int:
         """Send what is left while the gateway takes it, and accept no more reports.
 
-        With a queue in a file, the first failure ends this: what is left is sent by the next
-        reporter with that file. In a forked process nothing is done.
+        It waits for the calls under way first. With a queue in a file, the first failure ends this:
+        what is left is sent by the next reporter with that file. In a forked process nothing is
+        done.
 
         Parameters
         ----------
@@ -248,13 +254,11 @@ class HttpReporter(BaseReporter):
         DeliveryError
             If reports are lost, because they waited in memory.
         """
-        if self.is_elsewhere:
+        deadline = clocks.monotonic() + timeout
+        if self.is_elsewhere or not self._calls.close(deadline):
             return 0
-        with self._looking, self._counting:
-            if self._closed:
-                return 0
-            self._closed = True
+        self._closed = True
         self.connection.stop_serving(self.run_scheduled)
         if self._owns_connection:
-            return self.connection.close(timeout)
-        return self.connection.finish(self.metric.name, clocks.monotonic() + timeout)
+            return self.connection.close(max(0.0, deadline - clocks.monotonic()))
+        return self.connection.finish(self.metric.name, deadline)

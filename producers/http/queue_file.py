@@ -6,9 +6,11 @@ wait for the disk; a durable one also survives a power cut, with all commits bef
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,9 @@ APPLICATION_ID = 0x44_6C_71_75
 """In the file's header, so that no other database is taken for a queue."""
 VERSION = 1
 MEMORY = "(memory)"
+RETRY_SECONDS = 0.01
+ERASING_MS = 100
+"""That a commit waits for readers of the log, before it is emptied later."""
 
 _SCHEMA = f"""
 PRAGMA application_id = {APPLICATION_ID};
@@ -88,7 +93,8 @@ class QueueFile:
         self.path = path
         self._lock = threading.Lock()
         self._database: sqlite3.Connection | None = None
-        self._inode, self._is_gone = 0, False
+        self._inode, self._is_gone, self._is_closed = 0, False, False
+        self._is_log_empty = True
         if path is not None:
             try:
                 create_database(path, "PRAGMA journal_mode = WAL", _SCHEMA)
@@ -105,7 +111,12 @@ class QueueFile:
 
     @contextmanager
     def transaction(
-        self, *, durable: bool = False, erasing: bool = False
+        self,
+        *,
+        durable: bool = False,
+        erasing: bool = False,
+        write: bool = True,
+        deadline: float = math.inf,
     ) -> Iterator[sqlite3.Connection]:
         """Provide the database for one transaction: committed at the end, or rolled back.
 
@@ -114,36 +125,63 @@ class QueueFile:
         durable : bool
             Whether this commit, and all before it, are on disk when this returns.
         erasing : bool
-            The same; and what was deleted or replaced is in no file any more.
+            The same; and what was deleted or replaced is in no file any more. If a reader has the
+            log, that is so after the first transaction, opening or closing without readers.
+        write : bool
+            False: it only reads, and does not wait for others that write.
+        deadline : float
+            On the monotonic clock: other processes are waited for until then, and at most for 30
+            seconds.
 
         Raises
         ------
         QueueError
             If the file cannot be used, or was removed.
         """
-        with self._lock:
+        begin = "BEGIN IMMEDIATE" if write else "BEGIN"
+        until = min(deadline, time.monotonic() + BUSY_SECONDS)
+        try:
+            database = self._begun(begin, until, is_durable=durable or erasing)
+            try:
+                yield database
+                database.execute("COMMIT")
+                if erasing or not self._is_log_empty:
+                    self._is_log_empty = _empty_log(database, ERASING_MS if erasing else 0)
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    database.execute("ROLLBACK")
+                raise
+            finally:
+                self._lock.release()
+        except sqlite3.Error as error:
+            raise QueueError(self.path, _explained(error)) from None
+
+    def _begun(self, begin: str, until: float, *, is_durable: bool) -> sqlite3.Connection:
+        """Begin a transaction under the lock; without it, wait for other processes."""
+        while True:
+            self._lock.acquire()
             try:
                 database = self._opened()
-                if durable or erasing:
-                    database.execute("PRAGMA synchronous = FULL")
-                database.execute("BEGIN IMMEDIATE")
-                try:
-                    yield database
-                    database.execute("COMMIT")
-                except BaseException:
-                    with suppress(sqlite3.Error):
-                        database.execute("ROLLBACK")
+                database.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+                database.execute(begin)
+            except BaseException as error:
+                self._lock.release()
+                if not _is_busy(error) or self._is_closed or time.monotonic() >= until:
                     raise
-                finally:
-                    if durable or erasing:
-                        database.execute("PRAGMA synchronous = NORMAL")
-                if erasing:
-                    _empty_log(database)
-            except sqlite3.Error as error:
-                raise QueueError(self.path, _explained(error)) from None
+            else:
+                return database
+            time.sleep(RETRY_SECONDS)
+
+    def empty_log(self) -> None:
+        """Within a transaction: leave nothing of what it deletes, once it is committed."""
+        self._is_log_empty = False
 
     def close(self) -> None:
-        """Close the database; a queue in memory is gone, and takes nothing more."""
+        """Close the database; a queue in memory is gone, and takes nothing more.
+
+        Whoever uses it after that does not wait for other processes.
+        """
+        self._is_closed = True
         with self._lock:
             self._close()
             self._is_gone = self.path is None
@@ -173,14 +211,13 @@ class QueueFile:
             raise QueueError(self.path, fault)
         address = f"{self.path.absolute().as_uri()}?mode=rw"
         database = sqlite3.connect(
-            address, uri=True, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False
+            address, uri=True, isolation_level=None, timeout=0.0, check_same_thread=False
         )
         try:
             self._check(database)
-            database.execute("PRAGMA synchronous = NORMAL")
             database.execute("PRAGMA secure_delete = ON")
             database.execute(FAILING)  # files of earlier versions have no such table
-            _empty_log(database)  # of a process that was killed
+            self._is_log_empty = _empty_log(database)  # of a process that was killed
             self._inode = self._inode or self.path.stat().st_ino
         except BaseException:
             database.close()
@@ -199,6 +236,8 @@ class QueueFile:
     def _close(self) -> None:
         database, self._database = self._database, None
         if database is not None:
+            if not self._is_log_empty:
+                _empty_log(database)
             database.close()
 
     # -- Around a fork ----------------------------------------------------------------------------
@@ -214,10 +253,27 @@ class QueueFile:
         self._lock.release()
 
 
-def _empty_log(database: sqlite3.Connection) -> None:
-    """Move the write-ahead log into the file: what was deleted is still in the log."""
-    with suppress(sqlite3.Error):  # the commit is done; the next one tries again
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+def _empty_log(database: sqlite3.Connection, wait_ms: int = 0) -> bool:
+    """Move the write-ahead log into the file: what was deleted is still in the log.
+
+    Returns
+    -------
+    bool
+        Whether it is empty; False if somebody reads it.
+    """
+    try:
+        database.execute(f"PRAGMA busy_timeout = {wait_ms}")
+        busy, *_ = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        database.execute("PRAGMA busy_timeout = 0")
+    except sqlite3.Error:  # the commit is done
+        return False
+    return not busy
+
+
+def _is_busy(error: BaseException) -> bool:
+    """Return whether another process has the file."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_OK)
+    return code & 0xFF == sqlite3.SQLITE_BUSY  # the rest says why
 
 
 _FILES: weakref.WeakSet[QueueFile] = weakref.WeakSet()

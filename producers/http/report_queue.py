@@ -7,9 +7,9 @@ one id from the moment it is sealed.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from estimators.metrics.metric import Metric
 from producers.delivery.batches import PendingBatch
 from producers.device.panes import Columns, by_pane
-from producers.http.queue_file import QueueError, QueueFile
+from producers.http.queue_file import QueueFile
 from producers.http.queue_tables import (
     QueuedBatch,
     append,
@@ -164,8 +164,7 @@ class ReportQueue:
                     done += rest.level.size
                     if held + rest.level.size >= rule.reports:
                         has_news |= self._seal(database, "number = ?", number)
-            dropped = self._make_room(database)
-        self._erase(dropped)
+            self._make_room(database)
         return has_news
 
     def put(self, metric: str, batch: PendingBatch) -> None:
@@ -180,8 +179,7 @@ class ReportQueue:
         with self.file.transaction() as database:
             count(database, metric, "taken", batch.reports)
             insert(database, metric, batch.payload, batch.key, batch.reports)
-            dropped = self._make_room(database)
-        self._erase(dropped)
+            self._make_room(database)
 
     def drop(self, metric: str, reports: int) -> None:
         """Count reports of a metric that were dropped before they were taken."""
@@ -190,9 +188,17 @@ class ReportQueue:
 
     # -- Batches go out ---------------------------------------------------------------------------
 
-    def seal(self, metric: str | None = None) -> None:
-        """Make batches of all reports that wait for one, of a metric or of all."""
-        with self.file.transaction() as database:
+    def seal(self, metric: str | None = None, deadline: float = math.inf) -> None:
+        """Make batches of all reports that wait for one, of a metric or of all.
+
+        Parameters
+        ----------
+        metric : str, optional
+            Its name.
+        deadline : float
+            On the monotonic clock: another process that has the file is waited for until then.
+        """
+        with self.file.transaction(deadline=deadline) as database:
             if metric is None:
                 self._seal(database, "1")
             else:
@@ -291,7 +297,7 @@ class ReportQueue:
 
     def left(self, metric: str | None = None) -> tuple[int, int]:
         """Return how many reports wait, in how many batches; of a metric, or of all."""
-        with self.file.transaction() as database:
+        with self.file.transaction(write=False) as database:
             return waiting(database, metric)
 
     # -- Within a transaction ---------------------------------------------------------------------
@@ -327,27 +333,17 @@ class ReportQueue:
             close_batch(database, number, metric, revision, attributes)
         return bool(found)
 
-    def _erase(self, dropped: bool) -> None:
-        """Leave nothing of batches that were dropped; where the file is busy, the next call does.
-
-        What was stored before is stored: an error would have it reported again.
-        """
-        if dropped:
-            with contextlib.suppress(QueueError), self.file.transaction(erasing=True):
-                pass
-
-    def _make_room(self, database: sqlite3.Connection) -> bool:
+    def _make_room(self, database: sqlite3.Connection) -> None:
         """Drop the oldest batches of a queue that is too large, where that was asked for."""
-        dropped = False
         while self.when_full == "drop_old" and stored_bytes(database) > self.most_bytes:
             batch = first_batch(database)
             if batch is None:
                 if not self._seal(database, "1"):
-                    return dropped
+                    return
                 continue
-            dropped = remove(database, batch)
+            remove(database, batch)
             count(database, batch.metric, "dropped", batch.reports)
-        return dropped
+            self.file.empty_log()
 
     def _now(self) -> int:
         return round(self._clock() * 1000)

@@ -22,6 +22,7 @@ LIBRDKAFKA.addHandler(logging.NullHandler())
 
 TICK = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
+STOP_SECONDS = 0.5  # that the thread may take longer
 EXIT_TIMEOUT = 5.0  # seconds for what is left over when the interpreter ends
 
 LARGEST_MESSAGE = 250_000
@@ -138,8 +139,13 @@ class Connection(Closing):
         for each in served:
             each.send_aged()
 
-    def close(self) -> None:
-        """Stop the thread, and close the reporters that are still open.
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Close the reporters that are still open, and stop the thread.
+
+        Parameters
+        ----------
+        timeout : float
+            Seconds for each of them.
 
         Raises
         ------
@@ -150,11 +156,11 @@ class Connection(Closing):
             return
         with self._lock:
             served = tuple(self._served)
-        undelivered = [error for each in served if (error := _closed(each)) is not None]
+        undelivered = [error for each in served if (error := _closed(each, timeout)) is not None]
         self.closed = True
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(timeout + STOP_SECONDS)
         atexit.unregister(self._at_exit)
         for error in undelivered[1:]:
             undelivered[0].add_note(str(error))
@@ -179,10 +185,10 @@ class Connection(Closing):
         for served in tuple(self._served):
             if (error := _closed(served, EXIT_TIMEOUT)) is not None:
                 logger.error("a reporter was not closed before the program ended: %s", error)
-        self.close()
+        self.close(EXIT_TIMEOUT)
 
 
-def _closed(served: Served, timeout: float = CLOSE_TIMEOUT) -> DeliveryError | None:
+def _closed(served: Served, timeout: float) -> DeliveryError | None:
     try:
         served.close(timeout)
     except DeliveryError as error:

@@ -56,7 +56,7 @@ class Outbox:
         self._schema_id = None if schema_id is None else check_schema_id(schema_id)
         self.delivered = Delivered()
         self._connection = connection
-        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._lock, self._sending, self._sender = threading.Lock(), threading.Lock(), 0
         self._sealed: collections.deque[PendingBatch] = collections.deque()
         self._under_way: dict[bytes, PendingBatch] = {}
         self._failed: dict[bytes, PendingBatch] = {}
@@ -103,15 +103,17 @@ class Outbox:
         deadline : float, optional
             On the monotonic clock: a batch without room in the queue until then fails.
         """
-        if not self._sealed:
-            return
+        if not self._sealed or self._sender == threading.get_ident():
+            return  # it sends already, and waits for room: a callback of librdkafka is reporting
         patience = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         if not self._sending.acquire(timeout=patience):
             return  # another thread still waits for room, and sends these too
+        self._sender = threading.get_ident()
         try:
             while self._sealed:
                 self._hand_over(self._sealed.popleft(), deadline)
         finally:
+            self._sender = 0
             self._sending.release()
 
     def resend(self, deadline: float) -> None:

@@ -27,7 +27,7 @@ def explain_sqlite_error(error: sqlite3.Error, own: Mapping[str, str]) -> str:
     common = {
         "full": "the disk is full: free space",
         "readonly": "the file or its folder is read-only: expected both to be writable",
-        "locked": f"another process kept it locked for {BUSY_SECONDS:g} s: try again",
+        "locked": "another process keeps it locked: try again",
     }
     for words, remedy in (*own.items(), *common.items()):
         if words in told:

@@ -22,6 +22,7 @@ const HOW = ["count", "sum", "last", "largest", "active"];
 const OF_NOTHING = ["count", "sum", "active"]; // a window without values has a result, too: zero
 const LONGEST_DELAY_MS = 3_600_000;
 const MOST_RUNS = 8;
+const MOST_DUE = 10_000;
 
 /** Windows are in UTC, and begin at multiples of their length since 1970. From `Device.rollUp`. */
 export class RollUp {
@@ -176,7 +177,8 @@ export class RollUp {
     const open = this.#opened(before.open, now);
     const begin = Math.min(before.open, open);
     const end = this.#start(now);
-    const counted = this.#start(now - this.#lateness); // the start of the first that is not late
+    // the start of the first that is not late; most wait for one of the last
+    const counted = Math.max(this.#start(now - this.#lateness), end - MOST_DUE * this.window);
     const first = Math.max(begin, counted);
     const due = before.due.filter((start) => start >= counted);
     const uncovered = closed.reduce(

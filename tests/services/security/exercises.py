@@ -94,7 +94,7 @@ def respond(settings: Settings, metrics: Metrics) -> None:
         Rounds(clients.reporting(settings), topics.rounds) as rounds,
         Reporter(metric, properties, topic=topics.reports) as reporter,
     ):
-        rounds.read_to_end()
+        rounds.read_to_end([metric])
         asked = rounds.latest(metric)
         assert asked is not None
         reporter.answer(asked, 1.0, epsilon=1.0)

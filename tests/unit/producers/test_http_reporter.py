@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -13,8 +14,10 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +32,7 @@ from starlette.routing import Route
 from aggregator.reading.serialization import definition
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Progress
+from estimators.limits import LARGEST_ANSWER
 from estimators.metrics.loading import definition_of, metrics_of
 from producers import (
     AsyncHttpReporter,
@@ -41,6 +45,8 @@ from producers import (
     HttpReporter,
     Ledger,
     QueueError,
+    Reporter,
+    RollUp,
 )
 from producers.delivery.batches import PendingBatch
 from producers.device.panes import Columns
@@ -58,6 +64,7 @@ from producers.http.report_queue import (
     ReportQueue,
     Totals,
 )
+from producers.ledger.ledger_file import _ONE_AT_A_TIME
 from producers.wire.reports_pb2 import ReportBatch
 from tests.support.clocks import Clock, wait_until
 from tests.support.paths import ROOT
@@ -325,6 +332,7 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
             database.execute("UPDATE failing SET errors = ?, since_ms = since_ms - ?", week)
         with nullcontext() if is_own_word else pytest.raises(DeliveryError):
             connection.flush(timeout=1)
+        wait_until(lambda: len(told) > 1, "the application is told")
         assert {each.kind for each in told[:-1]} == {"delivery"}
         assert told[-1].kind == ("refused" if is_own_word else "delivery")
         assert (late.totals.refused, late.totals.left) == ((2, 0) if is_own_word else (0, 2))
@@ -355,6 +363,53 @@ def test_a_queue_in_memory_tells_what_is_lost() -> None:
         reporter.close(0.3)
     assert not lost.value.kept
     assert "Connection refused" in str(lost.value)
+
+
+def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
+    clock, (queue, book) = Clock(86_400.0 * 20_000), (tmp_path / "queue", tmp_path / "ledger")
+    metric, ledger = dataclasses.replace(LATE, lateness="1d"), Ledger(book, budget=9)
+    reporter = HttpReporter(metric, NOWHERE, queue=queue, batch_age=100)
+    reporter.report([1.0, 0.0], epsilon=1)
+    RollUp(reporter, "count", "1h", 1, clock=clock, ledger=ledger)
+    with closing(sqlite3.connect(queue)) as one, closing(sqlite3.connect(book)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        clock.now, reporter._next_look = clock.now + 7200, 0.0
+        reporter.connection.wake()
+        wait_until(_ONE_AT_A_TIME.locked, "a look waits for the ledger")
+        one.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        assert reporter.close(0.5) == 2
+        assert time.monotonic() - began < 1.5
+    with HttpReporter(metric, NOWHERE, queue=queue) as reporter:
+        assert reporter.totals.left >= 2, "nothing is lost"
+
+
+def test_what_is_charged_is_reported_before_anything_is_closed(
+    broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    class SlowLedger(Ledger):
+        def spend(self, *arguments: Any, **options: Any) -> None:
+            super().spend(*arguments, **options)
+            charged.set()
+            assert go_on.wait(60)
+
+    own = HttpReporter(LATE, NOWHERE, queue=tmp_path / "own")
+    shared = HttpConnection(NOWHERE, queue=tmp_path / "shared")
+    over_kafka = Reporter(LATE, broker.config, topic=topic)
+    cases: Any = [(over_kafka, over_kafka), (own, own), (HttpReporter(LATE, shared), shared)]
+    ledger = SlowLedger(tmp_path / "ledger", budget=3)
+    for reporter, closed in cases:
+        charged, go_on = threading.Event(), threading.Event()
+        with row(reporter), ThreadPoolExecutor(2) as pool:
+            reported = pool.submit(reporter.report, 1.0, 1, ledger=ledger)
+            assert charged.wait(60)
+            left = pool.submit(closed.close, 60.0)
+            with pytest.raises(ValueError, match="closed"):
+                all(reporter.report([], epsilon=1) is None for _ in range(10**6))
+            go_on.set()
+            reported.result()
+            assert left.result() == (None if reporter is over_kafka else 1)
+    assert sum(len(batch.levels) for batch in broker.batches(topic)) == 1
 
 
 def test_the_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
@@ -558,8 +613,25 @@ def test_an_answer_without_end_is_not_read(service: Service) -> None:
         decode(encode(asked))
 
 
-@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
-def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(begun: bytes) -> None:
+DROPS, FLOOD = r"not all of it came within 0\.8 s", "too many bytes around its body"
+HEAD = b"HTTP/1.1 100 Continue\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "again", "told"),
+    [
+        (b"", HEAD, DROPS),
+        (b"HTTP/1.1 200 OK\r\n", b"a", DROPS),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"a", DROPS),
+        (b"", HEAD * 1000, FLOOD),
+        (CHUNKED, b"1\r\na\r\n" * 1000, FLOOD),
+        (CHUNKED + b"0\r\n", b"trailer: a\r\n" * 1000, FLOOD),
+    ],
+)
+def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(
+    begun: bytes, again: bytes, told: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -568,13 +640,16 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(begun: bytes) -> No
             with connection, suppress(OSError):
                 connection.sendall(begun)
                 while True:
-                    connection.sendall(b"a" if begun else b"HTTP/1.1 100 Continue\r\n\r\n")
-                    time.sleep(0.01)
+                    connection.sendall(again)
+                    time.sleep(0.01 if told == DROPS else 0)
 
         server = threading.Thread(target=drip)
         server.start()
-        with pytest.raises(GatewayError, match=r"not all of it came within 0\.8 s"):
-            GatewayClient(url, timeout=0.2).get("late")
+        tracemalloc.start()
+        with pytest.raises(GatewayError, match=told):
+            GatewayClient(url, timeout=0.2 if told == DROPS else 30).post(b"a")
+        assert tracemalloc.get_traced_memory()[1] < 4 * LARGEST_ANSWER
+        tracemalloc.stop()
         server.join(60)
 
 
@@ -607,6 +682,20 @@ def test_a_batch_that_is_gone_is_in_no_file(tmp_path: Path) -> None:
     content = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert [payload[:100] in content for payload in payloads] == [False, False, False, True]
     queue.close()
+
+
+def test_what_a_reader_keeps_in_the_log_is_gone_after_it(tmp_path: Path) -> None:
+    queue, kept = ReportQueue(tmp_path / "queue"), b"A" * 900
+    for ending in (queue.left, queue.close):
+        queue.put("pay", PendingBatch(bytes(16), kept, 1))
+        oldest = queue.oldest()
+        assert oldest is not None
+        with closing(sqlite3.connect(tmp_path / "queue", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT * FROM batches").fetchall()
+            queue.acknowledged(oldest)
+        ending()
+        assert kept not in b"".join(file.read_bytes() for file in tmp_path.iterdir())
 
 
 def test_a_queue_in_memory_takes_nothing_once_it_is_closed() -> None:

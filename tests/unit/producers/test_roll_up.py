@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from estimators import define
 from producers import BudgetSpent, HttpReporter, Ledger, Reporter, RollUp
 from producers.device import base_reporter, roll_up
+from producers.device.course import MOST_DUE
 from producers.device.roll_up import How
 from tests.support.clocks import Clock, wait_until
 from tests.support.rows import row
@@ -292,6 +294,40 @@ def test_a_window_that_nobody_would_count_is_missed_and_not_charged(
     assert gathered.missed == 8
     assert ledger.accounts()["clicks"].spent == 2
     assert [value for value, _ in device.reported] == [0, 0]
+
+
+def test_a_clock_that_comes_from_1970_keeps_few_windows_waiting(tmp_path: Path) -> None:
+    metric, clock = dataclasses.replace(CLICKS, lateness="21000d"), Clock(1.0)
+    with HttpReporter(metric, NOWHERE, queue=tmp_path / "queue", clock=clock) as reporter:
+        count = RollUp(reporter, "count", "1h", 1, clock=clock)
+        largest = RollUp(reporter, "largest", "1h", 1, clock=clock)
+        clock.now = BEGIN
+        assert (count._report_due(3), largest.report_ended()) == (3, 0)
+        assert count.missed == BEGIN / 3600 - MOST_DUE
+
+
+def test_a_rule_or_a_handler_of_the_log_may_use_the_roll_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, used = Clock(BEGIN), list[int]()
+
+    def use(*_: Any) -> bool:
+        used.append(gathered.missed)
+        return False
+
+    song = dataclasses.replace(WORDS, name="song", pane="1d", lateness="1d")
+    reporter = HttpReporter(song, NOWHERE, queue=tmp_path / "queue", clock=clock, deny=use)
+    gathered = RollUp(reporter, "last", "1d", 1, clock=clock)
+    gathered.add("x")
+    monkeypatch.setattr(roll_up.logger, "warning", use)
+    for days in (1.9, -9):
+        clock.now = BEGIN + days * DAY
+        used.clear()
+        look = threading.Thread(target=gathered.report_ended, daemon=True)
+        look.start()
+        look.join(30)
+        assert used
+    reporter.close()
 
 
 YEAR = 365 * DAY

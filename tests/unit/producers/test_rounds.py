@@ -268,3 +268,15 @@ def test_a_made_up_round_on_the_topic_is_passed_over(broker: Broker, topic: str)
             next(rounds.follow(asked, timeout=0.3))
         broker.write(topic, encode(first))
         assert next(rounds.follow(asked, timeout=30.0)) == first
+
+
+def test_rounds_of_metrics_that_nobody_follows_are_not_kept(broker: Broker, topic: str) -> None:
+    asked, other = metric(split="budget"), metric(name="other")
+    old, first = Round.of(asked, Progress(), 0), Round.of(other, Progress(), 0)
+    second = Round.of(asked, Progress((Decision(32.0, (), (), 0.0, 1.0, True),)), 1)
+    for told in (old, first, second, old):  # as if it were read again
+        broker.write(topic, encode(told))
+    with Rounds(broker.config, topic) as rounds:
+        rounds.read_to_end([asked])
+        assert rounds._latest == {(asked.name, asked.revision): second}
+        assert next(rounds.follow(other, timeout=30.0)) == first
