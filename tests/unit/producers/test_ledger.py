@@ -111,7 +111,7 @@ def test_a_refused_report_is_not_randomized_and_not_sent(
 def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path: Path) -> None:
     ledger = Ledger(path, budget=10)
     cases: list[tuple[Metric, Any, float, float | None, str]] = [
-        (LATE, float("nan"), 1, None, "not a number"),
+        (LATE, float("nan"), 1, None, "value nan of"),
         (LATE, 1.0, 0.1, None, "offers"),
         (LATE, 1.0, 1, -5, "1970"),
         (CARRIER, "Concorde", 1, None, "Concorde"),
