@@ -16,6 +16,7 @@ from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.estimate import Counts
+from estimators.interruption import checkpoint
 
 T = TypeVar("T")
 Place = tuple[int, PaneKey]
@@ -175,6 +176,7 @@ class PaneSums:
             If one is not there that does not expire: it was deleted, or evicted.
         """
         for group in batched(places, at_once(metric)):
+            checkpoint()
             values = self.store.panes.statistics(group)
             for (number, key), value in zip(group, values, strict=True):
                 place = f"{tag(self.store.topic, number)}:{key}"
@@ -228,6 +230,7 @@ def total_of(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Count
     def add_up(values: Iterable[tuple[str, bytes]]) -> Counts:
         statistic = metric.zero()
         for place, value in values:
+            checkpoint()
             statistic += parsing.statistic(place, value, metric)
         return statistic
 

@@ -55,7 +55,7 @@ class ClusterClient(RedisCluster):
     def node_of(self, key: Any) -> redis.Redis:
         """Return a client of the node that has a key."""
         try:
-            return cast(redis.Redis, self.get_redis_connection(self.get_node_from_key(key)))  # type: ignore[no-untyped-call]
+            return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:
             raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
 

@@ -15,6 +15,7 @@ import functools
 import numpy as np
 
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 
 
@@ -162,6 +163,7 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
     -------
     list of ndarray of float64, shape (2^i,) for the split i
     """
+    checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits
     found = []
     for split in range(splits):
