@@ -71,6 +71,7 @@ def score_tables(level: LevelConstants) -> ScoreTables:
     For a report of depth j, with A_i = w_i(t) omega_ji / Lam_i, a value in shell s has the mean
     score full_s, of which g_s comes from the blocks and f_s from the hash.
     """
+    checkpoint()  # the tables of other levels are kept
     height, blocks = level.height, level.block_bits
     weights, signs = path_weights(height)
     edges, shells = len(weights), np.arange(height + 1)
