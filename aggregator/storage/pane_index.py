@@ -318,11 +318,12 @@ def _running(prefix: str, wanted: Sequence[Total[Any]]) -> consistent_read.Plan:
 
     def fold(opened: Collection[bytes], replies: Iterable[bytes | None]) -> list[Any]:
         values = iter(replies)
+        names = {member.rpartition(b":")[0].decode(errors="replace") for member in opened}
         return [
             one.fold(
                 (f"{prefix}:{key}", value or b"")
-                for (at, key), value in zip(enumerate(part), values, strict=False)
-                if at or value is not None  # before the first pane is closed, there is no total
+                for key, value in zip(part, values, strict=False)
+                if value is not None or key in names
             )
             for one, part in zip(wanted, keys(opened), strict=True)
         ]
