@@ -7,8 +7,10 @@ remembers where it came from, for ``--show-settings``.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -222,6 +224,9 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     for name, kind in get_type_hints(Settings).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
+KAFKA_NAME = re.compile("[a-z0-9._-]*")
+PLAIN = re.compile("[a-z._-]{1,40}")
+"""A key that may be a mistyped one; of letters alone no token is."""
 CONTAINER = "half of the container's limit"
 
 
@@ -311,7 +316,8 @@ def _file(file: Path) -> Iterator[tuple[str, Any]]:
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise SettingsError("TOML", str(error), "a file that parses as TOML", str(file)) from None
+        said = re.sub(r"\('.*'\)", "a table", str(error), flags=re.DOTALL)  # or a key, or its value
+        raise SettingsError("TOML", said, "a file that parses as TOML", str(file)) from None
     except UnicodeDecodeError as error:
         raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
     except OSError as error:
@@ -330,9 +336,10 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
     if is_secret(key, value) and not key.startswith("access."):  # hashes are kept of tokens
-        variable = f"{PREFIX}{key}".upper().replace(".", "_")
+        shown = _shown(key)
+        variable = f"{PREFIX}{shown}".upper().replace(".", "_")
         raise SettingsError(
-            key,
+            shown,
             masked(key, value),
             f"a secret in dither.toml, in {variable}, or in a file that {variable}{FILE} names: "
             "everyone who lists this machine's processes sees a command line",
@@ -349,8 +356,23 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
         if shown != value:
             for text in value if isinstance(value, list) else [value]:
                 expected = expected.replace(repr(text), HIDDEN)
-        raise SettingsError(key, shown, expected, source) from None
+        raise SettingsError(_shown(key, value), shown, expected, source) from None
     settings.sources[key] = source
+
+
+def _shown(key: str, value: Any = None) -> str:
+    """Return a key without what may be a secret: who swaps the two sides of = has it there."""
+    section, _, name = key.partition(".")
+    if key.startswith("access.tokens."):
+        return key if str(value).startswith("sha256:") else f"access.tokens.{HIDDEN}"
+    if _is_known(key) and KAFKA_NAME.fullmatch(name):
+        return key
+    known = ["metrics", "kafka", *SECTIONS]
+    if section not in known:
+        return key if PLAIN.fullmatch(key) and get_close_matches(section, known) else HIDDEN
+    names = [*get_type_hints(SECTIONS[section])] if section in SECTIONS else []
+    is_meant = not name or (PLAIN.fullmatch(name) and get_close_matches(name, names))
+    return key if is_meant else f"{section}.{HIDDEN}"
 
 
 def _is_known(key: str) -> bool:
@@ -372,6 +394,8 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         raise ValueError(f"a known section: {nearest(section, ['metrics', 'kafka', *SECTIONS])}")
     elif not name:
         raise ValueError(f"a table [{section}]")
+    elif section == "kafka" and not KAFKA_NAME.fullmatch(name):
+        raise ValueError("a property of librdkafka, such as sasl.username")
     elif section == "kafka":
         if key == "kafka.bootstrap.servers" and "@" in str(value):
             raise ValueError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from aggregator.errors import PaneExpired, StateUnreadable
@@ -10,11 +10,13 @@ from aggregator.reading.windows import Window
 from aggregator.state.pane_cover import GRAINS, Span, spans
 from aggregator.state.pane_keys import PaneKey, metric_key, round_key
 from aggregator.storage import parsing
+from aggregator.storage.pane_index import Total
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import tag
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.estimate import Counts
+from estimators.interruption import checkpoint
 
 T = TypeVar("T")
 Place = tuple[int, PaneKey]
@@ -50,11 +52,9 @@ class PaneSums:
         metric, key = window.metric, metric_key(window.metric.name, window.metric.revision)
         if metric.sends_true_values:
             raise ValueError(f"metric {metric.name!r} has trusted collection: read its releases")
-        statistic = metric.zero()
         if window.is_running_total:
-            for partitions in batched([*window.watermarks], at_once(metric)):
-                statistic += add_up(metric, self.store.panes.running(partitions, key))
-            return statistic
+            return self._total(metric, key, [*window.watermarks])
+        statistic = metric.zero()
         for found, pane in self.each(metric, self.find(window)):
             if pane is None:
                 raise PaneExpired(metric.name, found.start)
@@ -90,12 +90,13 @@ class PaneSums:
         StateUnreadable
             If one of them cannot be read.
         """
-        wanted = {metric_key(one.metric.name, one.metric.revision): one for one in windows}
-        parts = self.store.panes.totals([(key, [*one.watermarks]) for key, one in wanted.items()])
-        return {
-            window.metric.name: add_up(window.metric, values)
-            for window, values in zip(wanted.values(), parts, strict=True)
-        }
+        wanted = {one.metric.name: one for one in windows}
+        totals = [
+            total_of(one.metric, metric_key(name, one.metric.revision), [*one.watermarks])
+            for name, one in wanted.items()
+        ]
+        found = zip(wanted.items(), self.store.panes.totals(totals), strict=True)
+        return {name: sum(parts, one.metric.zero()) for (name, one), parts in found}
 
     def of_round(self, metric: Metric, number: int, partitions: Sequence[int]) -> Counts:
         """Return the statistic of the answers to a round.
@@ -109,7 +110,15 @@ class PaneSums:
             Those that counted answers.
         """
         key = round_key(metric_key(metric.name, metric.revision), number)
-        return add_up(metric, self.store.panes.running(partitions, key))
+        return self._total(metric, key, partitions)
+
+    def _total(self, metric: Metric, key: str, partitions: Sequence[int]) -> Counts:
+        statistic = metric.zero()
+        for group in batched(partitions, at_once(metric)):
+            (parts,) = self.store.panes.totals([total_of(metric, key, group)])
+            for part in parts:
+                statistic += part
+        return statistic
 
     def of_panes(
         self,
@@ -167,6 +176,7 @@ class PaneSums:
             If one is not there that does not expire: it was deleted, or evicted.
         """
         for group in batched(places, at_once(metric)):
+            checkpoint()
             values = self.store.panes.statistics(group)
             for (number, key), value in zip(group, values, strict=True):
                 place = f"{tag(self.store.topic, number)}:{key}"
@@ -200,11 +210,7 @@ class PaneSums:
             A metric's, or a round's.
         partitions : sequence of int
         """
-        running = self.store.panes.running(partitions, key)
-        return sum(
-            int(metric.counts(parsing.statistic(place, value, metric)).sum())
-            for place, value in running
-        )
+        return int(metric.counts(self._total(metric, key, partitions)).sum())
 
 
 def at_once(metric: Metric) -> int:
@@ -218,9 +224,14 @@ def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield values[begin : begin + size]
 
 
-def add_up(metric: Metric, values: Sequence[tuple[str, bytes]]) -> Counts:
-    """Return the sum of statistics as they are stored, each with its key."""
-    statistic = metric.zero()
-    for place, value in values:
-        statistic += parsing.statistic(place, value, metric)
-    return statistic
+def total_of(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
+    """Return what is read of a metric's running total, or of a round's: sums of partitions."""
+
+    def add_up(values: Iterable[tuple[str, bytes]]) -> Counts:
+        statistic = metric.zero()
+        for place, value in values:
+            checkpoint()
+            statistic += parsing.statistic(place, value, metric)
+        return statistic
+
+    return Total(key, partitions, metric.zero().nbytes, add_up)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -44,16 +45,43 @@ class Commands:
         """
         if not commands:
             return []
-        found: list[Any] = []
-        for command, reply in zip(commands, run(self.client, commands), strict=True):
-            if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
-                key, name = str(command[1]), str(command[0])
-                found.append(StateUnreadable(key, "another type", f"a type that {name} accepts"))
-            elif isinstance(reply, Exception):
-                raise reply
-            else:
-                found.append(reply)
-        return found
+        return [*map(_told, commands, run(self.client, commands))]
+
+    @contextlib.contextmanager
+    def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
+        """Run commands about one partition, a round trip for each group, and hand out each reply.
+
+        So the replies of one group are in memory at most. Nothing is run again after a failure.
+
+        Raises
+        ------
+        redis.RedisError
+            If the connection is gone, or the partition is on another node of a Redis Cluster.
+        """
+        client: Any = self.client
+        if isinstance(client, ClusterClient):
+            client = client.node_of(groups[0][0][1])
+        connection = client.connection_pool.get_connection()
+
+        def replies() -> Iterator[Any]:
+            for group in groups:
+                connection.send_packed_command(connection.pack_commands(group))
+                for command in group:
+                    try:
+                        reply = connection.read_response()
+                    except redis.ResponseError as error:
+                        reply = error
+                    yield _told(command, reply)
+
+        unread = replies()
+        is_read = False
+        try:
+            yield unread
+            is_read = next(unread, unread) is unread
+        finally:
+            if not is_read:
+                connection.disconnect()  # else the next command would get the replies to these
+            client.connection_pool.release(connection)
 
     def members(self, key: str) -> set[bytes]:
         """Return the members of a set."""
@@ -84,6 +112,16 @@ def ask_each(
 def readable(reply: Any) -> Any:
     """Return a reply of :meth:`Commands.replies`; raise the error that it is."""
     if isinstance(reply, StateUnreadable):
+        raise reply
+    return reply
+
+
+def _told(command: Command, reply: Any) -> Any:
+    """Return a reply; an error that it is, is raised, unless it is about the type of a key."""
+    if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
+        key, name = str(command[1]), str(command[0])
+        return StateUnreadable(key, "another type", f"a type that {name} accepts")
+    if isinstance(reply, Exception):
         raise reply
     return reply
 

@@ -57,6 +57,13 @@ class ClusterClient(RedisCluster):
         except (*LAYOUT_LOST, AttributeError) as error:
             raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
 
+    def node_of(self, key: Any) -> redis.Redis:
+        """Return a client of the node that has a key."""
+        try:
+            return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
+        except (*LAYOUT_LOST, AttributeError) as error:
+            raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
+
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
         """Return a node; one that joined after the last look, and is named by an ASK, is new."""
         found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_cover import Span
@@ -11,6 +14,29 @@ from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, ask_each
 from aggregator.storage.redis_keys import tag
+
+T = TypeVar("T")
+
+
+class Total(NamedTuple, Generic[T]):
+    """A running total that is read.
+
+    Attributes
+    ----------
+    metric : str
+        Name and revision, as in keys.
+    partitions : sequence of int
+        Of which it is read.
+    nbytes : int
+        Of one of its statistics at most.
+    fold : callable
+        Makes one value of a partition's statistics, with their keys; it takes all of them.
+    """
+
+    metric: str
+    partitions: Sequence[int]
+    nbytes: int
+    fold: Callable[[Iterable[tuple[str, bytes]]], T]
 
 
 class PaneIndex:
@@ -25,6 +51,7 @@ class PaneIndex:
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
+        self._large = threading.Lock()
 
     def starts(self, partition: int, grain: str, metric: str) -> dict[int, int]:
         """Return the panes of a metric, and their first offsets.
@@ -230,53 +257,36 @@ class PaneIndex:
 
     def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
         """Return the statistics that make up a metric's running total, with their keys."""
-        (found,) = self.totals([(metric, partitions)])
-        return found
+        (found,) = self.totals([Total(metric, partitions, 0, list[tuple[str, bytes]])])
+        return [one for part in found for one in part]
 
-    def totals(self, wanted: Sequence[tuple[str, Sequence[int]]]) -> list[list[tuple[str, bytes]]]:
-        """Return what makes up the running totals of several metrics.
+    def totals(self, wanted: Sequence[Total[T]]) -> list[list[T]]:
+        """Return the running totals of several metrics, of each partition one, as they are folded.
 
-        In a few round trips, and each partition is asked for its open panes once.
+        In a few round trips, and each partition is asked for its open panes once. What is large is
+        folded as it comes, one partition and one caller at a time.
 
         Parameters
         ----------
-        wanted : sequence of (str, sequence of int)
-            Metric keys, each once, and the partitions of which to add them up.
+        wanted : sequence of Total
+            Their metrics differ.
         """
-        by_partition: defaultdict[int, list[str]] = defaultdict(list)
-        for metric, partitions in wanted:
-            for number in partitions:
-                by_partition[number].append(metric)
-        plans = [self._running(tag(self._topic, n), metrics) for n, metrics in by_partition.items()]
-        found: dict[str, list[tuple[str, bytes]]] = {metric: [] for metric, _ in wanted}
-        for plan, piece in zip(plans, consistent_read.read(self._commands.ask, plans), strict=True):
-            opened = {one.rpartition(b":")[0].decode(errors="replace") for one in piece.opened}
-            for (_, place), value in zip(plan.reads(piece.opened), piece.replies, strict=True):
-                key = str(place).removeprefix(f"{plan.prefix}:")
-                if value is not None or key in opened:
-                    found[PaneKey.parse(key).metric].append((str(place), value or b""))
+        by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
+        for one in wanted:
+            for number in one.partitions:
+                by_partition[number].append(one)
+        plans = [_running(tag(self._topic, number), ones) for number, ones in by_partition.items()]
+        found: dict[str, list[T]] = {one.metric: [] for one in wanted}
+        pieces = consistent_read.read(self._commands.ask, plans, self._stream)
+        for ones, piece in zip(by_partition.values(), pieces, strict=True):
+            for one, value in zip(ones, piece.replies, strict=True):
+                found[one.metric].append(value)
         return [*found.values()]
 
-    def _running(self, prefix: str, metrics: Sequence[str]) -> consistent_read.Plan:
-        """Return what makes up running totals of metrics: closed panes, and open ones."""
-
-        def reads(opened: Collection[bytes]) -> list[Command]:
-            grains = {metric: (SLICES, SLICES_TOTAL) for metric in metrics if "~" in metric}
-            grains |= {metric: ("pane", "total") for metric in metrics if metric not in grains}
-            panes: dict[bytes, list[bytes]] = {
-                f"{grains[metric][0]}:{metric}".encode(): [] for metric in metrics
-            }
-            for member in sorted(opened):
-                if (mine := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
-                    mine.append(member)
-            commands: list[Command] = []
-            for metric, members in zip(metrics, panes.values(), strict=True):
-                keys = (parsing.opened(f"{prefix}:open", member)[0] for member in members)
-                commands.append(("GET", f"{prefix}:{grains[metric][1]}:{metric}:0"))
-                commands += [("GET", f"{prefix}:{key}") for key in keys]
-            return commands
-
-        return consistent_read.Plan(prefix, reads)
+    @contextlib.contextmanager
+    def _stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
+        with self._large, self._commands.stream(groups) as replies:
+            yield replies
 
     def _index(self, partition: int, grain: str, metric: str) -> str:
         return f"{tag(self._topic, partition)}:index:{grain}:{metric}"
@@ -285,3 +295,42 @@ class PaneIndex:
         """Return where the panes begin that commands find in indexes."""
         found = zip(commands, self._commands.ask(commands), strict=True)
         return [[parsing.start(str(c[1]), member)[0] for member in members] for c, members in found]
+
+
+def _running(prefix: str, wanted: Sequence[Total[Any]]) -> consistent_read.Plan:
+    """Return what makes up running totals of metrics: closed panes, and open ones."""
+
+    def keys(opened: Collection[bytes]) -> list[list[str]]:
+        """Return the keys of each total."""
+        grains = [
+            (SLICES, SLICES_TOTAL) if "~" in one.metric else ("pane", "total") for one in wanted
+        ]
+        panes: dict[bytes, list[str]] = {}
+        for one, (grain, total) in zip(wanted, grains, strict=True):
+            panes[f"{grain}:{one.metric}".encode()] = [f"{total}:{one.metric}:0"]
+        for member in sorted(opened):
+            if (mine := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
+                mine.append(str(parsing.opened(f"{prefix}:open", member)[0]))
+        return [*panes.values()]
+
+    def reads(opened: Collection[bytes]) -> list[Command]:
+        return [("GET", f"{prefix}:{key}") for part in keys(opened) for key in part]
+
+    def fold(opened: Collection[bytes], replies: Iterable[bytes | None]) -> list[Any]:
+        values = iter(replies)
+        names = {member.rpartition(b":")[0].decode(errors="replace") for member in opened}
+        return [
+            one.fold(
+                (f"{prefix}:{key}", value or b"")
+                for key, value in zip(part, values, strict=False)
+                if value is not None or key in names
+            )
+            for one, part in zip(wanted, keys(opened), strict=True)
+        ]
+
+    def weigh(commands: Sequence[Command]) -> list[int]:
+        sizes = {one.metric: one.nbytes for one in wanted}
+        names = (str(key).removeprefix(f"{prefix}:") for _, key in commands)
+        return [sizes[PaneKey.parse(name).metric] for name in names]
+
+    return consistent_read.Plan(prefix, reads, fold, weigh)

@@ -60,6 +60,7 @@ from numpy.typing import NDArray
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
 from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 Places = NDArray[np.intp]
 
@@ -111,6 +112,7 @@ def lower_limit(
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - terms.width, (centre - 1) / 2)
     for _ in range(ROUNDS):
+        checkpoint()
         lines = _tangents(law, theta, terms)
         moved = lines.limit(pivots, goal)
         settled = np.abs(moved - theta) <= CLOSE * terms.width
@@ -276,6 +278,7 @@ def deviations(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) 
     # the best single term is enough; from there Newton's method falls to the root of a convex sum
     bound = np.min((goal - log_weights + value) / tilts, axis=1)
     for _ in range(STEPS):
+        checkpoint()
         terms = log_weights + tilts * bound[:, None] - value
         largest = terms.max(axis=1)
         chance = np.exp(terms - largest[:, None])

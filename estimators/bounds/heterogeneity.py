@@ -30,6 +30,7 @@ from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.point_collisions import Table, most_collisions
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 LEAST_REPORTS = 25
 """Of a level: with fewer there is little to compare. It looks at counts, never at values."""
@@ -347,6 +348,7 @@ def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np
     bound = np.zeros(chosen.size)
     least = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
     for _ in range(ZOOMS):
+        checkpoint()
         theta = low + share * (high - low)
         found = _statistic(scores, theta, chosen)
         middle = np.clip(found.argmin(axis=0), 1, POINTS - 2)

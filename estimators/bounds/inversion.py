@@ -16,6 +16,7 @@ from estimators.bounds.fourier.laplace import log_laplace_remainder
 from estimators.bounds.laws.law import Law
 from estimators.bounds.tails import log_tail
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 SAFETY = 1e-6
 """Relative to p: far above the rounding errors of the sums (below 1e-9 at 1e9 reports)."""
@@ -129,6 +130,7 @@ def _search(
         theta, tilt, settled = np.minimum(near[0], high), near[1], ~settled
     tilts = tilt.copy()
     for _ in range(STEPS):
+        checkpoint()
         at = law.cumulant(theta, tilt)
         log_tails = log_tail(law, theta, tilt, observed, at)
         rejected = log_tails <= goal

@@ -20,6 +20,7 @@ from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
+from estimators.interruption import checkpoint
 
 Levels = NDArray[np.intp]
 """Rows of a law."""
@@ -179,6 +180,7 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
         variance = _tilted(law, theta, np.zeros_like(theta))[2]
     tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
+        checkpoint()
         _, mean, variance = _tilted(law, theta, tilt)
         moved = tilt + (slope - mean) / np.maximum(variance, 1e-300)
         before, tilt = tilt, np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)

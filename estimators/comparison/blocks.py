@@ -27,6 +27,7 @@ from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.self_normalised import exponents, self_normalised_interval
 from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 STATEMENTS = 6
 BESIDE = STATEMENTS * SHARE
@@ -148,6 +149,7 @@ class _Test(NamedTuple):
         """Return a delta, at most `centre`, at which the largest K is at most `goal`, or -1."""
         low, high = np.full_like(goal, -1.0), centre
         for _ in range(HALVINGS):
+            checkpoint()
             middle = (low + high) / 2
             reached = self.largest(middle) <= goal
             low, high = np.where(reached, middle, low), np.where(reached, high, middle)

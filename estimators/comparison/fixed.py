@@ -32,6 +32,7 @@ from estimators.bounds.laws.law import Law
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.comparison.cells import Cells, Line
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 CELLS = 4  # of the interval for the first mean
 STEPS = 40
@@ -187,6 +188,7 @@ def lower_ratio(sums: Sums, origin: float, log_p: float) -> Floats:
     width = np.sqrt(-2 * log_p) * sd
     found = _search(sums, line, most, width, (0.0, np.inf), log_p)
     for _ in range(STEPS):
+        checkpoint()
         proved = _proves_smaller(sums, origin, found, sd, log_p) | (found <= 0)
         if proved.all():
             break

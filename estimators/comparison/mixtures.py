@@ -46,6 +46,7 @@ from estimators.bounds.anytime import (
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
 from estimators.comparison.streams import Stream
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 PLANNED = 0.8
 """The weight of pairs near the planned ratio."""
@@ -218,6 +219,7 @@ class Mixture(NamedTuple):
         x = np.clip(self.first.observed, -1.0, 1.0)
         best = np.zeros_like(x)
         for _ in range(ROUNDS):
+            checkpoint()
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
             x, found, _ = self.least(pairs, x, means)
@@ -304,6 +306,7 @@ def _search(
     value = np.maximum(value - width, (value + least) / 2)
     x, found = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
     for _ in range(STEPS):
+        checkpoint()
         at, here = means(value, rows), mixture.at(rows)
         tilt = here.tilt(at.factor, goal)
         for _ in range(2):  # tangents, first at the former x

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 LEAST = 1e-12
 HALVINGS = 24  # of ln p between LEAST and 1: to a factor of 1 + 2e-6
@@ -35,6 +36,7 @@ def smallest(outside: Callable[[float], bool], halvings: int = HALVINGS) -> floa
         return 1.0
     low, high = LEAST, 1 - LEAST
     for _ in range(halvings):
+        checkpoint()
         middle = (low * high) ** 0.5
         low, high = (low, middle) if outside(middle) else (middle, high)
     return high
@@ -99,12 +101,14 @@ def chained(outside: Callable[[float], NDArray[np.bool_]], beta: float) -> Float
     seen = outside(beta)
     found, going, level, j = np.where(seen, beta, 1.0), seen.copy(), beta, 0
     while going.any() and level > LEAST:
+        checkpoint()
         j += 1
         level /= STEP**j
         going &= outside(level)
         found[going] = level
     going, level = ~seen, 1 / STEP
     while going.any() and level > beta:
+        checkpoint()
         going &= outside(level)
         found[going] = np.minimum(level + beta, 1.0)
         level /= STEP

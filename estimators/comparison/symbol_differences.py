@@ -24,6 +24,7 @@ from estimators.bounds.bets.symbol_limits import mean_range, spread
 from estimators.bounds.inversion import ROUNDING, SAFETY
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 
 SHARE = 0.005
 """Of the failure probability, for each of the eight statements beside the tail."""
@@ -146,6 +147,7 @@ class _Pair:
         begin, end = np.maximum(first, delta - most), np.minimum(last, delta - least)
         x = (begin + end) / 2
         for turn in range(TURNS + 1):
+            checkpoint()
             a, b = fair(one, tilts, x), fair(two, tilts, delta - x)
             rise = a.slope - b.slope
             if turn < TURNS:

@@ -165,8 +165,8 @@ class Gateway:
 
     async def check_kafka(self) -> str:
         """Ask Kafka, and return why posts cannot be taken now; empty if they can."""
-        await asyncio.to_thread(self._sender.presence.check, LOOK_SECONDS)
-        return self._sender.obstacle
+        is_there = await asyncio.to_thread(self._sender.presence.check, LOOK_SECONDS)
+        return self._sender.obstacle or ("" if is_there else "Kafka has not answered yet")
 
     @property
     def stalled(self) -> str:

@@ -10,6 +10,12 @@ AGAIN_SECONDS = 0.3
 """Between two questions while Kafka is away."""
 SETTLED_SECONDS = 1.0
 """For so long an answer is not doubted again, unless Kafka's client says that nobody is there."""
+ASK_SECONDS, MOST_ASK_SECONDS = 1.0, 20.0
+"""The patience with a question: at first, and at most. It doubles whenever it was too short."""
+TIMES_TAKEN = 4
+"""The patience afterwards, in answers as slow as the last one; so long an answer is valid, too."""
+VALID_SECONDS = 5.0
+"""For so long at least an answer says that Kafka is there."""
 SILENT_QUESTIONS = 3
 """Without an answer until Kafka is taken to be away, although connections are open: each question
 goes to a broker drawn at random, and only one of several may be frozen."""
@@ -21,9 +27,11 @@ class Presence:
     Parameters
     ----------
     ask : callable
-        Returns whether Kafka answers, within about a second.
+        Returns whether Kafka answers within so many seconds.
     left : callable
         Called in that thread when Kafka does not answer.
+    clock : callable
+        Seconds that only grow.
 
     Attributes
     ----------
@@ -31,9 +39,15 @@ class Presence:
         The result of the last check.
     """
 
-    def __init__(self, ask: Callable[[], bool], left: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[float], bool],
+        left: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.is_away = False
-        self._ask, self._left = ask, left
+        self._ask, self._left, self._clock = ask, left, clock
+        self._patience, self._taken, self._silent = ASK_SECONDS, 0.0, 0
         self._doubts, self._answers = 0, 0
         self._is_sure, self._closing = False, False
         self._answered_at = float("-inf")
@@ -59,14 +73,20 @@ class Presence:
             Kafka's client says that no broker is reachable: then one failed check is enough.
         """
         with self._changed:
-            if not is_sure and time.monotonic() - self._answered_at < SETTLED_SECONDS:
+            if not is_sure and self._clock() - self._answered_at < SETTLED_SECONDS:
                 return
             self._is_sure = self._is_sure or is_sure
             self._doubts += 1
             self._changed.notify_all()
 
+    def confirm(self) -> None:
+        """Take note that Kafka has just answered something else."""
+        if self._silent or self.is_away:
+            with self._changed:
+                self._answered()
+
     def check(self, seconds: float) -> bool:
-        """Return whether Kafka is away; a result is reused for some seconds."""
+        """Return whether Kafka is known to answer; a result is reused for some seconds."""
         self.request_check()
         with self._changed:
             answers, settled = self._answers, self._answered_at
@@ -74,30 +94,40 @@ class Presence:
                 lambda: (
                     self.is_away
                     or self._answers > answers
-                    or time.monotonic() - settled < SETTLED_SECONDS
+                    or self._clock() - settled < SETTLED_SECONDS
                 ),
                 seconds,
             )
-            return self.is_away
+            valid = max(VALID_SECONDS, TIMES_TAKEN * self._taken)
+            return not self.is_away and self._clock() - self._answered_at < valid
+
+    def _answered(self) -> None:
+        self.is_away, self._is_sure, self._silent = False, False, 0
+        self._answers, self._answered_at = self._answers + 1, self._clock()
 
     def _run(self) -> None:
-        silent = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._doubts or self._closing)
                 if self._closing:
                     return
                 self._doubts = 0
-            answers = self._ask()
+            began = self._clock()
+            answers = self._ask(self._patience)
             with self._changed:
-                silent = 0 if answers else silent + 1
-                has_left = not self.is_away and silent >= (1 if self._is_sure else SILENT_QUESTIONS)
+                has_left = False
                 if answers:
-                    self.is_away, self._is_sure = False, False
-                    self._answers, self._answered_at = self._answers + 1, time.monotonic()
+                    self._answered()
+                    self._taken = self._answered_at - began
+                    least = TIMES_TAKEN * self._taken
+                    self._patience = max(ASK_SECONDS, min(least, MOST_ASK_SECONDS))
                 else:
+                    self._silent, self._doubts = self._silent + 1, self._doubts + 1
+                    if self._clock() - began >= self._patience:
+                        self._patience = min(2 * self._patience, MOST_ASK_SECONDS)
+                    is_silent = self._silent >= (1 if self._is_sure else SILENT_QUESTIONS)
+                    has_left = is_silent and not self.is_away
                     self.is_away = self.is_away or has_left
-                    self._doubts += 1
                 self._changed.notify_all()
             if has_left:
                 self._left()

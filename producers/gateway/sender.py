@@ -25,7 +25,6 @@ IDLE_SECONDS = 0.1
 CLOSING_SECONDS = 0.01
 PREPARE_AGAIN_SECONDS = 5.0
 RECONNECT_MS = 1000  # at most between two attempts; librdkafka's own 10 s would add to an outage
-ASK_SECONDS = 1.0
 DOUBT_SECONDS = 1.0  # without an acknowledgement: is Kafka there at all?
 
 NOT_TAKEN = frozenset(
@@ -61,6 +60,7 @@ class _Flight:
         self.release()
         if error is None:
             self.sender.is_stalled = False
+            self.sender.presence.confirm()
         elif error.code() in NOT_TAKEN:
             self.sender.is_stalled = True
         self.settle(error)
@@ -257,13 +257,13 @@ class Sender:
         if self._told is not None:
             self._told(error)
 
-    def _ask(self) -> bool:
-        """Return whether a broker answers."""
+    def _ask(self, seconds: float) -> bool:
+        """Return whether a broker answers within so many seconds."""
         connection = self._connection
         if connection is None or not self.ready:  # asking for a topic may create it
             return True
         try:
-            connection.producer.list_topics(self.topic, timeout=ASK_SECONDS)
+            connection.producer.list_topics(self.topic, timeout=seconds)
         except KafkaException:
             return False
         return True

@@ -22,7 +22,9 @@ from aggregator.reading.query import Query
 from aggregator.reading.windows import SliceSums, Window
 from aggregator.state.definition_history import Definitions
 from aggregator.state.pane_keys import SLICES, SLICES_DAY, PaneKey, kept_ms, metric_key
+from aggregator.state.rows import Integers
 from aggregator.state.slice_tables import CHUNK_BYTES, decode_rows
+from aggregator.storage.pane_index import Total
 from aggregator.storage.redis_keys import tag
 from aggregator.timestamps import iso
 from estimators import Estimate, Metric
@@ -184,30 +186,31 @@ class SliceTables:
         keys = self._store.panes.slice_keys(self._key, [*window.watermarks])
         totals: dict[str, Counts] = {}
         for key in keys:
-            name = key.partition("~")[2].partition(".")[0]
+            name = _name(key)
             if name not in totals:
                 slicing = self._slicing(name)
                 size = 0 if slicing is None else slicing.size
                 totals[name] = np.zeros((size, self._metric.zero().size), dtype=np.int64)
+        keys = [key for key in keys if len(totals[_name(key)])]  # nobody knows the codes of others
+        size = max(CHUNK_BYTES, self._metric.zero().nbytes)
         if window.is_running_total:
             partitions = [*window.watermarks]
-            for group in batched(
-                keys, 1 + BYTES_AT_ONCE // (CHUNK_BYTES * max(1, len(partitions)))
-            ):
-                wanted = [(key, partitions) for key in group]
+            for group in batched(keys, 1 + BYTES_AT_ONCE // (size * max(1, len(partitions)))):
+                wanted = [Total(key, partitions, size, self._merged) for key in group]
                 for key, parts in zip(group, self._store.panes.totals(wanted), strict=True):
-                    for place, value in parts:
-                        self._add(totals, key, place, value)
+                    for part in parts:
+                        self._add(totals[_name(key)], *part)
             return totals
         for key in keys:
             places = self._sums.find(window, (SLICES_DAY, SLICES), key)
-            stored = self._store.panes.statistics(places)
-            for (number, pane), found in zip(places, stored, strict=True):
-                place = f"{tag(self._store.topic, number)}:{pane}"
-                if found is not None:
-                    self._add(totals, key, place, found)
-                elif not self._may_expire(number, pane):
-                    raise StateUnreadable(place, "nothing", "slices that were counted")
+            for some in batched(places, 1 + BYTES_AT_ONCE // size):
+                stored = self._store.panes.statistics(some)
+                for (number, pane), found in zip(some, stored, strict=True):
+                    place = f"{tag(self._store.topic, number)}:{pane}"
+                    if found is not None:
+                        self._add(totals[_name(key)], *self._merged([(place, found)]))
+                    elif not self._may_expire(number, pane):
+                        raise StateUnreadable(place, "nothing", "slices that were counted")
         return totals
 
     def _may_expire(self, number: int, pane: PaneKey) -> bool:
@@ -215,16 +218,31 @@ class SliceTables:
             return True
         return self._store.panes.expires(number, pane.metric)
 
-    def _add(self, totals: dict[str, Counts], key: str, place: str, value: bytes) -> None:
-        total = totals[key.partition("~")[2].partition(".")[0]]
-        if not len(total):  # nobody knows what its codes mean
-            return
+    def _merged(self, values: Iterable[tuple[str, bytes]]) -> tuple[str, Integers, Counts]:
+        """Return the sums of a chunk's slices, after its last place and their codes."""
+        cells, place = self._metric.zero().size, ""
+        codes, sums = np.zeros(0, dtype=np.int64), np.zeros((0, cells), dtype=np.int64)
+        for place, value in values:
+            try:
+                more, rows = decode_rows(value, cells)
+            except ValueError as error:
+                raise self._unreadable(place, error) from None
+            known, codes = len(codes), np.concatenate([codes, more])
+            codes, where = np.unique(codes, return_inverse=True)
+            added = np.zeros((len(codes), cells), dtype=np.int64)
+            added[where[:known]] += sums
+            added[where[known:]] += rows
+            sums = added
+        return place, codes, sums
+
+    def _add(self, total: Counts, place: str, codes: Integers, rows: Counts) -> None:
         try:
-            codes, rows = decode_rows(value, total.shape[1])
             total[codes] += rows
-        except (ValueError, IndexError) as error:
-            expected = f"slices of {self._metric.name!r}"
-            raise StateUnreadable(place, str(error), expected) from None
+        except IndexError as error:
+            raise self._unreadable(place, error) from None
+
+    def _unreadable(self, place: str, error: Exception) -> StateUnreadable:
+        return StateUnreadable(place, str(error), f"slices of {self._metric.name!r}")
 
     def _slicing(self, name: str) -> Slicing | None:
         """Return what the codes of a table mean; None if no definition of it is known."""
@@ -245,3 +263,8 @@ class SliceTables:
             if metric is not None and metric.slicing is not None:
                 found[metric.slicing.key] = metric.slicing
         return found
+
+
+def _name(key: str) -> str:
+    """Return what the codes of a table mean, from a chunk's key."""
+    return key.partition("~")[2].partition(".")[0]

@@ -15,6 +15,7 @@ from anyio.from_thread import check_cancelled
 from starlette.requests import ClientDisconnect, Request
 
 from aggregator.web.http.problem_responses import RETRY_SECONDS, unavailable
+from estimators.interruption import interruptible
 from producers.gateway.clients import Client, client_of
 from producers.gateway.problems import Problem
 
@@ -35,12 +36,17 @@ def still_wanted(_: float = 0.0) -> None:
     check_cancelled()
 
 
+def _while_wanted(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    with interruptible(still_wanted):
+        return call(*args, **kwargs)
+
+
 class Pool:
     """Threads for requests of one kind.
 
     A client's requests use its share of the threads at most; others wait in their order. A request
     whose client has left is dropped: at once while it waits, else when :func:`still_wanted` is
-    called.
+    called, also between the steps of reading, estimates and comparisons.
 
     Parameters
     ----------
@@ -84,7 +90,7 @@ class Pool:
                 leaving = asyncio.create_task(_when_left(request, scope.cancel))
                 try:
                     async with share:
-                        bound = functools.partial(call, *args, **kwargs)
+                        bound = functools.partial(_while_wanted, call, *args, **kwargs)
                         return await anyio.to_thread.run_sync(bound, limiter=self._threads)
                 finally:
                     leaving.cancel()

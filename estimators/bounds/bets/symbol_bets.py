@@ -28,6 +28,7 @@ import numpy as np
 from estimators.bounds.inversion import ROUNDING
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Counts, Floats
+from estimators.interruption import checkpoint
 
 BOLDEST = 0.95
 """Of what can be lost with one report. Bolder bets gain nothing for more than a few reports."""
@@ -168,6 +169,7 @@ def lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
         return np.full(len(gains), -1.0)
     theta = np.zeros(len(gains))
     for _ in range(STEPS):
+        checkpoint()
         value, slope, _ = fair(law, tilts, theta[:, None])
         terms = gains - value
         largest = terms.max(axis=1)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
+from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
 from estimators.question import Question
@@ -112,6 +113,7 @@ class Scores:
         centre = np.clip(estimate, 0, 1)[1:-1] - np.arange(1, size) / size
         second, largest = np.zeros_like(tables[0].second), np.zeros(size - 1)
         for table, count, weight in zip(tables, counts.tolist(), weights.tolist(), strict=True):
+            checkpoint()
             # bounds for all times need one b for all levels, in use or not yet
             if count or question.bound == "anytime":
                 largest = np.maximum(largest, weight * table.centred)

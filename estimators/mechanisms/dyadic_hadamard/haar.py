@@ -11,6 +11,7 @@ import numpy as np
 
 from estimators.estimate import Counts, Floats
 from estimators.exact import hadamard
+from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 
 Tree = list[Floats]
@@ -32,6 +33,7 @@ def haar_sums(level: LevelConstants, sums: Counts) -> Tree:
     """
     a, c, m = level.honest, level.block_bits, level.hash_bits
     found = [np.zeros(1 << split) for split in range(level.height)]
+    checkpoint()
     for depth in level.depths:
         rows = 1 << (depth - c)
         table = sums[1 << depth : 2 << depth].reshape(1 << c, rows).copy()

@@ -15,6 +15,7 @@ import functools
 import numpy as np
 
 from estimators.estimate import Floats
+from estimators.interruption import checkpoint
 from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 
 
@@ -70,6 +71,7 @@ def score_tables(level: LevelConstants) -> ScoreTables:
     For a report of depth j, with A_i = w_i(t) omega_ji / Lam_i, a value in shell s has the mean
     score full_s, of which g_s comes from the blocks and f_s from the hash.
     """
+    checkpoint()  # the tables of other levels are kept
     height, blocks = level.height, level.block_bits
     weights, signs = path_weights(height)
     edges, shells = len(weights), np.arange(height + 1)
@@ -162,6 +164,7 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
     -------
     list of ndarray of float64, shape (2^i,) for the split i
     """
+    checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits
     found = []
     for split in range(splits):

@@ -111,6 +111,25 @@ def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: P
             said = told(error)
         assert not tells(said), (key, shape)
         assert "4711" not in said, (key, shape)
+    for document in ('[access.tokens]\n{} = "ci"', '[access]\n{} = "ci"', "[{}]\na = 1", "{} = 1"):
+        for key in ("hunterone", '"hunterone"', '"redis://:hunterone@db"', '"sha256:hunterone"'):
+            file.write_text(document.format(key))
+            with pytest.raises(DitherError) as refused:
+                load_settings(str(file), environ={})
+            assert not tells(told(refused.value)), (document, key)
+    file.write_text("[access.tokens.hunterone]\n[access.tokens.hunterone]")
+    with pytest.raises(DitherError) as refused:
+        load_settings(str(file), environ={})
+    assert not tells(told(refused.value))
+    for assignment in (
+        *("redis.url=redis://:hunterone@db", "redis.ulr=redis://:hunterone@db"),
+        *("redis://:hunterone@db=redis.url", "redis.url:redis://:hunterone@db?db=1"),
+        *("access.tokens.hunterone=ci", "access.hunterone=ci", "hunterone=access.tokens.ci"),
+        *("kafka.sasl.password:hunterone=1", "redis.hunterone=url", "metrics.hunterone=1"),
+    ):
+        found = CliRunner().invoke(cli, ["metrics", "--set", assignment])
+        assert isinstance(found.exception, DitherError), assignment
+        assert not tells(told(found.exception)), assignment
     found = CliRunner().invoke(cli, ["metrics", "--set", "access.tokens.ci:hunterone"])
     assert found.exit_code == 2
     assert "KEY=VALUE" in found.output

@@ -164,7 +164,7 @@ def test_a_value_that_cannot_be_used_names_source_key_value_and_what_was_expecte
         ("[otlp]\n'endpoint' = 'http://a/v1/traces'", "otlp.endpoint", "***", "a collector's"),
         ("[schemas]\n'url' = 'app:x@host'", "schemas.url", "***", "http:// or https://, a host"),
         ("kafka = 'broker:9092'", "kafka", "***", "a table [kafka]"),
-        ("[metrics]\nfile = 'x'", "metrics.file", "***", "one value for metrics"),
+        ("[metrics]\nfile = 'x'", "metrics.***", "***", "one value for metrics"),
         ("[reddis]\nurl = 'redis://app:hunter2@db'", "reddis.url", "***", "a known section"),
     ]
     plain = ((f"{quoted(key)} = {value!r}", key, value, words) for key, value, words in UNUSABLE)

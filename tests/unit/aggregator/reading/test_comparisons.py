@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from aggregator import Reader
 from aggregator.reading.comparisons.answers import as_dicts
 from aggregator.reading.comparisons.compared import CompareQuery
 from aggregator.reading.query import Query
-from estimators import Metric, compare
+from estimators import Metric, compare, define
+from estimators.interruption import interruptible
 from tests.support.reports.counted import connected
 from tests.support.reports.messages import DAY, EPOCH, agreeing
 from tests.support.rows import row
@@ -128,6 +129,29 @@ def test_while_arms_grow_the_bounds_hold_at_all_times(reader: Reader) -> None:
     assert shown["p_value_kind"] == "may be looked at at any time"
     assert shown["split"] == 2.0
     assert shown["a"]["where"] == {"country": "DE"}
+
+
+def test_what_nobody_waits_for_ends_between_its_steps(reader: Reader) -> None:
+    class GoneError(Exception):
+        pass
+
+    def check() -> None:
+        if not next(left):
+            raise GoneError
+
+    age = define(name="age", kind="distribution", range=[0, 90], bins=64, levels=[1, 2, 4, 8])
+    sums = age.zero()
+    sums.reshape(4, -1)[:, 0] = 100
+    arms = {"country": "DE"}, {"country": "FR"}
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: reader.window("late"),
+        lambda: age.estimate(sums),
+        lambda: reader.compare("late", *arms, split=2.0),
+    )
+    for ask, steps in zip(asks, (2, 5, 5), strict=True):
+        left = iter(range(steps, -1, -1))
+        with interruptible(check), pytest.raises(GoneError):
+            ask()
 
 
 def test_arms_with_few_reports_have_no_numbers(reader: Reader) -> None:

@@ -195,7 +195,7 @@ def silent() -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("is_frozen", "seconds"),
-    [(False, PROMPT_SECONDS), pytest.param(True, 2 * PROMPT_SECONDS, marks=pytest.mark.more)],
+    [(False, PROMPT_SECONDS), pytest.param(True, 2.5 * PROMPT_SECONDS, marks=pytest.mark.more)],
 )
 def test_posts_to_a_kafka_that_is_away_or_frozen_are_refused_at_once(
     silent: dict[str, Any], is_frozen: bool, seconds: float
