@@ -166,7 +166,7 @@ def test_what_cannot_be_reported_is_named_and_nothing_is_sent(broker: Broker) ->
         (LATE, 1.0, 0.1, None, r"epsilon = 0.1: metric 'late' offers \[0.5, 1, 2, 4\]"),
         (LATE, 1.0, float("nan"), None, "epsilon = nan"),
         (LATE, float("nan"), 1, None, "value nan of 'late': expected a number"),
-        (LATE, np.ma.array([1.0, 2.0], mask=[0, 1]), 1, None, "'late': 1 of 2 are masked"),
+        (LATE, np.ma.array([1.0, 2.0], mask=[False, True]), 1, None, "'late': 1 of 2 are masked"),
         (CARRIER, np.ma.array(["AA", "DL"], mask=True), 1, None, "2 of 2 are masked"),
         (LATE, 1.0, np.ma.masked, None, "epsilon = masked"),
         (PLACE, ["1", "2"], 1, None, "value '1' of 'place': expected a number"),
