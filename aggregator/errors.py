@@ -45,9 +45,9 @@ class TopicGone(BrokerUnreachable):
     def __init__(self, topic: str) -> None:
         DitherError.__init__(
             self,
-            f"topic {topic!r} is gone: a broker answers but has no such topic (it was deleted, or "
-            "this user has no permission to see it). Bring it back, or create it with "
-            "`dither topics`; docs/operations.md#a-topic-is-gone",
+            f"topic {topic!r} is gone: a broker answers but has no such topic, or not all its "
+            "partitions (it was deleted, or this user has no permission to see it). Bring it "
+            "back, or create it with `dither topics`; docs/operations.md#a-topic-is-gone",
         )
 
 

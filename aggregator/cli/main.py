@@ -137,7 +137,9 @@ def main(args: list[str] | None = None) -> Any:
         message = _explain(error, sys.argv[1:] if args is None else args)
         if message is None:
             raise
-        click.echo(f"Error: {message}", err=True)
+        from aggregator.config.logging import tell_failure
+
+        tell_failure(message)
         sys.exit(1)
 
 

@@ -9,7 +9,10 @@ import structlog
 
 
 def configure(level: str = "info", as_json: bool = False) -> None:
-    """Log events at `level` and above, as text for people or as JSON for machines."""
+    """Log events at `level` and above, as text for people or as JSON for machines.
+
+    Warnings of libraries have the same form.
+    """
     renderer: structlog.types.Processor = (
         structlog.processors.JSONRenderer()
         if as_json
@@ -18,16 +21,31 @@ def configure(level: str = "info", as_json: bool = False) -> None:
             exception_formatter=structlog.dev.plain_traceback,  # others show what variables hold
         )
     )
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    processors: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    of_libraries = logging.StreamHandler(sys.stderr)
+    of_libraries.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=processors,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(handlers=[of_libraries], level=logging.WARNING)
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
+        processors=[*processors, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
         ),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
+
+
+def tell_failure(message: str) -> None:
+    """Say why a command ends, in the form of its log."""
+    if isinstance(structlog.get_config()["processors"][-1], structlog.processors.JSONRenderer):
+        structlog.get_logger().error(message)
+    else:
+        sys.stderr.write(f"Error: {message}\n")

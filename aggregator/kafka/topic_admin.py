@@ -17,8 +17,12 @@ COUNT_SECONDS = 2.0
 """Partitions are never fewer: without an answer in time, the last one holds."""
 LARGEST_BATCH = 262_144
 """The max.message.bytes of the reports topic where we create it: of what may then be expanded."""
-NO_TOPIC = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-"""A broker answers, and knows no such topic."""
+NO_TOPIC = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""A broker answers, and knows no such topic, or no such partition of it."""
 
 
 def ensure_topics(settings: Settings, *needed: str) -> list[str]:

@@ -118,15 +118,14 @@ export class Database {
    * @throws {StorageError}
    */
   static async open(name) {
-    if (typeof indexedDB === "undefined") {
-      throw new StorageError("there is no IndexedDB: expected a browser; `report` needs none");
-    }
-    const request = indexedDB.open(name, 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(STORE);
     try {
+      if (!globalThis.indexedDB) throw new TypeError("there is no IndexedDB");
+      const request = indexedDB.open(name, 1); // in a sandboxed frame this throws, too
+      request.onupgradeneeded = () => request.result.createObjectStore(STORE);
       return new Database(await answerOf(request));
     } catch (error) {
-      throw new StorageError(`the database ${name} cannot be opened (${String(error)})`);
+      const told = `the database ${name} cannot be opened (${String(error)})`;
+      throw new StorageError(`${told}: expected a page that may store; \`report\` needs none`);
     }
   }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 
 import pytest
@@ -25,3 +27,22 @@ def test_a_traceback_does_not_tell_what_variables_hold(
     assert "a defect" in told
     assert "31415926" not in told
     assert as_json or "IndexError" in told
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_libraries_and_failures_are_logged_in_the_same_form(as_json: bool) -> None:
+    code = f"""
+import logging as of_libraries
+from aggregator.config import logging
+logging.configure(as_json={as_json})
+of_libraries.getLogger("producers").warning("a batch of %d", 3)
+logging.tell_failure("no broker")
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    library, failure = told.stderr.splitlines()
+    if as_json:
+        events = [json.loads(line)["event"] for line in (library, failure)]
+        assert events == ["a batch of 3", "no broker"]
+    else:
+        assert "a batch of 3" in library
+        assert failure == "Error: no broker"
