@@ -147,10 +147,12 @@ class Demonstration:
         """
         assert self._produced is not None  # noqa: S101
         sent = self._produced.reports
-        reached, deadline = None, 0.0
+        reached, deadline, counted_at = None, 0.0, 0.0
         while True:
             overview = self._store.overview()
             counted, looks = self._counted(overview), read_looks(self.reader, overview)
+            if counted >= sent and not counted_at:
+                counted_at = time.monotonic()
             if counted >= sent and looks.are_complete and self._is_released(overview):
                 break
             _, events = self._store.registry.publishing()
@@ -167,7 +169,7 @@ class Demonstration:
         return Outcome(
             view=self.view(),
             reports=sent,
-            reports_per_second=sent / self._produced.seconds,
+            reports_per_second=sent / (counted_at - self._began),
             verified=outcome.verified,
             differences=[
                 str(d) for d in (*outcome.differences, *outcome.unverifiable, *outcome.unjudged)
