@@ -8,9 +8,9 @@ import dataclasses
 import gzip
 import io
 import itertools
+import lzma
 import operator
 import re
-import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -216,21 +216,22 @@ def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
 @contextmanager
 def _bytes(path: Path) -> Iterator[Any]:
     """Open a file as unpacked bytes in which one can seek; errors of its format name it."""
-    try:
-        with path.open("rb") as file:
+    with path.open("rb") as file:
+        try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}: neither UTF-8, nor UTF-16, nor Windows-1252 ({error}): expected text. {_SAVE}"
-        ) from None
-    except _DAMAGE as error:
-        raise ValueError(
-            f"{path}: cannot be unpacked ({error}): expected an undamaged zip or gzip without a "
-            "password. Unpack it yourself, and give the CSV file"
-        ) from None
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}: neither UTF-8, nor UTF-16, nor Windows-1252 ({error}): expected text. "
+                f"{_SAVE}"
+            ) from None
+        except _DAMAGE as error:
+            raise ValueError(
+                f"{path}: cannot be unpacked ({error}): expected an undamaged zip or gzip without "
+                "a password. Unpack it yourself, and give the CSV file"
+            ) from None
 
 
-_DAMAGE = (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, struct.error, RuntimeError)
+_DAMAGE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 """A password and an unknown method of compression are a RuntimeError of zipfile."""
 
 

@@ -41,6 +41,8 @@ MOST_PANES = 400
 MOST_BYTES = 64_000_000
 """Of all panes of the file's times in Redis, in as many partitions as a topic has by default."""
 PARTITIONS = 6
+MOST = 1e150
+"""Greater numbers are clipped, so that no sum or square overflows."""
 DAY_MS = 86_400_000
 NO_TIMES = (
     "pane: 1m, the narrowest. A step of the history needs 100 reports (`minimum_reports`): with "
@@ -177,7 +179,7 @@ def suggest(
     if numbers is not None:
         numbers = numbers[used]
         far, said = far_values(numbers)
-        notes, numbers = notes + said, numbers[~far]
+        notes, numbers = notes + said, np.clip(numbers[~far], -MOST, MOST)
         if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "

@@ -311,10 +311,12 @@ def number(text: str, decimal: str = "") -> float:
     """
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
-        grouped = rf"[-+]?\d{{1,3}}(\{thousands}\d{{3}})+(\{decimal}\d*)?"
-        if thousands in text and not re.fullmatch(grouped, text):
+        mark = rf"[\{thousands}'\u2019\s]"
+        if re.fullmatch(rf"[-+]?\d{{1,3}}({mark}\d{{3}})+(\{decimal}\d*)?", text):
+            text = re.sub(mark, "", text)
+        if thousands in text:
             return math.inf
-        text = text.replace(thousands, "").replace(decimal, ".")
+        text = text.replace(decimal, ".")
     try:
         value = float(text)
     except ValueError:
@@ -329,14 +331,15 @@ def far_values(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[st
     ([False, False, True, False], [])
     """
     far = np.zeros(numbers.shape, dtype=bool)
-    values = np.unique(numbers[~np.isnan(numbers)])
+    values = np.unique(numbers[~np.isnan(numbers)]) / FAR
     for end, near, other in ((0, 1, -1), (-1, -2, 0)) if values.size > 2 else ():
-        distance, span = values[[end, other]] / FAR - values[near] / FAR
-        if abs(distance) / FAR > abs(span):
-            far |= numbers == values[end]
-    listed = " and ".join(map(repr, np.unique(numbers[far]).tolist()))
+        inner = values[1:-1] if values.size > 3 else values[[near, other]]
+        if abs(values[end] - values[near]) / FAR > np.ptp(inner):
+            far |= numbers / FAR == values[end]
+    listed = np.unique(numbers[far]).tolist()
     note = (
         f"far: {np.count_nonzero(far):,} of {np.count_nonzero(~np.isnan(numbers)):,} values are "
-        f"{listed}, far from all others. If that means no value, --missing TEXT leaves them out"
+        f"{' and '.join(map(repr, listed))}, far from all others. If that means no value, "
+        f"{' '.join(f'--missing {value!r}' for value in listed)} leaves it out"
     )
     return far, [note] if listed else []

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from producers.device.times import END, event_times
+from producers.device.times import END, EPOCH, event_times
 
 MISSING = frozenset({"", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"})
 """Texts of cells without a number or a time."""
@@ -36,8 +36,8 @@ _MAIL = re.compile(
 """With the zones that it knows: any other name would be taken for none."""
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
-_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
-_CLOCKS += (" %H:%M:%S %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
+_HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
+_CLOCKS = (*_HOURS, " %H:%M:%S %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
 FORMATS = tuple(date + clock for date in _DATES for clock in _CLOCKS)
 """Of times that are neither in ISO 8601 nor in RFC 2822, as `strptime` writes formats."""
 _DIGITS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
@@ -182,13 +182,8 @@ def _kind(cell: str) -> str:
     return next(units, NO_UNIT)
 
 
-def _one_unit(
-    kinds: Mapping[str, str], rows: Mapping[str, int], place: str, zone: str
-) -> TimeFormat:
-    """Return the format of a column of numbers, from the first cell of each kind.
-
-    The rows are the first ones of each cell.
-    """
+def _one_unit(kinds: dict[str, str], rows: dict[str, int], place: str, zone: str) -> TimeFormat:
+    """Return the format of numbers, from each kind's first cell and each cell's first row."""
     if len(kinds) > 1:
         firsts = sorted((rows[cell], cell, kind) for kind, cell in kinds.items())
         listed = " and ".join(f"{cell!r} (row {row}: {kind})" for row, cell, kind in firsts)
@@ -200,34 +195,23 @@ def _one_unit(
     sample, ending = [*rows][:_SAMPLE], ".0" * first.endswith(".0")
     length = len(first.removesuffix(ending))
     texts = [form + ending for form, digits in _DIGITS.items() if digits == length]
-    likely = [
-        form
-        for form in (TimeFormat(text, zone) for text in (*texts, EXCEL))
-        if 2 * sum(form.fits(cell, LAST) for cell in sample) > len(sample)
-    ]
+    forms = [TimeFormat(text, zone) for text in (*texts, EXCEL)]
+    likely = [f for f in forms if 2 * sum(f.fits(cell, LAST) for cell in sample) > len(sample)]
     if unit != NO_UNIT and not likely:
         return TimeFormat(unit, zone)
-    likely.append(TimeFormat("seconds" if unit == NO_UNIT else unit))
-    reads = (
-        f"--time-format {form.form} reads {_shown(form.parse(first))}"
-        for form in likely
-        if form.fits(first)
-    )
+    likely += [TimeFormat("seconds" if unit == NO_UNIT else unit)]
+    readings = ((f.form, _shown(f.parse(first))) for f in likely if f.fits(first))
+    reads = ", ".join(f"--time-format {form} reads {time}" for form, time in readings)
     raise ValueError(
         f"{place}: {first!r} (row {rows[first]}) is a number that may mean several times, or none. "
-        f"Say which: {', '.join(reads) or '--time-format FORMAT'}; --missing TEXT marks a cell "
+        f"Say which: {reads or '--time-format FORMAT'}; --missing TEXT marks a cell "
         "without a time"
     )
 
 
 def _shown(time_ms: int) -> str:
-    """Return a time for people.
-
-    >>> _shown(1_357_000_000_000), _shown(1_500)
-    ('2013-01-01T00:26:40Z', '1970-01-01T00:00:01.500Z')
-    """
-    unit = "ms" if time_ms % 1000 else "s"
-    return f"{np.datetime_as_string(np.datetime64(time_ms, 'ms'), unit=unit)}Z"
+    moment = EPOCH + datetime.timedelta(milliseconds=time_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def read_time_columns(
