@@ -106,9 +106,7 @@ list --metric delay`). Of 2 it is not known: no worker has counted them"
     if outcome is None:
         return "delivered. It is not known what is counted: no Redis answers (see --redis)"
     listed = ", ".join(f"{count:,} {what}" for what, count in outcome.items()) or "0 accepted"
-    told = f"since the start, of all senders' reports of {metric}: {listed}"
-    if outcome.keys() - set(COUNTED):
-        told += f" (`dither deadletters list --metric {metric}`)"
-    if (rest := reports - sum(outcome.values())) > 0:
-        told += f". Of {rest:,} it is not known: no worker has counted them"
-    return told
+    where = f" (`dither deadletters list --metric {metric}`)" * bool(outcome.keys() - set(COUNTED))
+    rest = reports - sum(outcome.values())
+    unknown = f". Of {rest:,} it is not known: no worker has counted them" * (rest > 0)
+    return f"since the start, of all senders' reports of {metric}: {listed}{where}{unknown}"

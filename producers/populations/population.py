@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -172,11 +172,6 @@ class Population:
         return Population(
             self.time_ms[rows], _rows(self.columns, rows), attributes=_rows(self.attributes, rows)
         )
-
-    def chunks(self, rows: int) -> Iterator[Population]:
-        """Yield the population in order of event time, up to `rows` devices at once."""
-        for begin in range(0, len(self), rows):
-            yield self.part(begin, begin + rows)
 
     def starting(self, start_ms: int) -> Population:
         """Return the same population with its first event moved to `start_ms`."""

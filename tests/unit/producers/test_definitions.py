@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,7 @@ def table(folder: Path, *rows: str) -> Path:
 
 def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
     some = [f"{i / 3 - 2:.2f},{BEGIN + i}" for i in range(31)]
-    rows = [f"3.5,{BEGIN}", f"NA,{BEGIN}", f"-2,{BEGIN + 600}", f"8,{BEGIN + 120_000}", *some]
-    file = table(tmp_path, "Delay (min),when", *rows)
+    file = table(tmp_path, "Delay (min),when", f"NA,{BEGIN}", f"8,{BEGIN + 120_000}", *some)
     found = suggest(file, "Delay (min)", unit="minutes", time=["when"], users_per_day=1e5)
     metric = defined(tmp_path, found.text)
     assert (metric.name, metric.kind, metric.unit) == ("delay_min", "mean", "minutes")
@@ -152,14 +152,10 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):
             suggest(file, column, **options)
-    for column, named in (("气温", "column_1"), ("湿度", "column_2"), ("a+", "a_4"), ("é", "e")):
-        file = table(tmp_path, "气温,湿度,a-,a+,é", "1,2,3,4,5", "2,3,4,5,6")
-        assert defined(tmp_path, suggest(file, column, within=(0, 9)).text).name == named
-    for value in ("-1.7976931348623157e+308", "1e38", "-9999"):
+    for value, options in itertools.product(
+        ("-1.7e308", "1e38", "-9999"), ({}, {"within": (0, 24)})
+    ):
         file = table(tmp_path, "v", *map(str, range(25)), value, value)
-        for options in ({}, {"within": (0, 24)}, {"missing": [value]}):
-            found = suggest(file, "v", **options)
-            assert defined(tmp_path, found.text).range == [0, 24]
-            assert ("far: 2 of 27 values" in "".join(found.notes)) == ("missing" not in options)
-    file = table(tmp_path, "number", "1", "2")
-    assert "column: 'number' for 'NUMBER'" in suggest(file, "NUMBER", within=(0, 9)).notes
+        assert "far: 2 of 27 values" in "".join((found := suggest(file, "v", **options)).notes)
+        assert defined(tmp_path, found.text).range == [0, 24]
+    assert "column: 'v' for 'V'" in suggest(file, "V", missing=["-9999"]).notes
