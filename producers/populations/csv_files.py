@@ -153,17 +153,17 @@ def _delimiter(path: Path, headers: Mapping[str, list[str]], names: Sequence[str
 
 
 def _detect_encoding(raw: Any) -> str:
-    start = raw.read(2)
-    if start in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+    if raw.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
         return UTF_16
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    raw.seek(0)
+    text = io.TextIOWrapper(raw, encoding=UTF_8)
     try:
-        decoder.decode(start)
-        while chunk := raw.read(_CHUNK):
-            decoder.decode(chunk)
-        decoder.decode(b"", final=True)
+        while text.read(_CHUNK):
+            pass
     except UnicodeDecodeError:
         return WESTERN
+    finally:
+        text.detach()
     return UTF_8
 
 
@@ -219,15 +219,14 @@ def _bytes(path: Path) -> Iterator[Any]:
     with path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
-        except UnicodeDecodeError as error:
+        except (UnicodeDecodeError, *_DAMAGE) as error:
+            is_text = isinstance(error, UnicodeDecodeError)
+            wrong = (
+                "neither UTF-8, nor UTF-16, nor Windows-1252" if is_text else "cannot be unpacked"
+            )
             raise ValueError(
-                f"{path}: neither UTF-8, nor UTF-16, nor Windows-1252 ({error}): expected text. "
-                f"{_SAVE}"
-            ) from None
-        except _DAMAGE as error:
-            raise ValueError(
-                f"{path}: cannot be unpacked ({error}): expected an undamaged zip or gzip without "
-                "a password. Unpack it yourself, and give the CSV file"
+                f"{path}: {wrong} ({error}): expected text, or an undamaged zip or gzip of it "
+                f"without a password. {_SAVE}"
             ) from None
 
 

@@ -142,12 +142,6 @@ def account(
         The columns of the times and of the values.
     timed, present : ndarray of bool, shape (rows,)
         Which rows have a time, and a value.
-
-    Examples
-    --------
-    >>> table = Table(",", ["v"], {"v": ["1", "NA", "", "NA"]}, [])
-    >>> account(table, [], np.array([True] * 4), ["v"], np.array([True] + [False] * 3))
-    "rows: 4; 1 read, 3 without a value ('NA' 2, '' 1)"
     """
     parts = [f"{np.count_nonzero(timed & present):,} read"]
     for names, left_out, what in ((time, ~timed, "time"), (columns, timed & ~present, "value")):

@@ -82,8 +82,7 @@ class TimeFormat:
         """Return a description."""
         if self.form in UNITS:
             return f"{self.form} since the epoch"
-        form = "day numbers of a spreadsheet" if self.form == EXCEL else self.form
-        return f"{form}; times without a zone are in {self.zone}"
+        return f"{self.form}; times without a zone are in {self.zone}"
 
     def parse(self, cell: str) -> int:
         """Return a cell's time in ms since the epoch.
@@ -250,13 +249,6 @@ def read_time_columns(
     ------
     ValueError
         As for :func:`detect_time_format`, or with the row and the cell that is not a time.
-
-    Examples
-    --------
-    >>> cells = {"day": ["31/12/2013", "NA"], "clock": ["11:30  PM", "1 AM"]}
-    >>> form = "%d/%m/%Y %I:%M %p"
-    >>> read_time_columns("x.csv", cells, ["day", "clock"], form, "Asia/Tokyo")[0]
-    array([1388500200000,            -1])
     """
     texts = []
     for row in zip(*(cells[name] for name in columns), strict=True):
