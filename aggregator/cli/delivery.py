@@ -11,7 +11,6 @@ import numpy as np
 
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
-from aggregator.reading.status import COUNTED
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import NEVER
 from estimators import Metric
@@ -32,12 +31,14 @@ class Look(NamedTuple):
 
 
 def look(settings: Settings) -> Look | None:
-    """Return what Redis says; None if it does not answer."""
-    import redis
+    """Return what Redis says; None if it does not answer, or its client is not installed."""
+    try:
+        import redis
 
-    from aggregator.storage.connection import connect
-    from aggregator.storage.store import Store
-
+        from aggregator.storage.connection import connect
+        from aggregator.storage.store import Store
+    except ModuleNotFoundError:
+        return None
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
             return Look(store.overview(), store.registry.definitions())
@@ -83,9 +84,8 @@ def await_outcome(
     if before is None:
         return None
     counted, since = Counter[str](), time.monotonic()
-    while before.progress.partitions and counted.total() < reports:
-        if time.monotonic() - since > QUIET_SECONDS:
-            break
+    is_counting = bool(before.progress.partitions)
+    while is_counting and counted.total() < reports and time.monotonic() - since < QUIET_SECONDS:
         time.sleep(LOOK_SECONDS)
         if (after := look(settings)) is None:
             return None
@@ -106,7 +106,9 @@ list --metric delay`). Of 2 it is not known: no worker has counted them"
     if outcome is None:
         return "delivered. It is not known what is counted: no Redis answers (see --redis)"
     listed = ", ".join(f"{count:,} {what}" for what, count in outcome.items()) or "0 accepted"
-    where = f" (`dither deadletters list --metric {metric}`)" * bool(outcome.keys() - set(COUNTED))
+    where = f" (`dither deadletters list --metric {metric}`)" * bool(
+        outcome.keys() - {"accepted", "duplicate"}
+    )
     rest = reports - sum(outcome.values())
     unknown = f". Of {rest:,} it is not known: no worker has counted them" * (rest > 0)
     return f"since the start, of all senders' reports of {metric}: {listed}{where}{unknown}"

@@ -157,6 +157,6 @@ def test_rows_that_are_too_old_are_announced_refused_and_counted_once_they_are_a
     assert "Of 300 it is not known" in deployment.dither("produce", *arguments).stderr
     deployment.count()
     table.write_text("\n".join(["hour,delay,land", *hours, days[-1]]) + "\n")
-    found = deployment.dither("produce", *arguments)
-    assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in found.stderr
-    assert found.returncode == 1
+    late = deployment.dither("produce", *arguments)
+    assert "30 of 31 rows, the last one of 2013-01-01T00:00:00Z, are in panes" in late.stderr
+    assert late.returncode == 1

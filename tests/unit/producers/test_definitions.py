@@ -152,9 +152,8 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):
             suggest(file, column, **options)
-    for value, options in itertools.product(
-        ("-1.7e308", "1e38", "-9999"), ({}, {"within": (0, 24)})
-    ):
+    ranges: list[Any] = [{}, {"within": (0, 24)}]
+    for value, options in itertools.product(("-1.7e308", "1e38", "-9999"), ranges):
         file = table(tmp_path, "v", *map(str, range(25)), value, value)
         assert "far: 2 of 27 values" in "".join((found := suggest(file, "v", **options)).notes)
         assert defined(tmp_path, found.text).range == [0, 24]

@@ -91,7 +91,7 @@ def test_what_means_no_value_can_be_said_and_numbers_have_points_or_commas(path:
         ("1,250;\n980;", {"decimal": "."}, "[1250.0, 980.0]"),
         ("1.250;\n0.875;", {}, "[1.25, 0.875]"),
     ):
-        found = read(path, f"v;w\n{cells}\n", {"delay": "v"}, **options)  # type: ignore[arg-type]
+        found = read(path, f"v;w\n{cells}\n", {"delay": "v"}, **options)
         assert str(found.columns["delay"].tolist()) == values
 
 
@@ -171,9 +171,8 @@ NINE = "2013-01-31T09:00:00"
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
     alone = ("1359622800000", "2013-01-31  09:00", '"Thu,  31 Jan 2013  10:00:00 +0100"')
-    berlin = {"time_zone": "Europe/Berlin"}
-    missing = {"time_zone": "Asia/Tokyo", "missing": ["-"]}
-    for cells, options, first in (
+    berlin, missing = {"time_zone": "Europe/Berlin"}, {"time_zone": "Asia/Tokyo", "missing": ["-"]}
+    cases: list[Any] = [
         *(([cell], {}, NINE) for cell in alone),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
         (["31/01/2013 09:00", "01/02/2013 10:00"], {}, NINE),
@@ -186,7 +185,8 @@ def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Pa
         (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
         (["41305.375"], {"time_format": "excel"}, NINE),
         (["02/01/2013", "03/01/2013"], {"time_format": "%m/%d/%Y"}, "2013-02-01T00:00:00"),
-    ):
+    ]
+    for cells, options, first in cases:
         text = "t,v\n" + "".join(f"{cell},1\n" for cell in cells)
         with row(cells):
             population = read(path, text, {"delay": "v"}, time="t", **options)
