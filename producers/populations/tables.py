@@ -21,7 +21,8 @@ from producers.populations.csv_files import Table, read_table
 from producers.populations.population import Arrivals, Column, Population, has_value
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
-_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(\.\d{3})+")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+"""Numbers that may have thousands or three decimals."""
 SHOWN = 5
 """Cells that a message lists."""
 FAR = 10.0

@@ -38,7 +38,7 @@ _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
 _HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
 _CLOCKS = (*_HOURS, " %H:%M:%S %z", " %H:%M:%S %Z", " %H:%M:%S.%f %Z")
-FORMATS = tuple(date + clock for date in _DATES for clock in _CLOCKS)
+FORMATS = tuple(d + mark + clock for d in _DATES for mark in ("", ",") for clock in _CLOCKS)
 """Of times that are neither in ISO 8601 nor in RFC 2822, as `strptime` writes formats."""
 _DIGITS = {"%Y": 4, "%Y%m": 6, "%y%m%d": 6, "%Y%j": 7, "%Y%m%d": 8, "%d%m%Y": 8, "%m%d%Y": 8}
 _DIGITS |= {"%Y%m%d%H": 10, "%Y%m%d%H%M": 12, "%Y%m%d%H%M%S": 14}
@@ -195,7 +195,7 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], place: str, zone: str
     length = len(first.removesuffix(ending))
     texts = [form + ending for form, digits in _DIGITS.items() if digits == length]
     forms = [TimeFormat(text, zone) for text in (*texts, EXCEL)]
-    likely = [f for f in forms if 2 * sum(f.fits(cell, LAST) for cell in sample) > len(sample)]
+    likely = [f for f in forms if 2 * sum(f.fits(cell, LAST) for cell in sample) >= len(sample)]
     if unit != NO_UNIT and not likely:
         return TimeFormat(unit, zone)
     likely += [TimeFormat("seconds" if unit == NO_UNIT else unit)]
