@@ -220,10 +220,9 @@ def _bytes(path: Path) -> Iterator[Any]:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
         except (UnicodeDecodeError, *_DAMAGE) as error:
-            is_text = isinstance(error, UnicodeDecodeError)
-            wrong = (
-                "neither UTF-8, nor UTF-16, nor Windows-1252" if is_text else "cannot be unpacked"
-            )
+            wrong = "cannot be unpacked"
+            if isinstance(error, UnicodeDecodeError):
+                wrong = "neither UTF-8, nor UTF-16, nor Windows-1252"
             raise ValueError(
                 f"{path}: {wrong} ({error}): expected text, or an undamaged zip or gzip of it "
                 f"without a password. {_SAVE}"
