@@ -8,7 +8,6 @@ import io
 import itertools
 import os
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +112,11 @@ def test_files_are_read_as_people_have_them(path: Path) -> None:
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
     for content in (mac, b'"sep=;"\r\nt;v\r\n2026-01-05;7\r\n', b"\n" + SEVEN, long):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
-    os.mkfifo(pipe := path.with_name("pipe"))
-    with ThreadPoolExecutor(1) as writer:
-        writer.submit(pipe.write_bytes, mac)
-        assert len(read_population(pipe, METRICS, {"delay": "v"}, time="t")) == 1
+    pipe, into = os.pipe()
+    with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
+        writer.write(mac)
+        writer.close()
+        assert len(read_population(f"/dev/fd/{pipe}", METRICS, {"delay": "v"}, time="t")) == 1
 
 
 MEANINGS = {"20260105": "%Y%m%d", "2026.0": "%Y.0", "45567.5": "excel", "4": "seconds"}
@@ -129,13 +129,11 @@ REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
     (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
     ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
     ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2", {}),
-    ("t,v\n1,2\n1,two\n", r"column 'v': 1 of 2 cells .*'two' \(row 2\)", {}),
     ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
     ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
     ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
     ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
     (b"t,v\n1,\xff\x81\n", "neither UTF-8, nor UTF-16, nor Windows-1252", {}),
-    ("v,t,v\n1,2,3\n", "'v' 2 times: 'v' at position 1 and 'v' at posi", {}),
     ("t,v\n02/01/2013,1\n03/01/2013,2\n", "fit '%d/%m/%Y' and '%m/%d/%Y': choose one", {}),
     ("t,v\n1767600000,1\n1767600000000,1\n", r"\(row 1: seconds\) and .*\(row 2: millisec", {}),
     ("t,v\n31/01/2013,1\nsoon,1\n", "row 2: 'soon' is no event time: expected %d/%m/%Y", {}),
