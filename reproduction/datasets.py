@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.errors import DitherError
-from producers.populations.csv_files import CsvFormat, open_table, read_columns
+from producers.populations.csv_files import open_table, read_table
 from producers.populations.flights import flights
 from reproduction.experiments.records import LARGEST_AGE, Records, Task, ages, ratings
 
@@ -37,7 +37,7 @@ def read_salaries(path: Path) -> Records:
     DitherError
         If nobody is paid.
     """
-    paid = _numbers(read_columns(path, ["TotalWages"])["TotalWages"], path, "TotalWages")
+    paid = _numbers(read_table(path, ["TotalWages"]).columns["TotalWages"], path, "TotalWages")
     paid = paid[paid > 0]
     if not paid.size:
         raise DitherError(f"{path}: nobody has TotalWages above 0")
@@ -53,7 +53,7 @@ def read_cancers(path: Path) -> Records:
         If the file is another table.
     """
     names = ["AREA", "YEAR", "EVENT_TYPE", "RACE", "SITE", "COUNT"]
-    columns = read_columns(path, names, CsvFormat(delimiter="|"))
+    columns = read_table(path, names).columns
     sites: dict[str, int] = {}
     for area, year, event, race, site, count in zip(*columns.values(), strict=True):
         wanted = (area, year, event, race) == (STATE, YEAR, "Incidence", "All Races")
@@ -124,7 +124,7 @@ def read_purchases(path: Path) -> Records:
         If an age is impossible.
     """
     names = ["user", "age", "amount", "category"]
-    columns = read_columns(path, names)
+    columns = read_table(path, names).columns
     age, amount = (_numbers(columns[name], path, name) for name in ("age", "amount"))
     if ((age < 0) | (age > LARGEST_AGE)).any():
         raise DitherError(f"{path}: an age outside 0 to {LARGEST_AGE}")

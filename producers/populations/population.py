@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -120,15 +120,7 @@ class Population:
 
     def has_value(self, name: str) -> NDArray[np.bool_]:
         """Return which devices have something to report for a metric, shape (n,)."""
-        column = self.columns[name]
-        here: NDArray[np.bool_]
-        if column.dtype.kind != "f":
-            here = column >= 0 if column.dtype.kind in "iu" else column != ""
-        elif column.ndim == 1:
-            here = ~np.isnan(column)
-        else:
-            here = np.logical_and.reduce(~np.isnan(column), axis=1)
-        return here
+        return has_value(self.columns[name])
 
     def count_missing(self, name: str) -> int:
         """Return how many devices have nothing to report for a metric."""
@@ -178,20 +170,25 @@ class Population:
         """Return the devices from `begin` to before `end`, without copying."""
         rows = slice(begin, end)
         return Population(
-            self.time_ms[rows],
-            _rows(self.columns, rows),
-            attributes=_rows(self.attributes, rows),
+            self.time_ms[rows], _rows(self.columns, rows), attributes=_rows(self.attributes, rows)
         )
-
-    def chunks(self, rows: int) -> Iterator[Population]:
-        """Yield the population in order of event time, up to `rows` devices at once."""
-        for begin in range(0, len(self), rows):
-            yield self.part(begin, begin + rows)
 
     def starting(self, start_ms: int) -> Population:
         """Return the same population with its first event moved to `start_ms`."""
         shift = start_ms - self.time_ms[:1]
         return dataclasses.replace(self, time_ms=self.time_ms + shift)
+
+
+def has_value(column: Column) -> NDArray[np.bool_]:
+    """Return which rows of a population's column have something to report, shape (n,)."""
+    here: NDArray[np.bool_]
+    if column.dtype.kind != "f":
+        here = column >= 0 if column.dtype.kind in "iu" else column != ""
+    elif column.ndim == 1:
+        here = ~np.isnan(column)
+    else:
+        here = np.logical_and.reduce(~np.isnan(column), axis=1)
+    return here
 
 
 def _rows(columns: Mapping[str, Column], which: slice | NDArray[np.intp]) -> dict[str, Column]:

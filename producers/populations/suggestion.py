@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from estimators.errors import DefinitionError
 from estimators.metrics.categories import ANSWERING, OPEN
 from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import read_table
+from producers.populations.csv_files import positions, read_table
 from producers.populations.suggested_bins import MIDDLE, WIDE, is_wide, suggest_bins
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
@@ -29,7 +30,7 @@ from producers.populations.suggested_ranges import (
     is_identifying,
     rank_ranges,
 )
-from producers.populations.tables import number
+from producers.populations.tables import account, far_values, not_numbers, read_numbers
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 MOST_CATEGORIES = 1_000
@@ -40,6 +41,8 @@ MOST_PANES = 400
 MOST_BYTES = 64_000_000
 """Of all panes of the file's times in Redis, in as many partitions as a topic has by default."""
 PARTITIONS = 6
+MOST = 1e150
+"""Greater numbers are clipped, so that no sum or square overflows."""
 DAY_MS = 86_400_000
 NO_TIMES = (
     "pane: 1m, the narrowest. A step of the history needs 100 reports (`minimum_reports`): with "
@@ -54,11 +57,9 @@ WHY_OPEN = (
 )
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
-SHOWN = 5
-"""Cells that an error lists."""
 KINDS = ("mean", "distribution", "frequency")
 NUMERIC = re.compile(
-    r"[-+]?([$€£¥₹]|[A-Z]{3}\s)?\s?[-+]?[0-9][0-9.,' ]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}"
+    r"[-+]?([$€£¥₹]|[A-Z]{3}\s)?\s?[-+]?[0-9][0-9.,'\u2019\s]*([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,6}"
 )
 """Text that people read as a number, also with a comma, separators, a currency or a unit."""
 
@@ -94,6 +95,7 @@ def suggest(
     list_categories: bool = False,
     is_open: bool = False,
     missing: Sequence[str] = (),
+    decimal: str | None = None,
     levels: Sequence[float] = LEVELS,
     users_per_day: float | None = None,
 ) -> Suggestion:
@@ -106,11 +108,12 @@ def suggest(
     Parameters
     ----------
     path : path
-        A CSV file with a header, plain or zipped; encoding and delimiter are detected.
+        As for :func:`producers.populations.csv_files.read_table`.
     column : str
         The column of the values.
     name : str, optional
-        The metric's name; by default the column's, with underscores for invalid characters.
+        The metric's name; by default the column's, without accents and with underscores for invalid
+        characters, and with its position if it would be empty or that of two columns.
     unit : str
         Of the values, for people.
     kind : str, optional
@@ -118,7 +121,7 @@ def suggest(
     time : sequence of str, optional
         The columns of event times. Panes are then wide enough that there are at most 400, that all
         of them fit into 64 MB, and that most of them have the reports that an estimate needs.
-    time_format, time_zone : str, optional
+    time_format, time_zone, decimal : str, optional
         As for :func:`producers.populations.tables.read_population`.
     within : (float, float), optional
         The range of the values; by default rounded quantiles of the file.
@@ -129,7 +132,7 @@ def suggest(
     is_open : bool
         Whether the vocabulary is open.
     missing : sequence of str
-        Further cells that mean "no value".
+        Further cells that mean "no value" or "no time".
     levels : sequence of float
         The epsilons on offer.
     users_per_day : float, optional
@@ -146,21 +149,37 @@ def suggest(
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
-    table, notes = read_table(path, [column, *time])
-    cells = [cell.strip() for cell in table[column]]
-    nothing = MISSING.union(missing)
-    rows = [row for row, cell in enumerate(cells, 1) if cell not in nothing]
-    values = [cells[row - 1] for row in rows]
+    table = read_table(path, [column, *time])
+    notes, cells, gone = table.notes, table.columns[column], frozenset(missing)
     place = f"{path}: column {column!r}"
-    if not values:
-        raise ValueError(f"{place} has no value: expected at least one")
-    named = name or _name(column)
+    timed = np.ones(table.rows, dtype=bool)
+    if time:
+        read = read_time_columns(path, table.columns, time, time_format, time_zone, MISSING | gone)
+        time_ms, timed = read[0], read[0] > 0
+        notes.append(read[1])
+    listing = bool(categories) + list_categories + is_open
+    numbers = None
+    if kind != "frequency" and not listing:
+        decimal = decimal or ("" if table.delimiter == "," else "?")
+        numbers = read_numbers(cells, place, gone, decimal)
+        if np.isinf(numbers).any():
+            if kind is not None or _look_like_numbers(cells, numbers):
+                raise not_numbers(cells, numbers, place)
+            numbers = None
+    text = np.array([cell not in {"", *gone} for cell in cells])
+    present = text if numbers is None else ~np.isnan(numbers)
+    notes.append(account(table, time, timed, [column], present))
+    used = timed & present
+    if not used.any():
+        raise ValueError(f"{place} has no value: expected at least one. {notes[-1]}")
+    named = name or _name(column, table.header)
     keys: dict[str, object] = {"description": f"{column} of {Path(path).name}"}
     if unit:
         keys["unit"] = unit
-    listing = bool(categories) + list_categories + is_open
-    numbers = None if kind == "frequency" or listing else _numbers(values, rows, place, kind)
     if numbers is not None:
+        numbers = numbers[used]
+        far, said = far_values(numbers)
+        notes, numbers = notes + said, np.clip(numbers[~far], -MOST, MOST)
         if within is None and is_identifying(numbers):
             raise ValueError(
                 f"{place} has fewer than {FEWEST_VALUES} different numbers: a range around them "
@@ -173,12 +192,14 @@ def suggest(
     elif within is not None:
         raise ValueError(f"{place} has no numbers: leave out the range")
     else:
+        values = [cells[row] for row in np.flatnonzero(used).tolist()]
+        if words := sorted(MISSING.intersection(values)):
+            notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
     keys["levels"] = list(levels)
     if time:
-        time_ms, note = read_time_columns(path, table, time, time_format, time_zone)
-        keys, said = _with_pane(keys, named, time_ms, users_per_day)
-        notes += [note, *said]
+        keys, said = _with_pane(keys, named, time_ms[used], users_per_day)
+        notes += said
     elif users_per_day is not None:
         keys, said = _with_pane(keys, named, np.empty(0, np.int64), users_per_day)
         notes += said
@@ -236,44 +257,43 @@ def _of_numbers(
 
 
 def _toml(value: object) -> str:
-    """Return a value as it is in a file of definitions.
+    r"""Return a value as it is in a file of definitions; what cannot be seen is escaped.
 
     >>> _toml([1, "a"]), _toml({"rows": 256})
     ('[1, "a"]', '{ rows = 256 }')
+    >>> print(_toml("a\x7f\u200b"))
+    "a\U0000007f\U0000200b"
     """
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in text)
 
 
-def _name(column: str) -> str:
-    """Return a metric's name for a column.
+def _name(column: str, header: Sequence[str]) -> str:
+    r"""Return a metric's name for a column, which no other column of the header has.
 
-    >>> _name("Departure delay (min)"), _name("2nd")
-    ('departure_delay_min', 'm_2nd')
+    >>> _name("Départ (\xb5s)", ["Départ (\xb5s)"]), _name("2nd", ["2nd"])
+    ('depart_us', 'm_2nd')
+    >>> _name("气温", ["day", "气温"]), _name("a+", ["a-", "a+"])
+    ('column_2', 'a_2')
     """
-    plain = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_")
-    return (plain if plain[:1].isalpha() else f"m_{plain}")[:64]
+    plain = _plain(column)
+    if not plain or sum(_plain(other) == plain for other in header) > 1:
+        plain = f"{plain or 'column'}_{positions(header, column)[0] + 1}"
+    return plain if plain[0].isalpha() else f"m_{plain}"
 
 
-def _numbers(
-    values: Sequence[str], rows: Sequence[int], place: str, kind: str | None
-) -> NDArray[np.float64] | None:
-    """Return values as numbers, or None if fewer than half of them are numbers."""
-    numbers = np.array([number(value) for value in values])
-    wrong = np.flatnonzero(~np.isfinite(numbers))
-    if not wrong.size:
-        return numbers
-    looks = sum(NUMERIC.fullmatch(value) is not None for value in values)
-    if kind is None and 2 * looks < len(values):
-        return None
-    shown = ", ".join(f"{values[i]!r} (row {rows[i]})" for i in wrong[:SHOWN].tolist())
-    more = f" and {wrong.size - SHOWN} more" if wrong.size > SHOWN else ""
-    raise ValueError(
-        f"{place}: {wrong.size:,} of {len(values):,} cells are no numbers: {shown}{more}. Write "
-        "numbers as 1234.5, without a unit. Or mark such cells as missing with --missing TEXT for "
-        "each, here and for dither produce. Or count strings with --kind frequency"
-    )
+def _plain(column: str) -> str:
+    """Return the letters and digits that ASCII has, without accents."""
+    parts = unicodedata.normalize("NFKD", column.replace("\xb5", "u").casefold())
+    return re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")[:50]
+
+
+def _look_like_numbers(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:
+    """Return whether half of the cells with a value are numbers, or look like some."""
+    values = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
+    return 2 * sum(NUMERIC.fullmatch(value) is not None for value in values) >= len(values)
 
 
 def _vocabulary(
@@ -307,10 +327,7 @@ def _vocabulary(
 
 
 def _with_pane(
-    keys: dict[str, object],
-    named: str,
-    times: NDArray[np.int64],
-    users_per_day: float | None,
+    keys: dict[str, object], named: str, times: NDArray[np.int64], users_per_day: float | None
 ) -> tuple[dict[str, object], list[str]]:
     """Return a definition's keys with a pane, and with fewer rows where they are too costly."""
     for rows in FEWER_ROWS if keys.get("mechanism") == ANSWERING else FEWER_ROWS[:1]:

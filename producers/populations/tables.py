@@ -1,10 +1,12 @@
-"""Reads populations from CSV files, plain or in a zip."""
+"""Reads populations from CSV files, packed or not."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,9 +17,16 @@ from estimators.errors import meant
 from estimators.metrics.attributes import check_known
 from estimators.metrics.categories import OPEN
 from estimators.metrics.metric import Metric
-from producers.populations.csv_files import read_table
-from producers.populations.population import Arrivals, Column, Population
+from producers.populations.csv_files import Table, read_table
+from producers.populations.population import Arrivals, Column, Population, has_value
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
+
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}\.\d{3}")
+"""Numbers that may have thousands or three decimals."""
+SHOWN = 5
+"""Cells that a message lists."""
+FAR = 10.0
+"""A number is far from the others if its distance is so many times their range."""
 
 
 def read_population(
@@ -30,6 +39,7 @@ def read_population(
     time_zone: str = UTC,
     arrivals: Arrivals | None = None,
     missing: Iterable[str] = (),
+    decimal: str | None = None,
     attributes: Mapping[str, str] | None = None,
 ) -> Population:
     """Read a population from columns of a CSV file, one device a row.
@@ -37,25 +47,30 @@ def read_population(
     Parameters
     ----------
     path : path
-        A CSV file with a header, or a zip with exactly one such file.
+        As for :func:`producers.populations.csv_files.read_table`.
     metrics : mapping of str to Metric
         By name.
     columns : mapping of str to str or sequence of str
         The CSV column of each metric; for a vector mean, one for each coordinate. If no column has
-        this name, a column that differs in case alone is used. Empty cells, NA, NaN and null mean
-        "nothing to report".
+        this name, a column that differs in case alone is used. Empty cells mean "nothing to
+        report", and so do NA, NaN, null and None, unless strings are read: there they are strings
+        of an open vocabulary, or categories if the metric lists them.
     time : str or sequence of str
         The column of event times. Several columns, a date and a time for instance, are joined with
         a space. Rows without a time are left out and counted in `Population.skipped`.
     time_format : str, optional
-        As for `strptime`; by default the format of all cells: ISO 8601, seconds or milliseconds
-        since the epoch, or a common way to write a date.
+        As for :class:`producers.populations.time_columns.TimeFormat`; by default the format of
+        all cells.
     time_zone : str
         The IANA name of the zone for times without one.
     arrivals : Arrivals, optional
         The event times, if no column contains them.
     missing : iterable of str
-        Further cells that mean "nothing to report".
+        Further cells without a value, a time or an attribute. A number stands for all ways to write
+        it.
+    decimal : str, optional
+        The decimal separator, "." or ",": the other one may separate thousands. By default "."
+        without separators of thousands.
     attributes : mapping of str to str, optional
         The column of each attribute by which the metrics are summed; by default the column of that
         name, if there is one. An empty cell: the device does not send the attribute.
@@ -76,30 +91,68 @@ def read_population(
     declared, given = _declared(metrics.values()), attributes or {}
     check_known(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
-    cells, notes = read_table(path, names, [name for name in declared if name not in given])
-    nothing = MISSING.union(missing)
+    table = read_table(path, names, [name for name in declared if name not in given])
+    cells, gone = table.columns, frozenset(missing)
     read = {name: cells.get(given.get(name, name)) for name in declared}
     found = {
-        name: _texts(column, nothing - declared[name])
+        name: _texts(column, (MISSING | gone) - declared[name])
         for name, column in read.items()
         if column is not None
     }
-    sent = [_note(name, found.get(name), words) for name, words in declared.items()]
+    notes = [_note(name, found.get(name), words) for name, words in declared.items()]
     values = {
-        name: _read(metrics[name], given, cells, path, nothing) for name, given in named.items()
+        name: _read(metrics[name], columns, table, path, gone, decimal)
+        for name, columns in named.items()
     }
     if arrivals is not None:
-        count = len(next(iter(cells.values())))
-        return Population(arrivals.times(count), values, notes=(*notes, *sent), attributes=found)
-    time_ms, note = read_time_columns(path, cells, time_columns, time_format, time_zone)
-    known = time_ms > 0
+        time_ms = arrivals.times(table.rows)
+    else:
+        time_ms, note = read_time_columns(
+            path, cells, time_columns, time_format, time_zone, MISSING | gone
+        )
+        notes.append(note)
+    timed = time_ms > 0
+    for name, column in values.items():
+        if metrics[name].kind != "frequency":
+            notes += far_values(column)[1]
+        notes.append(account(table, time_columns, timed, named[name], has_value(column)))
+    if not any((timed & has_value(column)).any() for column in values.values()):
+        raise ValueError(f"{path}: no row has something to report: {notes[-1]}")
     population = Population.by_time(
-        time_ms[known],
-        {name: column[known] for name, column in values.items()},
-        skipped=int((~known).sum()),
-        attributes={name: column[known] for name, column in found.items()},
+        time_ms[timed],
+        {name: column[timed] for name, column in values.items()},
+        skipped=int((~timed).sum()),
+        attributes={name: column[timed] for name, column in found.items()},
     )
-    return dataclasses.replace(population, notes=(*notes, note, *sent))
+    return dataclasses.replace(population, notes=(*table.notes, *notes))
+
+
+def account(
+    table: Table,
+    time: Sequence[str],
+    timed: NDArray[np.bool_],
+    columns: Sequence[str],
+    present: NDArray[np.bool_],
+) -> str:
+    """Return how many rows a table has, and how many are left out for which reason.
+
+    Parameters
+    ----------
+    table : Table
+    time, columns : sequence of str
+        The columns of the times and of the values.
+    timed, present : ndarray of bool, shape (rows,)
+        Which rows have a time, and a value.
+    """
+    parts = [f"{np.count_nonzero(timed & present):,} read"]
+    for names, left_out, what in ((time, ~timed, "time"), (columns, timed & ~present, "value")):
+        cells = zip(*(table.columns[name] for name in names), left_out.tolist(), strict=True)
+        texts = Counter(" ".join(row) for *row, is_out in cells if is_out)
+        if texts:
+            listed = [f"{text!r} {count:,}" for text, count in texts.most_common(SHOWN)]
+            more = ["..."] * (len(texts) > SHOWN)
+            parts.append(f"{texts.total():,} without a {what} ({', '.join([*listed, *more])})")
+    return f"rows: {table.rows:,}; {', '.join(parts)}"
 
 
 def _declared(metrics: Iterable[Metric]) -> dict[str, set[str]]:
@@ -112,8 +165,7 @@ def _declared(metrics: Iterable[Metric]) -> dict[str, set[str]]:
 
 
 def _texts(cells: Sequence[str], missing: frozenset[str]) -> Column:
-    stripped = [cell.strip() for cell in cells]
-    return np.array(["" if cell in missing else cell for cell in stripped], dtype=object)
+    return np.array(["" if cell in missing else cell for cell in cells], dtype=object)
 
 
 def _note(name: str, column: Column | None, declared: set[str]) -> str:
@@ -127,9 +179,10 @@ def _note(name: str, column: Column | None, declared: set[str]) -> str:
 def _read(
     metric: Metric,
     names: Sequence[str],
-    cells: Mapping[str, list[str]],
+    table: Table,
     path: str | Path,
     missing: frozenset[str],
+    decimal: str | None,
 ) -> Column:
     expected = metric.dimension or 1
     if len(names) != expected:
@@ -137,14 +190,20 @@ def _read(
             f"{path}: {len(names)} columns for {metric.name!r}: expected {expected}"
             + (", one for each coordinate" if expected > 1 else "")
         )
+    decimal = decimal or ("" if table.delimiter == "," else "?")
     columns = [
-        read_values(metric, cells[name], f"{path}: column {name!r}", missing) for name in names
+        read_values(metric, table.columns[name], f"{path}: column {name!r}", missing, decimal)
+        for name in names
     ]
     return columns[0] if metric.dimension is None else np.stack(columns, axis=1)
 
 
 def read_values(
-    metric: Metric, cells: Sequence[str], place: str, missing: frozenset[str] = MISSING
+    metric: Metric,
+    cells: Sequence[str],
+    place: str,
+    missing: frozenset[str] = frozenset(),
+    decimal: str = "",
 ) -> Column:
     """Convert cells to a metric's column of a population, or to a coordinate of its vectors.
 
@@ -153,11 +212,13 @@ def read_values(
     metric : Metric
         Or one with the same domain.
     cells : sequence of str
-        One a row.
+        One a row, without spaces at the ends.
     place : str
         File and column, for errors.
     missing : frozenset of str
-        Cells that mean "no value".
+        Cells that mean "no value", besides the usual ones.
+    decimal : str
+        As for :func:`number`.
 
     Raises
     ------
@@ -172,45 +233,108 @@ def read_values(
     array([ 1.5,  nan, -3. ])
     """
     if metric.kind != "frequency":
-        return _numbers(cells, place, missing)
+        numbers = read_numbers(cells, place, missing, decimal)
+        if np.isinf(numbers).any():
+            raise not_numbers(cells, numbers, place)
+        return numbers
     if metric.categories == OPEN:
-        return _texts(cells, missing - set(metric.labels))
+        return _texts(cells, missing)
     indices = {name: index for index, name in enumerate(metric.category_names)}
-    indices.update(dict.fromkeys(missing - indices.keys(), -1))
+    indices = dict.fromkeys(MISSING, -1) | indices | dict.fromkeys(missing, -1)
     try:
-        return np.array([indices[cell.strip()] for cell in cells], dtype=np.int64)
+        return np.array([indices[cell] for cell in cells], dtype=np.int64)
     except KeyError as error:
         name = error.args[0]
-        row = [cell.strip() for cell in cells].index(name) + 1
         raise ValueError(
-            f"{place}, row {row}: category {name!r} is not one of {metric.name!r}: "
-            f"{meant(name, metric.category_names)}"
+            f"{place}, row {cells.index(name) + 1}: category {name!r} is not one of "
+            f"{metric.name!r}: {meant(name, metric.category_names)}. --missing TEXT marks cells "
+            "without a value"
         ) from None
 
 
-def _numbers(cells: Sequence[str], place: str, missing: frozenset[str]) -> NDArray[np.float64]:
-    try:  # most tables need no more than this
-        numbers = np.array([math.nan if cell in missing else float(cell) for cell in cells])
-    except ValueError:
-        stripped = (cell.strip() for cell in cells)
-        numbers = np.array([math.nan if cell in missing else number(cell) for cell in stripped])
-    if (wrong := np.flatnonzero(np.isinf(numbers))).size:
-        row = int(wrong[0])
+def read_numbers(
+    cells: Sequence[str], place: str, missing: frozenset[str], decimal: str
+) -> NDArray[np.float64]:
+    """Return cells as numbers: NaN for a missing one, infinity for one that is no finite number.
+
+    Raises
+    ------
+    ValueError
+        If all numbers with a point may have it between thousands, and `decimal` is "?".
+    """
+    pointed = [cell for cell in cells if "." in cell]
+    if decimal == "?" and pointed and all(map(_THOUSANDS.fullmatch, pointed)):
+        text = pointed[0]
         raise ValueError(
-            f"{place}, row {row + 1}: {cells[row].strip()!r}: expected a finite number, or NA"
+            f"{place}, row {cells.index(text) + 1}: {text!r} may have a decimal point or separate "
+            f"thousands. Say which: --decimal . reads {number(text):g}, --decimal , reads "
+            f"{number(text, ','):g}"
         )
+    texts, alike = MISSING | missing, [number(text, decimal) for text in missing]
+    numbers = np.array([math.nan if cell in texts else number(cell, decimal) for cell in cells])
+    numbers[np.isin(numbers, [value for value in alike if math.isfinite(value)])] = math.nan
     return numbers
 
 
-def number(text: str) -> float:
+def not_numbers(cells: Sequence[str], numbers: NDArray[np.float64], place: str) -> ValueError:
+    """Return the error for cells that are no numbers: infinite in `numbers`."""
+    wrong = np.flatnonzero(np.isinf(numbers))
+    shown = ", ".join(f"{cells[row]!r} (row {row + 1})" for row in wrong[:SHOWN].tolist())
+    more = f" and {wrong.size - SHOWN:,} more" if wrong.size > SHOWN else ""
+    total = np.count_nonzero(~np.isnan(numbers))
+    return ValueError(
+        f"{place}: {wrong.size:,} of {total:,} cells are no numbers: {shown}{more}. Write numbers "
+        "as 1234.5, without a unit; --decimal , reads 1.234,5 and --decimal . reads 1,234.5. Or "
+        "mark such cells as missing with --missing TEXT for each, for dither define and dither "
+        "produce. Or count strings with --kind frequency"
+    )
+
+
+def number(text: str, decimal: str = "") -> float:
     """Return a number; infinity for a text that is none.
+
+    Parameters
+    ----------
+    text : str
+    decimal : str
+        "." or ",": the other one may separate thousands. Otherwise "." without such separators.
 
     Examples
     --------
-    >>> number("1.5"), number("1,5")
-    (1.5, inf)
+    >>> number("1.5"), number("1,5"), number("1.250,5", ","), number("1,250.5", ".")
+    (1.5, inf, 1250.5, 1250.5)
     """
+    if decimal in {".", ","}:
+        thousands = "," if decimal == "." else "."
+        mark = rf"[\{thousands}'\u2019\s]"
+        if re.fullmatch(rf"[-+]?\d{{1,3}}({mark}\d{{3}})+(\{decimal}\d*)?", text):
+            text = re.sub(mark, "", text)
+        if thousands in text:
+            return math.inf
+        text = text.replace(decimal, ".")
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         return math.inf
+    return value if math.isfinite(value) and "_" not in text else math.inf
+
+
+def far_values(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:
+    """Return which numbers are the least or the greatest and far from all others, and a note.
+
+    >>> far_values(np.array([1.0, 3, -9999, 2]))[0].tolist(), far_values(np.arange(9.0))[1]
+    ([False, False, True, False], [])
+    """
+    far = np.zeros(numbers.shape, dtype=bool)
+    values = np.unique(numbers[~np.isnan(numbers)]) / FAR
+    for end, near, other in ((0, 1, -1), (-1, -2, 0)) if values.size > 2 else ():
+        inner = values[1:-1] if values.size > 3 else values[[near, other]]
+        if abs(values[end] - values[near]) / FAR > np.ptp(inner):
+            far |= numbers / FAR == values[end]
+    listed = np.unique(numbers[far]).tolist()
+    note = (
+        f"far: {np.count_nonzero(far):,} of {np.count_nonzero(~np.isnan(numbers)):,} values are "
+        f"{' and '.join(map(repr, listed))}, far from all others. If that means no value, "
+        f"{' '.join(f'--missing {value!r}' for value in listed)} leaves it out"
+    )
+    return far, [note] if listed else []

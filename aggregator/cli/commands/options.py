@@ -105,7 +105,8 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--time-format",
-            help="Format of the times, such as %d/%m/%Y [default: the format that fits all cells].",
+            help="Format of the times, such as %d/%m/%Y; or seconds, milliseconds, microseconds, "
+            "nanoseconds (since the epoch), excel (day numbers) [default: what fits all cells].",
         ),
         click.option(
             "--time-zone",
@@ -116,7 +117,13 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--missing",
             multiple=True,
-            help="Text of a cell without a value, such as NA; may be repeated.",
+            help="Text of a cell without a value or a time, such as NA; may be repeated.",
+        ),
+        click.option(
+            "--decimal",
+            type=click.Choice((".", ",")),
+            help="Decimal separator; the other one separates thousands [default: a point, and no "
+            "separator of thousands].",
         ),
     )
     for option in reversed(options):

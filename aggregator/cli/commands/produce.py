@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import signal
 import sys
@@ -18,11 +19,13 @@ from aggregator.cli.commands.options import (
     metric_argument,
     settings_options,
 )
+from aggregator.cli.delivery import await_outcome, count_late, describe_outcome, look, not_counted
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.serialization import plain
 from aggregator.rounds.waiting_devices import Waiting
+from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
 from estimators.metrics.kinds import KINDS
@@ -41,10 +44,6 @@ from producers.populations.truth import Truth
 
 DAY_MS = 86_400_000
 REFRESH_SECONDS = 0.2
-COUNTED_ELSEWHERE = (
-    "delivered. Workers count the reports now; `dither deadletters list` shows those that they "
-    "refuse, for example late ones"
-)
 
 
 @click.command()
@@ -164,43 +163,43 @@ def produce(
         raise DitherError(str(error)) from None
     for note in population.notes:
         click.echo(note, err=True)
-    if unknown := _not_counted(settings, definition):
+    before, late = look(settings), 0
+    if before is not None and (unknown := not_counted(before, settings, definition)):
         click.echo(unknown, err=True)
-    if not isinstance(definition, SearchMetric) and (warning := _too_old(settings, population)):
-        click.echo(warning, err=True)
+    if not isinstance(definition, SearchMetric):
+        if warning := _too_old(settings, population):
+            click.echo(warning, err=True)
+        late = 0 if before is None else count_late(before.progress, definition, population)
+        population = _without_late(definition, population, late)
     needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
-    shown = _as_dict(definition, produced, population)
-    click.echo(json.dumps(shown) if as_json else _as_text(definition, shown))
-    if produced.reports:
-        click.echo(COUNTED_ELSEWHERE, err=True)
+    shown = _as_dict(definition, produced, population, late)
+    if not as_json:
+        click.echo(_as_text(definition, shown))
+    outcome = await_outcome(settings, definition, before, produced.reports)
+    if as_json:
+        click.echo(json.dumps(shown | {"outcome": outcome}))
+    click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
+    judged = min(produced.reports, sum((outcome or {}).values()))
+    if late or (outcome or {}).get("accepted", 0) < judged:
+        raise click.exceptions.Exit(1)
 
 
-def _not_counted(settings: Settings, metric: Metric) -> str:
-    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells."""
-    import redis
-
-    from aggregator.state.definition_history import Definitions, in_force
-    from aggregator.storage.connection import connect
-    from aggregator.storage.store import Store
-
-    try:
-        with Store(connect(settings.redis.url), settings.topics.reports) as store:
-            histories = [in_force(one.owner) for one in store.overview().partitions.values()]
-            documents = store.registry.definitions()
-            newest = {history[-1][1] for history in histories if history}
-            counted = [Definitions.decode(documents[digest]).metrics for digest in newest]
-    except (DitherError, redis.RedisError, KeyError, ValueError):
-        return ""
-    revisions = {one[metric.name].revision for one in counted if metric.name in one}
-    if not counted or revisions == {metric.revision}:
-        return ""
-    return (
-        f"the workers do not count {metric.name} as {settings.metrics} here defines it: its "
-        "reports become dead letters until the workers' own metrics.toml has this definition "
-        "(they check it every second). Then send them again with `dither deadletters replay`"
+def _without_late(metric: Metric, population: Population, late: int) -> Population:
+    """Leave out the first rows, which the workers would refuse, and say so."""
+    if not late:
+        return population
+    told = (
+        f"{late:,} of {len(population):,} rows, the last one of "
+        f"{format_time(int(population.time_ms[late - 1]))}, are in panes of {metric.name} that are "
+        "closed, and are not sent: workers would refuse them as late, for good. A copy of the "
+        "metric by another name counts them. Another time, import old rows before live reports"
     )
+    if late == len(population):
+        raise DitherError(told)
+    click.echo(told, err=True)
+    return dataclasses.replace(population.part(late, len(population)), skipped=population.skipped)
 
 
 def _too_old(settings: Settings, population: Population) -> str:
@@ -322,16 +321,22 @@ def _run(
         raise DitherError(str(error)) from error
 
 
-def _as_dict(metric: Metric, produced: Produced, population: Population) -> dict[str, Any]:
+def _as_dict(
+    metric: Metric, produced: Produced, population: Population, late: int
+) -> dict[str, Any]:
     truth = produced.truth[metric.name]
     value: Any = plain(truth.value)
     if isinstance(value, list):
         value = dict(zip(truth.labels, value, strict=True))
+    sent = population.part(0, produced.devices)
     return {
         "metric": metric.name,
+        "rows": late + len(population) + population.skipped,
         "devices": produced.devices,
         "reports": produced.reports,
-        "missing": population.count_missing(metric.name) + population.skipped,
+        "missing": sent.count_missing(metric.name) + population.skipped,
+        "late": late,
+        "unsent": len(population) - produced.devices,
         "clipped": population.count_clipped(metric),
         "batches": produced.batches,
         "bytes": produced.bytes,
@@ -349,7 +354,9 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
             numbers.sort(key=lambda item: -item[1])
         truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
-    missing = f"{shown['missing']:,} had no value"
+    missing = f"of {shown['rows']:,} rows {shown['missing']:,} had no value or no time"
+    left_out = {"late": "were late", "unsent": "were not sent"}
+    missing += "".join(f", {shown[k]:,} {what}" for k, what in left_out.items() if shown[k])
     if shown["clipped"]:
         missing += f", {shown['clipped']:,} were clipped to {_limits(metric)}"
     return (

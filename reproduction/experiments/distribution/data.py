@@ -38,12 +38,12 @@ def populations(bins: int) -> dict[str, Floats]:
 
 def _delays() -> Floats | None:
     """Return the departure delays of the demo's flights."""
-    from producers.populations.csv_files import read_columns
+    from producers.populations.csv_files import read_table
     from producers.populations.flights import flight_table
 
     try:
         path = flight_table()
     except ModuleNotFoundError:
         return None
-    cells = read_columns(path, ["dep_delay"])["dep_delay"]
+    cells = read_table(path, ["dep_delay"]).columns["dep_delay"]
     return np.array([float(cell) for cell in cells if cell not in {"", "NA"}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from estimators import Metric, load_metrics
 from producers.populations.suggestion import MOST_CATEGORIES, suggest
 from tests.support.rows import row
+
+BEGIN = 1_356_998_400
 
 
 def defined(folder: Path, text: str) -> Metric:
@@ -28,8 +31,8 @@ def table(folder: Path, *rows: str) -> Path:
 
 
 def test_numbers_become_a_mean_over_rounded_quantiles(tmp_path: Path) -> None:
-    some = [f"{i / 3 - 2:.2f},{60 + i}" for i in range(31)]
-    file = table(tmp_path, "Delay (min),when", "3.5,60", "NA,99", "-2,600", "8,120060", *some)
+    some = [f"{i / 3 - 2:.2f},{BEGIN + i}" for i in range(31)]
+    file = table(tmp_path, "Delay (min),when", f"NA,{BEGIN}", f"8,{BEGIN + 120_000}", *some)
     found = suggest(file, "Delay (min)", unit="minutes", time=["when"], users_per_day=1e5)
     metric = defined(tmp_path, found.text)
     assert (metric.name, metric.kind, metric.unit) == ("delay_min", "mean", "minutes")
@@ -93,24 +96,25 @@ def test_a_cell_that_is_no_number_is_named_with_its_row(tmp_path: Path) -> None:
 
 
 def test_strings_become_categories_only_if_somebody_says_so(tmp_path: Path) -> None:
-    file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash")
+    hidden = "a\x7f\u200b\U000e0001"
+    file = table(tmp_path, "c", 'B"6', "Zürich", "", 'B"6', "back\\slash", "NA", hidden)
     with pytest.raises(ValueError, match=r"--list-categories lists all of them.*string$"):
         suggest(file, "c")
     metric = defined(
         tmp_path, suggest(file, "c", name="carrier", levels=[1, 3], list_categories=True).text
     )
-    assert metric.category_names == ('B"6', "Zürich", "back\\slash")
+    assert metric.category_names == ('B"6', "NA", "Zürich", hidden, "back\\slash")
     assert tuple(metric.levels) == (1, 3)
-    with pytest.raises(ValueError, match="2 strings are none of the 1 categories"):
+    with pytest.raises(ValueError, match="4 strings are none of the 1 categories"):
         suggest(file, "c", categories=['B"6'])
-    named = suggest(file, "c", categories=["x", 'B"6'], missing=["Zürich", "back\\slash"])
+    named = suggest(file, "c", categories=["x", 'B"6'], missing=metric.category_names[1:])
     assert defined(tmp_path, named.text).category_names == ("x", 'B"6')
     opened = suggest(file, "c", is_open=True)
     assert "Zürich" not in opened.text
 
 
 def test_a_pane_has_the_reports_that_a_step_of_the_history_needs(tmp_path: Path) -> None:
-    rows = [f"{i % 60},{864_000 + 60 * i}" for i in range(3_000)]  # one a minute: 60 an hour
+    rows = [f"{i % 60},{BEGIN + 60 * i}" for i in range(3_000)]  # one a minute: 60 an hour
     file, times = table(tmp_path, "delay,when", *rows), ["when"]
     cases = [(times, None, "6h"), (times, 24_000, "15m"), (times, 2_400, "1h"), (times, 3, "4w")]
     for time, users, pane in [*cases, ([], None, "1m"), ([], 500, "6h")]:
@@ -127,7 +131,7 @@ def test_many_strings_become_an_open_vocabulary_that_names_none(tmp_path: Path) 
     assert "N7" not in text
     with pytest.raises(ValueError, match="expected at most 1,000 to list them"):
         suggest(file, "tail", list_categories=True)
-    hours = (f"N{hour % 9},{1_356_998_400 + hour * 3600}" for hour in range(2000))
+    hours = (f"N{hour % 9},{BEGIN + hour * 3600}" for hour in range(2000))
     timed = suggest(table(tmp_path, "tail,time", *hours), "tail", is_open=True, time=["time"])
     assert 0 < defined(tmp_path, timed.text).options["rows"] < 1024
 
@@ -146,4 +150,9 @@ def test_what_cannot_be_suggested_is_explained(tmp_path: Path) -> None:
     for column, options, message in cases:
         with row(message), pytest.raises(ValueError, match=message):
             suggest(file, column, **options)
-    assert "column: 'number' for 'NUMBER'" in suggest(file, "NUMBER", within=(0, 9)).notes
+    ranges: list[Any] = [{}, {"within": (0, 24)}]
+    for value, options in itertools.product(("-1.7e308", "1e38", "-9999"), ranges):
+        file = table(tmp_path, "v", *map(str, range(25)), value, value)
+        assert "far: 2 of 27 values" in "".join((found := suggest(file, "v", **options)).notes)
+        assert defined(tmp_path, found.text).range == [0, 24]
+    assert "column: 'v' for 'V'" in suggest(file, "V", missing=["-9999"]).notes

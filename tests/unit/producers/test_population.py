@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
+import gzip
+import io
 import itertools
+import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.metrics.categories import Vocabulary
-from producers.populations.csv_files import detect_format
+from producers.populations.csv_files import DELIMITERS, ENCODINGS
 from producers.populations.population import Arrivals, Population
 from producers.populations.simulated import simulate
 from producers.populations.tables import read_population
@@ -59,13 +60,8 @@ def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(path: P
         assert population.skipped == 1
         assert population.seconds == (54_001_000 - half) / 1000
     arrivals = Arrivals(start_ms=1000, per_second=2)
-    packed = path.with_suffix(".zip")
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.write(path, "folder/table.csv")
-        archive.writestr("README", "nothing")
-    population = read_population(packed, METRICS, COLUMNS, arrivals=arrivals)
+    population = read_population(path, METRICS, COLUMNS, arrivals=arrivals)
     assert population.time_ms.tolist() == [1000, 1500, 2000, 2500, 3000]
-    assert [chunk.time_ms.size for chunk in population.chunks(2)] == [2, 2, 1]
     with pytest.raises(ValueError, match="expected the same length"):
         Population(np.array([1, 2]), {"x": np.array([1.0])})
     with pytest.raises(ValueError, match="not ascending"):
@@ -75,52 +71,86 @@ def test_rows_come_in_order_of_event_time_and_what_is_missing_is_counted(path: P
 def test_strings_and_vectors_come_from_a_table_too(path: Path) -> None:
     columns = {"words": "line", "place": ("minutes", "stamp")}
     population = read_population(path, METRICS, columns, time=["day", "clock"])
-    assert population.columns["words"].tolist() == ["B6", "AA", "", ""]
+    assert population.columns["words"].tolist() == ["B6", "AA", "NA", ""]
     assert population.columns["place"][:2, 1].tolist() == [1357030800.5, 1357034400]
-    assert population.has_value("words").tolist() == [True, True, False, False]
+    assert population.has_value("words").tolist() == [True, True, True, False]
     assert population.has_value("place").tolist() == [False, True, False, True]
     assert population.part(1, 3).columns["place"].shape == (2, 2)
     with pytest.raises(ValueError, match="1 columns for 'place': expected 2, one for each coord"):
         read_population(path, METRICS, {"place": "minutes"}, time="stamp")
 
 
-def test_what_means_no_value_can_be_said_and_a_word_on_watch_is_one(path: Path) -> None:
-    path.write_text("v\n NA \nnan\nsun\n", encoding="utf-8")
-    domain = Vocabulary(categories="open", watch=["NA"])
-    metrics = {"words": dataclasses.replace(WORDS, domain=domain)}
-    population = read_population(path, metrics, {"words": "v"}, arrivals=Arrivals(1))
+def test_what_means_no_value_can_be_said_and_numbers_have_points_or_commas(path: Path) -> None:
+    population = read(path, "v;w\n NA ;1\n;2\nsun;3\n", {"words": "v"})
     assert population.columns["words"].tolist() == ["NA", "", "sun"]
-    population = read(path, "v\n1\n12 ms\n", {"delay": "v"}, missing=["12 ms"])
-    assert str(population.columns["delay"].tolist()) == "[1.0, nan]"
+    assert population.notes[-1] == "rows: 3; 2 read, 1 without a value ('' 1)"
+    for cells, options, values in (
+        ("1;\n-9999.0;\n-9999;\nnan;", {"missing": ["-9999"]}, "[1.0, nan, nan, nan]"),
+        ("1.250;\n980,5;", {"decimal": ","}, "[1250.0, 980.5]"),
+        ("1,250;\n980;", {"decimal": "."}, "[1250.0, 980.0]"),
+        ("1.250;\n0.875;", {}, "[1.25, 0.875]"),
+    ):
+        found = read(path, f"v;w\n{cells}\n", {"delay": "v"}, **options)
+        assert str(found.columns["delay"].tolist()) == values
+
+
+def packed(text: bytes, *more: str) -> bytes:
+    """Return a zip of a table, a folder, and further files."""
+    with zipfile.ZipFile(file := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("data/", "data/t.csv", *more):
+            archive.writestr(name, text)
+    return file.getvalue()
+
+
+SEVEN = b"t,v\n2026-01-05,7\n"
+ZIP = packed(SEVEN)
+HEAD, LOCKED, DEFLATE64 = (b"\x14\0%c\0%c\0" % each for each in ((0, 8), (1, 8), (0, 9)))
+
+
+def test_files_are_read_as_people_have_them(path: Path) -> None:
+    mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
+    long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
+    for content in (mac, b'"sep=;"\r\nt;v\r\n2026-01-05;7\r\n', b"\n" + SEVEN, long):
+        assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
+    pipe, into = os.pipe()
+    with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
+        writer.write(mac)
+        writer.close()
+        assert len(read_population(f"/dev/fd/{pipe}", METRICS, {"delay": "v"}, time="t")) == 1
+
+
+MEANINGS = {"20260105": "%Y%m%d", "2026.0": "%Y.0", "45567.5": "excel", "4": "seconds"}
+REFUSED: list[tuple[str | bytes, str, dict[str, Any]]] = [
+    *((ZIP.replace(HEAD, new), "cannot be unpacked", {}) for new in (LOCKED, DEFLATE64, b"")),
+    *((text, "is empty or no text", {}) for text in (b"", SEVEN.decode().encode("utf-16-le"))),
+    *((f"t,v\n{cell},1\n", rf"--time-format {form} reads", {}) for cell, form in MEANINGS.items()),
+    (packed(SEVEN, "u.csv"), r"one CSV file in the zip, found \['data/t.csv', 'u.csv'\]", {}),
+    (b't,v\n"2026-01-05,7\n2026-01-06,8\n', "row 1: the quote before '2026.* never closed", {}),
+    (b"t,v\nNA,1\n,2\n", r"no row .*rows: 2; 0 read, 2 without a time \('NA' 1, '' 1\)", {}),
+    ("t,minuets\n1,2\n", "'minutes': did you mean 'minuets'", {"columns": {"delay": "minutes"}}),
+    ("t,v\n1,2\n1,2,3\n", "row 2: 3 cells, expected 2", {}),
+    ("t;v\n1;980\n1;1.250\n", "row 2: '1.250' may have .*--decimal , reads 1250", {}),
+    ("t,v\n1,AAA\n", "row 1: category 'AAA' is not one of", {"columns": {"carrier": "v"}}),
+    ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", "CEST' is no event time", {}),
+    ("t,v\n1,1\n", "expected one of the two", {"time": ()}),
+    (b"t,v\n1,\xff\x81\n", "neither UTF-8, nor UTF-16, nor Windows-1252", {}),
+    ("t,v\n02/01/2013,1\n03/01/2013,2\n", "fit '%d/%m/%Y' and '%m/%d/%Y': choose one", {}),
+    ("t,v\n1767600000,1\n1767600000000,1\n", r"\(row 1: seconds\) and .*\(row 2: millisec", {}),
+    ("t,v\n31/01/2013,1\nsoon,1\n", "row 2: 'soon' is no event time: expected %d/%m/%Y", {}),
+    ("t,v\n2026-01-05 CET,1\n", "no zone of UTC, UTC or", {"time_format": "%Y-%m-%d %Z"}),
+]
 
 
 def test_what_is_wrong_with_a_table_is_named(path: Path) -> None:
-    two = "t,v\n02/01/2013,1\n03/01/2013,2\n"
-    cases: list[tuple[str | bytes, dict[str, str], dict[str, Any], str]] = [
-        ("t,minuets\n1,2\n", {"delay": "minutes"}, {}, "'minutes': did you mean 'minuets'"),
-        ("t,v\n1,2\n1,2,3\n", {"delay": "v"}, {}, "row 2: 3 cells, expected 2"),
-        ("t,v\n1,2\n1,two\n", {"delay": "v"}, {}, "column 'v', row 2: 'two': expected a finite"),
-        ("t,v\n1,AAA\n", {"carrier": "v"}, {}, "row 1: category 'AAA' is not one of 'carrier'"),
-        ("t,v\nsoon,1\n", {"delay": "v"}, {}, "row 1: 'soon' is no event time: expected ISO"),
-        ("t,v\n31 Jan 2013 10:00:00 CEST,1\n", {"delay": "v"}, {}, "CEST' is no event time"),
-        ("t,v\n1,1\n", {"delay": "v"}, {"time": ()}, "expected one of the two"),
-        (b"t,v\n1,\xff\x81\n", {"delay": "v"}, {}, "neither UTF-8, nor UTF-16, nor Windows-1252"),
-        (two, {"delay": "v"}, {}, "fit '%d/%m/%Y' and '%m/%d/%Y': choose one"),
-        ("v,t,v\n1,2,3\n", {"delay": "v"}, {}, "'v' 2 times: 'v' at position 1 and 'v' at posi"),
-    ]
-    for text, columns, options, said in cases:
+    for text, said, options in REFUSED:
         with row(said), pytest.raises(ValueError, match=said):
-            read(path, text, columns, **{"time": "t", **options})
-    for text, column in (
-        ("v,w,v\n1,5,3\n", "w"),
-        ("t; DELAY \n1;5\n", "delay"),
-        ("V,v\n1,5\n", "v"),
-    ):
+            read(path, text, **{"columns": {"delay": "v"}, "time": "t", **options})
+    for text, column in {"v,w,v\n1,5,3": "w", "t; DELAY \n1;5": "delay", "V,v\n1,5": "v"}.items():
         assert read(path, text, {"delay": column}).columns["delay"].tolist() == [5]
 
 
 def test_encoding_and_delimiter_are_detected(path: Path) -> None:
-    rows = [["when", "Größe"], ["1", "Zürich, HB; gare|x"], [], ["2", "AA"]]
+    rows = [["when", "Größe"], ["2026-01-01", "Zürich, HB; gare|x"], [], ["2026-01-02", "AA"]]
     encodings = ("utf-8", "utf-8-sig", "utf-16", "cp1252")
     for encoding, delimiter in itertools.product(encodings, ",;\t|"):
         with path.open("w", encoding=encoding, newline="") as text:
@@ -128,37 +158,42 @@ def test_encoding_and_delimiter_are_detected(path: Path) -> None:
         with row(encoding, delimiter):
             population = read_population(path, METRICS, {"words": "Größe"}, time="when")
             assert population.columns["words"].tolist() == ["Zürich, HB; gare|x", "AA"]
-            found = detect_format(path, ["Größe", "when"])
-            assert found.delimiter == delimiter
-            assert found.encoding == {"utf-8": "utf-8-sig"}.get(encoding, encoding)
+            name = ENCODINGS["utf-8-sig" if encoding == "utf-8" else encoding]
+            form = f"file: {name}, separated by {DELIMITERS[delimiter]}"
+            assert population.notes[0] == f"{form}; empty lines, which are no rows: 1"
+            assert population.notes[-1] == "rows: 2; 2 read"
 
 
 NINE = "2013-01-31T09:00:00"
 
 
 def test_times_are_read_in_the_format_and_zone_that_they_are_written_in(path: Path) -> None:
-    for cells, options, first in (
+    alone = ("1359622800000", '"2013-01-31,  09:00"', '"Thu,  31 Jan 2013  10:00:00 +0100"')
+    berlin, missing = {"time_zone": "Europe/Berlin"}, {"time_zone": "Asia/Tokyo", "missing": ["-"]}
+    cases: list[Any] = [
+        *(([cell], {}, NINE) for cell in alone),
         (["2013-01-31T10:00:00+01:00", "2013-01-31 09:00"], {}, NINE),
-        (["1359622800000", "1359622800000"], {}, NINE),
         (["31/01/2013 09:00", "01/02/2013 10:00"], {}, NINE),
         (["1/31/2013 9:00 AM", "2/1/2013 9:00 PM"], {}, NINE),
         (["31.01.2013", "01.02.2013"], {}, "2013-01-31T00:00:00"),
         (["Thu 31 Jan 2013 10:00:00 +0100", "NA"], {"time_format": "%a %d %b %Y %X %z"}, NINE),
-        (['"Thu, 31 Jan 2013 10:00:00 +0100"', "NA"], {}, NINE),
-        (
-            ["31 Jan 2013 10:00:00 +0100 (CET)", "1 Feb 2013 04:00:01"],
-            {"time_zone": "Asia/Tokyo"},
-            NINE,
-        ),
-        (["31.01.2013 09:00", "NA"], {"time_zone": "Europe/Berlin"}, "2013-01-31T08:00:00"),
+        (["31 Jan 2013 10:00:00 +0100 (CET)", "1 Feb 2013 04:00:01"], missing, NINE),
+        (["2013-01-31 09:00:00 UTC", "-"], missing, NINE),
+        (["31.01.2013 09:00", "NA"], berlin, "2013-01-31T08:00:00"),
+        (["31.1.2013 10:00 CET"], {"time_format": "%d.%m.%Y %H:%M %Z", **berlin}, NINE),
+        (["41305.375"], {"time_format": "excel"}, NINE),
         (["02/01/2013", "03/01/2013"], {"time_format": "%m/%d/%Y"}, "2013-02-01T00:00:00"),
-    ):
+    ]
+    for cells, options, first in cases:
         text = "t,v\n" + "".join(f"{cell},1\n" for cell in cells)
         with row(cells):
             population = read(path, text, {"delay": "v"}, time="t", **options)
             assert population.time_ms[0] == np.datetime64(first, "ms").astype(np.int64)
             if "Thu, " in text:
-                assert "times: RFC 2822, as in Thu, 31 Jan" in population.notes[-1]
+                assert "times: RFC 2822, as in Thu, 31 Jan" in population.notes[1]
+                assert population.notes[1].endswith(
+                    "; 2013-01-31T09:00:00Z to 2013-01-31T09:00:00Z"
+                )
 
 
 def test_simulated_values_follow_their_distribution() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -52,10 +51,6 @@ def test_salaries_are_what_each_is_paid_in_all(tmp_path: Path) -> None:
     assert read.wages.tolist() == [70005.5, 100001.0]
     assert read.held == {"wages"}
     assert read.told == ("records.csv: 2 salaries",)
-    path = tmp_path / "2022.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("2022.csv", SALARIES)
-    assert read_records(str(path)).wages is not None
 
 
 def test_cancers_are_the_sites_of_one_state_and_year_without_those_that_hold_others(
