@@ -112,9 +112,7 @@ def _options(command: Any) -> Any:
 
 @click.command()
 @click.argument(
-    "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    default=RECORDED,
+    "file", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=RECORDED
 )
 @_options
 def main(file: Path, id_bytes: float | None, **facts: Any) -> None:

@@ -23,13 +23,7 @@ from benchmarks.consume import consumption, raw
 from benchmarks.measure import Benchmark, Figure, NotRun, Outcome, Side
 from benchmarks.places import PARTITIONS, Places
 from benchmarks.steady import processor_seconds
-from benchmarks.workers import (
-    committed,
-    definitions,
-    joined,
-    wait,
-    workers,
-)
+from benchmarks.workers import committed, definitions, joined, wait, workers
 
 WORKERS = (1, 2)
 BATCHES = {1: 300_000, 1_000: 60_000}
@@ -62,10 +56,7 @@ def benchmarks(places: Places) -> Iterator[Outcome]:
         baseline = consumption(places, topic, messages, reports, lambda: raw)
         for count, name in names.items():
             yield Benchmark(
-                f"{name}/raw",
-                "reports/s",
-                counting(places, encoded, reports, count),
-                baseline,
+                f"{name}/raw", "reports/s", counting(places, encoded, reports, count), baseline
             )
     if not sys.platform.startswith("linux"):
         yield NotRun("end to end/cost", "needs Linux: another process' processor time")

@@ -128,10 +128,7 @@ def _held_bytes(ids: int) -> float:
 def _measured(places: Places, metrics: Sequence[LocalMetric]) -> tuple[int, int]:
     """Return the resident memory of a worker in bytes, and the most that it ever was."""
     topic = places.topic(PARTITIONS)
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Store(connect(places.redis), topic) as store,
-    ):
+    with tempfile.TemporaryDirectory() as name, Store(connect(places.redis), topic) as store:
         folder = Path(name)
         settings = settings_of(places, topic, folder)
         Path(settings.metrics).write_text(definitions(metrics))

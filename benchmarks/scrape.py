@@ -34,11 +34,7 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
     )
     frequencies = (
         define(
-            name=f"f{i}",
-            kind="frequency",
-            mechanism="rappor",
-            categories=CATEGORIES,
-            levels=[1, 4],
+            name=f"f{i}", kind="frequency", mechanism="rappor", categories=CATEGORIES, levels=[1, 4]
         )
         for i in range(FREQUENCIES)
     )

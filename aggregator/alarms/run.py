@@ -12,13 +12,7 @@ import structlog
 
 from aggregator.alarms.answers import AlarmRaised, Baseline, Since
 from aggregator.alarms.series import Series, promise, series_of, unit_of
-from aggregator.alarms.stored import (
-    MOST_RAISED,
-    StoredAlarm,
-    StoredSeries,
-    identity,
-    read_state,
-)
+from aggregator.alarms.stored import MOST_RAISED, StoredAlarm, StoredSeries, identity, read_state
 from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.reading.query import Query
 from aggregator.reading.reader import Reader

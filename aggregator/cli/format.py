@@ -15,14 +15,7 @@ from aggregator.reading.search_progress import search_lines, search_progress, th
 from aggregator.reading.serialization import manipulation_bound
 from aggregator.reading.windows import Release, Window
 from aggregator.timestamps import iso
-from estimators import (
-    DistributionEstimate,
-    Estimate,
-    LocalMetric,
-    Metric,
-    SearchMetric,
-    rounding,
-)
+from estimators import DistributionEstimate, Estimate, LocalMetric, Metric, SearchMetric, rounding
 from estimators.distribution import name_of
 from estimators.estimate import Floats
 from estimators.metrics.categories import CodedVocabulary

@@ -9,14 +9,7 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import (
-    VANISHED,
-    KnownProgress,
-    Log,
-    Mark,
-    broken,
-    is_another,
-)
+from aggregator.counting.continuity import VANISHED, KnownProgress, Log, Mark, broken, is_another
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.counting.retirement import retire

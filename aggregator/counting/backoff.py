@@ -10,12 +10,7 @@ from aggregator.dead_letters.writer import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable, OtherDeploymentSuspected
 from aggregator.storage.failures import explain_redis_error
 
-TRANSIENT = (
-    redis.RedisError,
-    BrokerUnreachable,
-    DeadLettersUndelivered,
-    OtherDeploymentSuspected,
-)
+TRANSIENT = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered, OtherDeploymentSuspected)
 """Failures that may pass."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0

@@ -216,10 +216,7 @@ class Committer:
     def _fence(self, owned: AssignedPartition, fence: Fenced) -> None:
         """Drop what was counted; acquire it again later if another worker has it now."""
         log.warning(
-            "fenced",
-            partition=owned.number,
-            detail=str(fence),
-            other_owner=fence.has_other_owner,
+            "fenced", partition=owned.number, detail=str(fence), other_owner=fence.has_other_owner
         )
         pause = 0.0
         if fence.has_other_owner:

@@ -140,11 +140,7 @@ class DeadLetters:
 
         try:
             self._producer.produce(
-                self.topic,
-                letter.value,
-                letter.key,
-                headers=letter.headers,
-                on_delivery=delivered,
+                self.topic, letter.value, letter.key, headers=letter.headers, on_delivery=delivered
             )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE or not smaller:

@@ -44,10 +44,7 @@ SINGLE: dict[str, Any] = {
     "max.partition.fetch.bytes": 1,
 }
 """Who wants one message fetches one record batch, whatever it has: a broker sends a whole one."""
-FRESH: dict[str, Any] = {
-    "topic.metadata.refresh.interval.ms": 10_000,
-    "metadata.max.age.ms": 2_000,
-}
+FRESH: dict[str, Any] = {"topic.metadata.refresh.interval.ms": 10_000, "metadata.max.age.ms": 2_000}
 """A broker that has just started may return a topic without partitions: ask again soon."""
 CONSUME_MESSAGES, GATHER_MESSAGES, GATHER_BYTES = 1_000, 32_000, 8_000_000
 """The number of messages that one call asks for, and the most that are counted together."""

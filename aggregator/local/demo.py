@@ -21,11 +21,7 @@ from aggregator.errors import DitherError
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_view import Outcome, View
-from aggregator.local.demo_watches import (
-    read_looks,
-    true_alarms,
-    true_comparisons,
-)
+from aggregator.local.demo_watches import read_looks, true_alarms, true_comparisons
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
 from aggregator.reading.reader import Reader
 from aggregator.reading.releases import Releases

@@ -8,11 +8,7 @@ from typing import Any
 import numpy as np
 
 from aggregator.local.demo_discoveries import TrueDiscovery
-from aggregator.local.demo_watches import (
-    TrueAlarm,
-    TrueComparison,
-    watch_notes,
-)
+from aggregator.local.demo_watches import TrueAlarm, TrueComparison, watch_notes
 from aggregator.reading.search_progress import certified_number, search_progress
 from aggregator.reading.serialization import plain
 from aggregator.reading.windows import Window

@@ -384,8 +384,7 @@ ALARM_UNTIL = Exported(
     "End of the last pane that an alarm has looked at.",
 )
 ALARM_SKIPPED = Exported(
-    "dither_alarm_skipped_panes{alarm}",
-    "Panes that had expired before an alarm looked at them.",
+    "dither_alarm_skipped_panes{alarm}", "Panes that had expired before an alarm looked at them."
 )
 ALARMS_PROMISED = Exported(
     "dither_alarms_promised_per_year",

@@ -27,12 +27,7 @@ from aggregator.reading.releases import is_release
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.lease import Lease
-from aggregator.storage.redis_keys import (
-    expired_key,
-    failed_searches_key,
-    final_key,
-    release_key,
-)
+from aggregator.storage.redis_keys import expired_key, failed_searches_key, final_key, release_key
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.estimate import Counts

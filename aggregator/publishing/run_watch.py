@@ -53,12 +53,7 @@ class RunWatch(abc.ABC, Generic[R]):
     """
 
     def __init__(
-        self,
-        reader: Reader,
-        published: PublishedLog,
-        lease: Lease,
-        source: str,
-        runs: Sequence[R],
+        self, reader: Reader, published: PublishedLog, lease: Lease, source: str, runs: Sequence[R]
     ) -> None:
         self._reader, self._published, self._lease = reader, published, lease
         self._source, self._runs = source, runs

@@ -16,14 +16,7 @@ from aggregator.state.admission import ANY_AGE, TimeLimits, admit
 from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Decoder, Message, Rejection
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import (
-    SLICES,
-    PaneKey,
-    counted_keys,
-    rollups,
-    slices_key,
-    width_ms,
-)
+from aggregator.state.pane_keys import SLICES, PaneKey, counted_keys, rollups, slices_key, width_ms
 from aggregator.state.rows import Integers, by_start
 from aggregator.state.slice_tables import by_chunk, empty_chunk
 from aggregator.state.watermark import Watermark

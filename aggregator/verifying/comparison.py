@@ -436,9 +436,7 @@ class Comparison:
         if marks != known:
             self._outcome.differences.append(
                 Difference(
-                    self._number,
-                    "watermarks",
-                    f"stored {_text(known)}, replayed {_text(marks)}",
+                    self._number, "watermarks", f"stored {_text(known)}, replayed {_text(marks)}"
                 )
             )
 

@@ -110,12 +110,7 @@ def application(
     )
     app.state.operations = operations
     app.state.small_posts = gateway and SmallPosts(
-        gateway,
-        guard,
-        service.traffic,
-        settings.serve,
-        REPORTS.scopes,
-        _proxies(settings.serve),
+        gateway, guard, service.traffic, settings.serve, REPORTS.scopes, _proxies(settings.serve)
     )
     app.router.redirect_slashes = False
     return app

@@ -47,10 +47,7 @@ def document(settings: Settings) -> dict[str, Any]:
             "version": version("dither"),
             "description": "Locally private reports go in, estimates with bounds come out. Brokers "
             "are those of the deployment's settings.",
-            "license": {
-                "name": "Apache-2.0",
-                "url": "https://www.apache.org/licenses/LICENSE-2.0",
-            },
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
         },
         "channels": {
             "reports": _channel(

@@ -55,10 +55,7 @@ Metrics = Annotated[
 ]
 EventId = Annotated[
     str,
-    Meta(
-        max_length=100,
-        description="Id of the last event seen, as in the header Last-Event-ID.",
-    ),
+    Meta(max_length=100, description="Id of the last event seen, as in the header Last-Event-ID."),
 ]
 
 

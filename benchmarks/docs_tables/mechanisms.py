@@ -19,11 +19,7 @@ import numpy as np
 
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
 from estimators.bounds.collisions import collision_bound
-from estimators.bounds.point_collisions import (
-    collisions_log_p,
-    least_collisions,
-    most_collisions,
-)
+from estimators.bounds.point_collisions import collisions_log_p, least_collisions, most_collisions
 from estimators.exact import discrete_laplace
 from estimators.exact.windows import shape_at, two_symbols
 from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for

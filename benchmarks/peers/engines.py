@@ -173,10 +173,7 @@ def dither(
     processes: int = 1,
 ) -> jvm.Counted:
     """Have worker processes count a topic from its beginning to its end."""
-    with (
-        tempfile.TemporaryDirectory() as name,
-        Store(connect(places.redis), topic) as store,
-    ):
+    with tempfile.TemporaryDirectory() as name, Store(connect(places.redis), topic) as store:
         store.client.flushdb()  # of the run before
         settings = settings_of(places, topic, Path(name))
         Path(settings.metrics).write_text(definitions(metrics))

@@ -32,12 +32,7 @@ def serving(name: str, given: Mapping[str, object]) -> Iterator[Peer]:
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(
-            command,
-            cwd=ROOT,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 import opendp.prelude as dp
 
-from benchmarks.peers.answering import (
-    Given,
-    Randomize,
-    answer,
-    from_ends,
-    given,
-    noises,
-    to_ends,
-)
+from benchmarks.peers.answering import Given, Randomize, answer, from_ends, given, noises, to_ends
 
 BITS = 100_000
 NUMBERS = 20_000

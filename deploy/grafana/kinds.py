@@ -98,10 +98,7 @@ def search(this: str) -> list[Json]:
             "Certified end",
             "Somebody's value reaches it, with probability 1 - beta for all rounds at once. "
             "Nothing is certain about the other end.",
-            query(
-                f'max by (side) (dither_search_certified{{job="$job"{this}}})',
-                "{{side}}",
-            ),
+            query(f'max by (side) (dither_search_certified{{job="$job"{this}}})', "{{side}}"),
             unit="none",
             size=(4, 8),
         ),

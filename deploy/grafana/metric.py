@@ -101,7 +101,7 @@ def metric() -> Json:
                     "dither_metric_info",
                     *(labels := ("metric", "description", "kind", "mechanism", "unit", "levels")),
                     where=this,
-                ),
+                )
             },
             labels=labels,
             unit="none",

@@ -148,12 +148,7 @@ def lines(
         "hideFrom": {"legend": False, "tooltip": False, "viz": False},
     }
     options = {
-        "legend": {
-            "showLegend": True,
-            "displayMode": "list",
-            "placement": "bottom",
-            "calcs": [],
-        },
+        "legend": {"showLegend": True, "displayMode": "list", "placement": "bottom", "calcs": []},
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     return _panel(
@@ -189,12 +184,7 @@ def band(title: str, description: str, lower: Json, middle: Json, upper: Json, *
 
 
 def heatmap(
-    title: str,
-    description: str,
-    buckets: Json,
-    *,
-    unit: str,
-    size: tuple[int, int] = (12, 8),
+    title: str, description: str, buckets: Json, *, unit: str, size: tuple[int, int] = (12, 8)
 ) -> Json:
     """Return a panel of a histogram over time; the query's label `le` has the upper edges."""
     options = {
@@ -296,10 +286,7 @@ def table(
         options,
         custom=custom,
         overrides=overrides,
-        transformations=[
-            {"id": "merge", "options": {}},
-            {"id": "organize", "options": organize},
-        ],
+        transformations=[{"id": "merge", "options": {}}, {"id": "organize", "options": organize}],
         **more,
     )
 
@@ -354,11 +341,7 @@ def variable(name: str, label: str, values: str) -> Json:
 
 
 def dashboard(
-    uid: str,
-    title: str,
-    description: str,
-    panels: Sequence[Json],
-    variables: Sequence[Json] = (),
+    uid: str, title: str, description: str, panels: Sequence[Json], variables: Sequence[Json] = ()
 ) -> Json:
     """Return a dashboard whose panels flow from left to right, and link to the others."""
     link = {

@@ -19,9 +19,7 @@ FIRING = 'count(ALERTS{alertname=~"Dither.+", alertstate="firing"}) or vector(0)
 JOB = variable("job", "Deployment", "label_values(dither_build_info, job)")
 METRIC = variable("metric", "Metric", 'label_values(dither_metric_info{job="$job"}, metric)')
 CATEGORY = variable(
-    "category",
-    "Category",
-    'label_values(dither_estimate{job="$job", metric="$metric"}, category)',
+    "category", "Category", 'label_values(dither_estimate{job="$job", metric="$metric"}, category)'
 )
 
 

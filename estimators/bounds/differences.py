@@ -74,12 +74,7 @@ FEWEST = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; m
 
 
 def difference_limits(
-    law: DifferenceLaw,
-    sums: Floats,
-    sizes: Floats,
-    question: Question,
-    log_p: float,
-    total: float,
+    law: DifferenceLaw, sums: Floats, sizes: Floats, question: Question, log_p: float, total: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on f for a question.
 

@@ -18,18 +18,8 @@ import numpy as np
 
 from estimators.bounds import anytime
 from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.hemispheres import (
-    FARTHEST,
-    hemisphere_moduli,
-    mean_cosh,
-    series,
-)
-from estimators.bounds.fourier.pieces import (
-    STEP,
-    Pieces,
-    largest_cumulants,
-    log_paired_remainder,
-)
+from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli, mean_cosh, series
+from estimators.bounds.fourier.pieces import STEP, Pieces, largest_cumulants, log_paired_remainder
 from estimators.bounds.fourier.remainder import nodes
 from estimators.bounds.intervals import normal_quantile
 from estimators.estimate import Floats

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.comparison.arms import (
-    STANDARD,
-    Arm,
-    arm_of,
-    has_law,
-    mixes_differ,
-    standard_shares,
-)
+from estimators.comparison.arms import STANDARD, Arm, arm_of, has_law, mixes_differ, standard_shares
 from estimators.comparison.distributions import (
     ShareArm,
     anytime_share_difference,

@@ -17,12 +17,7 @@ from estimators.comparison.arms import Arm
 from estimators.comparison.joint import Found, anytime, consistent
 from estimators.comparison.p_values import chained
 from estimators.comparison.streams import ScoreStream
-from estimators.distribution import (
-    DistributionEstimate,
-    name_of,
-    names_of_edges,
-    places_of,
-)
+from estimators.distribution import DistributionEstimate, name_of, names_of_edges, places_of
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.answers import scores_of
@@ -136,11 +131,7 @@ class ShareArm:
 
     @classmethod
     def of(
-        cls,
-        metric: LocalMetric,
-        statistic: Counts,
-        question: Question,
-        places: NDArray[np.intp],
+        cls, metric: LocalMetric, statistic: Counts, question: Question, places: NDArray[np.intp]
     ) -> ShareArm:
         """Return the arm of a statistic.
 

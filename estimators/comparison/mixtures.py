@@ -34,15 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import (
-    CENTRE,
-    LOG_WEIGHTS,
-    RATIO,
-    REACH,
-    SPREAD,
-    TILTS,
-    Places,
-)
+from estimators.bounds.anytime import CENTRE, LOG_WEIGHTS, RATIO, REACH, SPREAD, TILTS, Places
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
 from estimators.comparison.streams import Stream
 from estimators.estimate import Floats

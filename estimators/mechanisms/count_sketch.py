@@ -198,11 +198,7 @@ class CountSketch(OutputSets, Differences):
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
 
     def _heterogeneity(
-        self,
-        decoded: list[tuple[Counts, Counts]],
-        law: DifferenceLaw,
-        keys: Words,
-        sizes: Floats,
+        self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
     ) -> float | None:
         """Return Cochran's p-value for these keys; collisions are the same at all levels."""
         if not keys.size:

@@ -15,13 +15,7 @@ from estimators.durations import milliseconds
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.limits import MOST_ATTRIBUTES, MOST_SLICES
-from estimators.mechanisms import (
-    MECHANISMS,
-    Mechanism,
-    PrefixTree,
-    mechanism_class,
-    mechanisms_for,
-)
+from estimators.mechanisms import MECHANISMS, Mechanism, PrefixTree, mechanism_class, mechanisms_for
 from estimators.metrics.attributes import Slicing, check_attribute
 from estimators.metrics.categories import OPEN, CodedVocabulary
 from estimators.metrics.kinds import KINDS, Way

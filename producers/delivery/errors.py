@@ -32,14 +32,7 @@ class DeliveryError(RuntimeError):
     """
 
     def __init__(
-        self,
-        *,
-        reports: int,
-        batches: int,
-        first_error: str,
-        receiver: str,
-        check: str,
-        kept: bool,
+        self, *, reports: int, batches: int, first_error: str, receiver: str, check: str, kept: bool
     ) -> None:
         self.reports, self.batches, self.first_error = reports, batches, first_error
         self.kept = kept

@@ -81,10 +81,7 @@ class Rounds(Closing):
         return self._latest[metric.name, metric.revision]
 
     def follow(
-        self,
-        metric: Metric,
-        timeout: float | None = None,
-        stop: threading.Event | None = None,
+        self, metric: Metric, timeout: float | None = None, stop: threading.Event | None = None
     ) -> Iterator[Round]:
         """Yield each round of a metric as it is opened, from the one that is open now.
 

@@ -196,9 +196,7 @@ class Outbox:
             if self._under_way.pop(batch.key, None) is not None:
                 done = self.delivered
                 self.delivered = Delivered(
-                    done.reports + batch.reports,
-                    done.batches + 1,
-                    done.bytes + len(batch.payload),
+                    done.reports + batch.reports, done.batches + 1, done.bytes + len(batch.payload)
                 )
         return None
 

@@ -131,12 +131,7 @@ class Ledger:
         return self.summary()
 
     def spend(
-        self,
-        metric: str,
-        epsilon: Number,
-        reports: int = 1,
-        *,
-        fingerprint: bytes | None = None,
+        self, metric: str, epsilon: Number, reports: int = 1, *, fingerprint: bytes | None = None
     ) -> None:
         """Charge epsilon for reports of a metric; it is on disk when this returns.
 

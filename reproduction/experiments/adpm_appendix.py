@@ -119,5 +119,5 @@ EXPERIMENTS = {
         10_000,
         400,
         figure_3,
-    ),
+    )
 }

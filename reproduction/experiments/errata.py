@@ -184,5 +184,5 @@ EXPERIMENTS = {
         200,
         40,
         errata,
-    ),
+    )
 }

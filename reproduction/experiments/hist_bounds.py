@@ -146,5 +146,5 @@ EXPERIMENTS = {
         100,
         10,
         figure_4,
-    ),
+    )
 }

@@ -149,5 +149,5 @@ EXPERIMENTS = {
         functools.partial(min_tasks, Records()),
         min_tasks,
         ("tasks",),
-    ),
+    )
 }

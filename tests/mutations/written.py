@@ -9,7 +9,7 @@ from tests.mutations.mutation import Mutation
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("estimators/exact/noise.py", "drawn < digits", "(drawn <= digits)"): (
         "it is reached only where the two differ"
-    ),
+    )
 }
 """Drawn mutations that change nothing that anybody can see, each with its reason."""
 

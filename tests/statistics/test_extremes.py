@@ -11,13 +11,7 @@ import math
 import numpy as np
 import pytest
 
-from reproduction.experiments.minimum import (
-    SETTINGS,
-    evenly_from,
-    minimum,
-    searched,
-    worst_error,
-)
+from reproduction.experiments.minimum import SETTINGS, evenly_from, minimum, searched, worst_error
 from tests.support.rows import row
 
 

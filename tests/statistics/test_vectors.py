@@ -168,8 +168,7 @@ def test_a_few_means_are_covered_with_bounds_as_wide_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    "runs",
-    [pytest.param(25, marks=pytest.mark.more), pytest.param(1000, marks=pytest.mark.slow)],
+    "runs", [pytest.param(25, marks=pytest.mark.more), pytest.param(1000, marks=pytest.mark.slow)]
 )
 def test_bounds_cover_the_mean_vector(runs: int) -> None:
     """25 runs find that 50% miss at beta = 0.05, and 1,000 runs 15%, nearly always."""

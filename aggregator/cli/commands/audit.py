@@ -201,13 +201,7 @@ def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
     cells = []
     for row in rows:
         verdict = "holds" if row["private"] else "FAILS"
-        cell = [
-            row["metric"],
-            row["mechanism"],
-            f"{row['epsilon']:g}",
-            _exact_loss(row),
-            verdict,
-        ]
+        cell = [row["metric"], row["mechanism"], f"{row['epsilon']:g}", _exact_loss(row), verdict]
         if shuffled:
             less = row["shuffled_epsilon"]
             cell.append("not applicable" if less is None else loss(less))

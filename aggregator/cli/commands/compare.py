@@ -8,12 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from aggregator.cli.commands.options import (
-    Moment,
-    metric_argument,
-    opened_reader,
-    settings_options,
-)
+from aggregator.cli.commands.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.cli.format import printable
 from aggregator.cli.output import Output, output_options
 from aggregator.config.comparison_definitions import REST

@@ -9,12 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from aggregator.cli.commands.options import (
-    Moment,
-    metric_argument,
-    opened_reader,
-    settings_options,
-)
+from aggregator.cli.commands.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.cli.format import printable, table
 from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings

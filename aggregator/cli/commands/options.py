@@ -98,10 +98,7 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that say how a CSV file's cells are read: keywords of their readers."""
     options = (
         click.option(
-            "--time-column",
-            "time",
-            multiple=True,
-            help="Column with event times; may be repeated.",
+            "--time-column", "time", multiple=True, help="Column with event times; may be repeated."
         ),
         click.option(
             "--time-format",

@@ -231,11 +231,7 @@ def _arrivals(rate: float, devices: int) -> Arrivals:
 
 
 def _read(
-    metric: Metric,
-    table: str,
-    columns: tuple[str, ...],
-    rate: float,
-    **cells: Any,
+    metric: Metric, table: str, columns: tuple[str, ...], rate: float, **cells: Any
 ) -> Population:
     metrics, named = {metric.name: metric}, {metric.name: columns}
     if cells["time"]:

@@ -8,12 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from aggregator.cli.commands.options import (
-    Moment,
-    metric_argument,
-    opened_reader,
-    settings_options,
-)
+from aggregator.cli.commands.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.cli.format import LINE_TOP, table
 from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
@@ -81,10 +76,7 @@ def series(
     definition = reader.metric(metric)
     try:
         query = SeriesQuery(
-            metric=metric,
-            categories=categories or None,
-            simultaneous=not pointwise,
-            **options,
+            metric=metric, categories=categories or None, simultaneous=not pointwise, **options
         )
         is_text = not (output.as_json or output.is_table)
         if is_text and query.top is None and query.categories is None:

@@ -40,11 +40,7 @@ LEAVE_SECONDS = 5
 @logging_options
 @settings_options
 def serve(
-    settings: Settings,
-    host: str | None,
-    port: int | None,
-    workers: int | None,
-    worker: int | None,
+    settings: Settings, host: str | None, port: int | None, workers: int | None, worker: int | None
 ) -> None:
     """Serve the dashboard, the HTTP API and Prometheus metrics, and accept reports.
 

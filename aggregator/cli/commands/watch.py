@@ -67,11 +67,7 @@ def watch(
 
 
 def changes(
-    reader: Reader,
-    metric: str,
-    window: str | None,
-    seconds: float,
-    silent_ms: int = SILENT_MS,
+    reader: Reader, metric: str, window: str | None, seconds: float, silent_ms: int = SILENT_MS
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield what is known of a metric now, and again whenever it has changed.
 

@@ -12,10 +12,7 @@ from aggregator.reading.serialization import Moment, Numbers, Status, plain
 from aggregator.reading.slices.answers import Value, values
 from aggregator.timestamps import iso
 
-P_VALUES = {
-    "fixed": "for a look at the end",
-    "anytime": "may be looked at at any time",
-}
+P_VALUES = {"fixed": "for a look at the end", "anytime": "may be looked at at any time"}
 
 
 class ComparedArm(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,10 +26,7 @@ FOUND_NEARLY_ALWAYS = 10.0
 """Standard errors of a frequency from which more than 90% of strings are found."""
 COMMON = 0.1
 """A share of people of which a forecast speaks where nothing can be found yet."""
-COLUMNS = (
-    *WINDOW,
-    *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"),
-)
+COLUMNS = (*WINDOW, *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,7 @@ import msgspec
 
 from aggregator.clock import SYSTEM, Clock
 from aggregator.errors import DitherError
-from aggregator.reading.discovery.answers import (
-    DiscoveryAnswer,
-    discover_strings,
-    discovery_answer,
-)
+from aggregator.reading.discovery.answers import DiscoveryAnswer, discover_strings, discovery_answer
 from aggregator.reading.query import Time
 from aggregator.reading.windows import Window
 

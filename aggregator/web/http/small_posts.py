@@ -41,15 +41,7 @@ from producers.gateway.problems import Problem
 logger = logging.getLogger("uvicorn.error")
 
 WHOLE_WAY = frozenset(
-    {
-        b"content-encoding",
-        b"expect",
-        b"origin",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    {b"content-encoding", b"expect", b"origin", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 """Headers whose posts go the whole way."""
 ONCE = frozenset({b"authorization", b"connection", b"content-length", b"content-type", b"host"})

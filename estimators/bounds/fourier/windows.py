@@ -10,12 +10,7 @@ import numpy as np
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.pieces import (
-    STEP,
-    Pieces,
-    largest_cumulants,
-    log_paired_remainder,
-)
+from estimators.bounds.fourier.pieces import STEP, Pieces, largest_cumulants, log_paired_remainder
 from estimators.bounds.fourier.remainder import nodes
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape

@@ -242,5 +242,5 @@ EXPERIMENTS = {
         20,
         2,
         comparison,
-    ),
+    )
 }

@@ -19,12 +19,7 @@ from aggregator.kafka import worker_clients
 from aggregator.storage import id_chunks
 from aggregator.storage.progress import TORN
 from aggregator.storage.store import Store
-from tests.models.simulation.clients import (
-    ConsumerModel,
-    InspectorModel,
-    ProducerModel,
-    unreadable,
-)
+from tests.models.simulation.clients import ConsumerModel, InspectorModel, ProducerModel, unreadable
 from tests.models.simulation.cluster import TOPIC, Cluster
 from tests.models.simulation.finality import Finality
 from tests.models.simulation.ledger import CHUNK_IDS, Ledger, Violation, tag_of

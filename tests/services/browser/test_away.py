@@ -78,9 +78,7 @@ def test_a_pane_that_is_missing_is_not_told_as_a_redis_that_is_away(
 
 
 def test_live_is_not_said_when_nobody_counts(
-    site_of_metrics: Sites,
-    site_of: Sites,
-    visitor: Visitor,
+    site_of_metrics: Sites, site_of: Sites, visitor: Visitor
 ) -> None:
     with site_of_metrics(METRICS) as counted:
         counted.report("wait", np.full(200, 50.0), np.full(200, 4.0), "2026-01-01T12:00", 1)

@@ -186,9 +186,7 @@ def test_live_is_said_if_somebody_counts(device: Modules) -> None:
     assert found[3:] == [[None, "Redis does not answer"], [None, "Redis cannot be read"]]
 
 
-def test_the_running_total_is_no_answer_to_another_window_or_other_weights(
-    device: Modules,
-) -> None:
+def test_the_running_total_is_no_answer_to_another_window_or_other_weights(device: Modules) -> None:
     found = device.evaluate(
         """async (all) => {
           const {Metric} = await load("metric.js");

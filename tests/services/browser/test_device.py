@@ -512,11 +512,7 @@ def test_a_definition_that_cannot_be_used_loses_no_report_and_fills_no_memory(
     opened(page, site)
     for name, served, said in (
         ("carrier", {"categories": 10**9}, "carrier.categories: expected at most 1048576"),
-        (
-            "clicks",
-            {"description": "a" * 2**22},
-            "clicks: expected an answer of at most 4194304",
-        ),
+        ("clicks", {"description": "a" * 2**22}, "clicks: expected an answer of at most 4194304"),
         ("query", {"revision": 7}, "revision 7 of query: expected"),
     ):
         site.changed[name] = definition(ALL[name]) | served

@@ -58,9 +58,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 def test_a_kind_that_is_brought_along_goes_all_the_way(
-    installed: None,
-    site_of_metrics: Sites,
-    visitor: Visitor,
+    installed: None, site_of_metrics: Sites, visitor: Visitor
 ) -> None:
     people = np.arange(PEOPLE)
     values = np.where(people < SHARE * PEOPLE, "agree", "disagree")

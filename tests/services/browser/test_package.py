@@ -254,11 +254,7 @@ def test_a_page_with_the_sdk_reports_what_its_instruments_measure(
     async def describe(request: Request) -> Response:
         return JSONResponse(definition(known[request.path_params["name"]]))
 
-    beside = [
-        Route("/", shown),
-        Route("/app.js", script),
-        Route("/v1/metrics/{name}", describe),
-    ]
+    beside = [Route("/", shown), Route("/app.js", script), Route("/v1/metrics/{name}", describe)]
     with serving(Gateway(known, broker.config, topic), beside) as url:
         page.goto(url.removesuffix("v1/reports"))
         page.wait_for_function("() => globalThis.app")

@@ -148,9 +148,7 @@ def test_an_answer_without_end_is_not_read(site: Site) -> None:
     assert "expected an answer of at most 1048576 bytes" in found["message"]
 
 
-def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(
-    site: Site,
-) -> None:
+def test_a_report_goes_to_no_other_address_and_takes_nothing_of_the_page_along(site: Site) -> None:
     site.answers.append(RedirectResponse("/v1/reports", 303))
     found = site.report("moody", LATE, 1, 2, attempts=1)
     assert (found["name"], found["status"], len(site.seen)) == ("DeliveryError", 0, 1)

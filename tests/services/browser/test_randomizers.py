@@ -394,10 +394,7 @@ DEAR: list[tuple[str, dict[str, Any]]] = [
     ("by", {"by": [f"a{i}" for i in range(17)], "attributes": {f"a{i}": ["x"] for i in range(17)}}),
     ("by", {"by": ["a"], "attributes": {"a": list(map(str, range(2**16 - 1)))}}),
     ("options", {**STRINGS, "mechanism": "projection", "options": {"rows": 2**24 + 1}}),
-    (
-        "options",
-        {**STRINGS, "mechanism": "count_sketch", "options": {"rows": 2**19}},
-    ),
+    ("options", {**STRINGS, "mechanism": "count_sketch", "options": {"rows": 2**19}}),
     ("options", {**STRINGS, "mechanism": "projective_sketch", "options": {"rows": 2**20}}),
 ]
 """What is one too large in a definition, and the key that the refusal names."""

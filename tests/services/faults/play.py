@@ -151,10 +151,7 @@ class Devices:
         while not over.wait(TICK_SECONDS):
             for partition, payload in self._batches(step):
                 producer.produce(
-                    self.deployment.topic,
-                    payload,
-                    partition=partition,
-                    on_delivery=delivered,
+                    self.deployment.topic, payload, partition=partition, on_delivery=delivered
                 )
                 self.sent[partition, payload] += 1
             producer.poll(0)

@@ -17,10 +17,7 @@ Messages = Sequence[tuple[int, bytes | None]]
 @pytest.fixture
 def transactional(apache_kafka: Kafka, deployment: Deployment) -> Iterator[Producer]:
     producer = Producer(
-        {
-            "bootstrap.servers": apache_kafka.bootstrap_servers,
-            "transactional.id": deployment.topic,
-        }
+        {"bootstrap.servers": apache_kafka.bootstrap_servers, "transactional.id": deployment.topic}
     )
     producer.init_transactions(PATIENCE)
     yield producer

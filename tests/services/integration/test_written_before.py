@@ -63,9 +63,6 @@ def test_a_state_of_an_earlier_version_is_verified_and_counted_on(
     deployment.count([(i % 2, one.SerializeToString()) for i, one in enumerate(late)])
     after = deployment.verify()
     assert after.verified, after.differences
-    assert deployment.counts() == {
-        **counted,
-        "accepted:delay": counted["accepted:delay"] + 200,
-    }
+    assert deployment.counts() == {**counted, "accepted:delay": counted["accepted:delay"] + 200}
     found = deployment.reader().estimate("delay")
     assert found.reports == counted["accepted:delay"] + 200

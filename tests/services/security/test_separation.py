@@ -50,10 +50,7 @@ ATTEMPTS: dict[str, tuple[Attempt, set[str]]] = {
         {"worker", "reader", "publisher", "coordinator", "verifier"},
     ),
     "change the weights": (lambda c, t: c.hset(policies_key(t), "delay", "optimal"), {"operator"}),
-    "take the publisher's lease": (
-        lambda c, t: c.set(f"{publisher_key(t)}:x", "1"),
-        {"publisher"},
-    ),
+    "take the publisher's lease": (lambda c, t: c.set(f"{publisher_key(t)}:x", "1"), {"publisher"}),
     "open a round": (lambda c, t: c.hset(f"{rounds_key(t)}:x", "x@0", "?"), {"coordinator"}),
     "take the coordinator's lease": (
         lambda c, t: c.set(f"{coordinator_key(t)}:x", "1"),

@@ -27,13 +27,7 @@ CARRIER = define(
 
 AGE = define(name="age", kind="mean", mechanism="laplace", range=(0, 100), levels=[1, 4])
 PAY = define(
-    name="pay",
-    kind="mean",
-    trust="central",
-    range=(0, 9),
-    levels=[1, 4],
-    pane="1m",
-    lateness="1m",
+    name="pay", kind="mean", trust="central", range=(0, 9), levels=[1, 4], pane="1m", lateness="1m"
 )
 
 

@@ -54,12 +54,7 @@ WORDS = define(
     levels=[1, 4],
 )
 PLACE = define(
-    name="place",
-    kind="vector_mean",
-    mechanism="hemisphere",
-    dimension=2,
-    radius=5,
-    levels=[1, 4],
+    name="place", kind="vector_mean", mechanism="hemisphere", dimension=2, radius=5, levels=[1, 4]
 )
 
 

@@ -269,12 +269,7 @@ class SecuredRedis:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        certificates: Certificates,
-        host: str = HOST,
-        *,
-        expired: bool = False,
+        self, folder: Path, certificates: Certificates, host: str = HOST, *, expired: bool = False
     ) -> None:
         self.certificates, self.host, self._expired = certificates, host, expired
         self.passwords = {ADMINISTRATOR: secrets.token_urlsafe(16)}

@@ -49,11 +49,7 @@ def told(url: str, *words: str, **environ: str) -> tuple[int, str]:
 def test_access_is_as_the_settings_say() -> None:
     basic = "Basic " + base64.b64encode("app:pä:ss".encode()).decode()
     named = {"DITHER_SCHEMAS_USER": "app", "DITHER_SCHEMAS_PASSWORD": "pä:ss"}
-    rows: list[tuple[dict[str, str], str]] = [
-        ({}, ""),
-        (BEARER, "Bearer t0ken"),
-        (named, basic),
-    ]
+    rows: list[tuple[dict[str, str], str]] = [({}, ""), (BEARER, "Bearer t0ken"), (named, basic)]
     for settings, sent in rows:
         with answering(200, b'{"id": 7}') as (url, seen):
             status, said = told(url, "--json", **settings)

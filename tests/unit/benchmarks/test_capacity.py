@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.capacity_model import (
-    LEAST_PARTITIONS,
-    Assumptions,
-    Fleet,
-    need,
-)
+from benchmarks.capacity_model import LEAST_PARTITIONS, Assumptions, Fleet, need
 from benchmarks.capacity_rates import Rates
 
 RATES = Rates(

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from estimators.bounds import (
-    FlipNoise,
-    LaplaceNoise,
-    Law,
-    anytime,
-    flip_noise_deviation,
-    interval,
-)
+from estimators.bounds import FlipNoise, LaplaceNoise, Law, anytime, flip_noise_deviation, interval
 from estimators.bounds.inversion import lower_limit
 from estimators.exact import discrete_laplace
 from estimators.weights import WEIGHTINGS, LevelFacts, level_weights, total_weight

@@ -14,10 +14,7 @@ import pytest
 
 import estimators
 from estimators import DefinitionError, define
-from estimators.mechanisms import (
-    MECHANISMS,
-    RandomizedResponse,
-)
+from estimators.mechanisms import MECHANISMS, RandomizedResponse
 from estimators.registry import Registry
 from tests.support.paths import ROOT
 

@@ -23,11 +23,7 @@ from estimators.bounds import Law
 from estimators.central import TrueFrequency, TrueMean
 from estimators.central.bounds import ValueLaw, _bins, _log_tail
 from estimators.central.release import LARGEST, Noise
-from estimators.central.weights import (
-    WEIGHTINGS,
-    noise_scale,
-    report_weights,
-)
+from estimators.central.weights import WEIGHTINGS, noise_scale, report_weights
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import summed
 from tests.support.rows import row

@@ -75,9 +75,7 @@ def test_leaving_a_reporter_raises_what_was_lost_or_notes_it(door: Proxy) -> Non
     assert "1 reports in 1 batches" in caught.value.__notes__[0]
 
 
-def test_closing_a_connection_closes_every_reporter_and_names_every_loss(
-    door: Proxy,
-) -> None:
+def test_closing_a_connection_closes_every_reporter_and_names_every_loss(door: Proxy) -> None:
     connection = Connection({**impatient(door), "queue.buffering.max.messages": 1})
     reporters = [Reporter(LATE, connection) for _ in range(2)]
     for size, reporter in enumerate(reporters, 1):

@@ -56,9 +56,7 @@ def test_what_is_denied_is_sent_as_other_and_counted_on_the_device(
     assert own == sent(broker, of_strings(), ["/home", "other", "other", "/home"])
 
 
-def test_a_server_that_loosens_its_rule_does_not_switch_off_the_devices_own(
-    broker: Broker,
-) -> None:
+def test_a_server_that_loosens_its_rule_does_not_switch_off_the_devices_own(broker: Broker) -> None:
     own = DenyRule(presets=["email"])
     expected = sent(broker, of_strings(), ["/home", "other", *STRINGS[2:]])
     for rule in (EMAIL, None, {"strings": ["x"]}, {"longer_than": 10**6}):

@@ -40,15 +40,7 @@ def test_a_worker_that_owns_nothing_while_partitions_have_no_owner_joins_again_t
         unowned=lambda _: unowned,
     )
     assignment = Assignment(
-        Settings(),
-        store,
-        "idle",
-        made,
-        dict,
-        lambda _: None,
-        Backoff(clock),
-        Watchdog(0, 0),
-        clock,
+        Settings(), store, "idle", made, dict, lambda _: None, Backoff(clock), Watchdog(0, 0), clock
     )
     assignment.subscribe()
 

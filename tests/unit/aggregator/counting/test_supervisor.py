@@ -41,10 +41,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextlib.contextmanager
 def running(
-    workers: int,
-    folder: Path,
-    conduct: str = "good",
-    died: Callable[[], object] = lambda: None,
+    workers: int, folder: Path, conduct: str = "good", died: Callable[[], object] = lambda: None
 ) -> Iterator[Supervisor]:
     """Run a supervisor in a thread; afterwards it was stopped."""
     runner = Supervisor(workers, [sys.executable, "-c", WORKER, str(folder), conduct], died)

@@ -50,10 +50,7 @@ def test_an_estimate_is_a_row_for_each_of_its_numbers(reader: Reader) -> None:
     assert {*frame["metric"]} == {"carrier"}
     assert [
         moment.isoformat() for moment in (frame["window_start"][0], frame["window_end"][3])
-    ] == [
-        "2013-01-01T00:00:00+00:00",
-        "2013-01-02T00:00:00+00:00",
-    ]
+    ] == ["2013-01-01T00:00:00+00:00", "2013-01-02T00:00:00+00:00"]
     assert frame["reports"] == [180] * 4
     assert frame["status"] == [found.status] * 4
     assert found.top(2).to_frame()["label"] == list(found.top(2).labels)  # type: ignore[attr-defined]

@@ -42,11 +42,7 @@ CLICKS = metric(
     minimum_reports=30,
 )
 COLOUR = metric(
-    "colour",
-    kind="frequency",
-    mechanism="grr",
-    categories=["red", "blue", "green"],
-    levels=[4],
+    "colour", kind="frequency", mechanism="grr", categories=["red", "blue", "green"], levels=[4]
 )
 WAIT = metric("wait", kind="distribution", range=(0, 8), bins=8, levels=[4], unit="s")
 BEGIN, HOURS = 2, 14
@@ -60,11 +56,7 @@ CHECKOUT = ComparisonDefinition(
     split=1.0,
 )
 COLOURS = ComparisonDefinition(
-    name="colours",
-    metric="colour",
-    start_ms=EPOCH,
-    where={"variant": "new"},
-    against="rest",
+    name="colours", metric="colour", start_ms=EPOCH, where={"variant": "new"}, against="rest"
 )
 METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
 DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
@@ -174,11 +166,7 @@ def test_an_answer_has_final_panes_and_what_was_counted_since(reader: Reader) ->
     store_state(reader, run)
     found = reader.comparison("checkout")
     for one in (before, found):
-        assert (one.value, one.lower, one.upper) == (
-            expected.value,
-            expected.lower,
-            expected.upper,
-        )
+        assert (one.value, one.lower, one.upper) == (expected.value, expected.lower, expected.upper)
         assert (one.p_value, one.decided, one.status) == (expected.p_value, True, "provisional")
     assert (found.decided_at, found.reason) == (decided.at, "")
     answer = living_answer(found, history=True)

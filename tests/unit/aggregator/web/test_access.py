@@ -52,12 +52,7 @@ def bearing(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS[name]}"}
 
 
-READ = [
-    "/v1/metrics/delay/estimate",
-    "/v1/metrics/delay/series",
-    "/v1/status",
-    "/metrics",
-]
+READ = ["/v1/metrics/delay/estimate", "/v1/metrics/delay/series", "/v1/status", "/metrics"]
 DEFINITIONS = ["/v1/metrics", "/v1/metrics/delay"]
 OPEN = ["/healthz", "/openapi.json", "/asyncapi.json", "/"]
 

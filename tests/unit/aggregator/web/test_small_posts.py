@@ -167,9 +167,7 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
         assert ask(raw, post(TRUE, **forwarded)).status == 403, "anybody can say so"
 
 
-def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(
-    served: Served,
-) -> None:
+def test_posts_in_pieces_in_chunks_and_in_a_row_are_answered_in_their_order(served: Served) -> None:
     keys = [new_batch_id() for _ in range(8)]
     whole = [post(batch(key)) for key in keys]
     with Raw(served.port) as raw:
@@ -407,10 +405,7 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
 
 
 def test_each_batch_of_a_post_counts_as_a_post(store: Store, broker: Broker) -> None:
-    with (
-        server(store, broker, gateway={"rate_limit": "5/hour"}) as served,
-        Raw(served.port) as raw,
-    ):
+    with server(store, broker, gateway={"rate_limit": "5/hour"}) as served, Raw(served.port) as raw:
         body = ReportBatches(batches=[batch() for _ in range(5)]).SerializeToString()
         for status in (202, 429):
             assert ask(raw, post(body, "/v1/reports/batches")).status == status

@@ -14,14 +14,7 @@ from estimators.estimate import Counts, Floats
 from tests.support.reports.cases import CASES, CATEGORIES, metric_for, summed
 from tests.support.rows import row
 
-REFUSED = {
-    "count_sketch",
-    "projective_sketch",
-    "caps",
-    "lifted_caps",
-    "hemisphere",
-    "prefix_tree",
-}
+REFUSED = {"count_sketch", "projective_sketch", "caps", "lifted_caps", "hemisphere", "prefix_tree"}
 WATCHED = [case for case in CASES if case not in REFUSED]
 LEVELS = (0.5, 2.0)
 REPORTS = 6_000

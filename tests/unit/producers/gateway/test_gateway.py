@@ -55,11 +55,7 @@ class Post:
 
 @contextlib.contextmanager
 def posting(
-    config: dict[str, Any],
-    topic: str,
-    *,
-    behind_proxy: bool = False,
-    **options: Any,
+    config: dict[str, Any], topic: str, *, behind_proxy: bool = False, **options: Any
 ) -> Iterator[Post]:
     gateway = Gateway(ALL, config, topic, **options)
     with serving(gateway, behind_proxy=behind_proxy) as url:
@@ -236,10 +232,7 @@ def test_while_kafka_is_slow_nothing_is_acknowledged_and_memory_is_bounded(
 
 
 def test_posts_are_refused_until_the_topic_is_there(
-    broker: Broker,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("producers.gateway.sender.PREPARE_AGAIN_SECONDS", 0.05)
     there = threading.Event()
