@@ -25,6 +25,8 @@ LOOK_SECONDS = 0.5
 """Between two looks at what is to be done, and at a lease that another holds."""
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 5.0
+TELL_SECONDS = 60.0
+"""Between two lines of the log on an outage that lasts."""
 STOP_SECONDS = 3.0
 STUCK_SECONDS = 300.0
 """Between two looks: then it is stuck, because no call to Kafka or Redis takes so long."""
@@ -65,6 +67,7 @@ class Leader(ABC):
         self._thread: threading.Thread | None = None
         self._looked_at = time.monotonic()
         self._turns = 0
+        self._told_at = float("-inf")
         self.failing = ""
 
     def _still_leads(self, metrics: Mapping[str, Metric], before: Mapping[str, Metric]) -> bool:
@@ -126,7 +129,9 @@ class Leader(ABC):
                     if isinstance(error, KafkaException)
                     else explain_redis_error(error)
                 )
-                self.log.warning(f"cannot {self.work}", error=shown, again_in=delay)
+                if delay < LAST_RETRY_SECONDS or time.monotonic() > self._told_at + TELL_SECONDS:
+                    self.log.warning(f"cannot {self.work}", error=shown, again_in=delay)
+                    self._told_at = time.monotonic()
                 self.failing = _in_public(error)
             except Exception:
                 self.log.exception(f"cannot {self.work}: a defect of Dither", again_in=delay)
