@@ -13,133 +13,113 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
 }
 """Drawn mutations that change nothing that anybody can see, each with its reason."""
 
-WRITTEN: tuple[tuple[str, str, str, str], ...] = (
+WRITTEN: tuple[tuple[str, str, str], ...] = (
     # Watermarks, retention, ids, dead letters, scopes, levels, bounds, finality.
     (
-        "aggregator/state/watermark.py",
-        "one batch fewer confirms a watermark",
+        "aggregator/state/watermark.py: one batch fewer confirms a watermark",
         "CONFIRMING_BATCHES = 8",
         "CONFIRMING_BATCHES = 7",
     ),
     (
-        "aggregator/state/pane_keys.py",
-        "slices are kept as long as panes",
+        "aggregator/state/pane_keys.py: slices are kept as long as panes",
         "return metric.by_retention_ms if grain == SLICES else metric.retention_ms",
         "return metric.retention_ms",
     ),
     (
-        "aggregator/state/admission.py",
-        "a batch that comes again is counted again, where message keys are limited",
+        "aggregator/state/admission.py: what comes again is counted again, where keys are limited",
         "known[row] or identity in counted_now[begin]",
         "known[row]",
     ),
     (
-        "aggregator/dead_letters/writer.py",
-        "a letter that Kafka did not take is lost",
+        "aggregator/dead_letters/writer.py: a letter that Kafka did not take is lost",
         "            self._waiting.append(smaller if is_too_large else alternatives)\n",
         "",
     ),
     (
-        "aggregator/web/http/access.py",
-        "any scope opens every route",
+        "aggregator/web/http/access.py: any scope opens every route",
         "caller.scopes.intersection(scopes)",
         "caller.scopes",
     ),
     (
-        "estimators/weights.py",
-        "the noisiest level is dropped",
+        "estimators/weights.py: the noisiest level is dropped",
         "shares: Floats = counts * (per_report / per_report.max())",
         "shares: Floats = counts * (per_report > per_report.min()) * per_report / per_report.max()",
     ),
     (
-        "estimators/bounds/intervals.py",
-        "the bounds are swapped where the law is not symmetric",
+        "estimators/bounds/intervals.py: the bounds are swapped where the law is not symmetric",
         "lower = _lower_limits(law, observed, log_p, total)\n"
         "    return lower, -_lower_limits(other, -observed, log_p, total)",
         "lower = _lower_limits(other, observed, log_p, total)\n"
         "    return lower, -_lower_limits(law, -observed, log_p, total)",
     ),
     (
-        "aggregator/storage/progress.py",
-        "a pane is final when the first partition has closed it",
+        "aggregator/storage/progress.py: a pane is final when the first partition has closed it",
         "return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
         "return max((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)",
     ),
     (
-        "producers/ledger/ledger.py",
-        "the budget of all metrics is not charged where the metric has its own",
+        "producers/ledger/ledger.py: the budget of all is not charged where a metric has its own",
         "for name in (name for name in (metric, ALL) if name in budgets):",
         "for name in [name for name in (metric, ALL) if name in budgets][:1]:",
     ),
     (
-        "aggregator/counting/committer.py",
-        "sums are committed before their dead letters are safe",
+        "aggregator/counting/committer.py: sums are committed before their dead letters are safe",
         "        self._dead_letters.flush(DEAD_LETTER_SECONDS)\n",
         "",
     ),
     # JavaScript: devices in browsers, and the dashboard.
     (
-        "producers/browser/sampling.js",
-        "the threshold of a miss is rounded down",
+        "producers/browser/sampling.js: the threshold of a miss is rounded down",
         "(e, one) => ceilDiv(WORD * outside * one, inside * e + outside * one), parts,",
         "(e, one) => (WORD * outside * one) / (inside * e + outside * one), parts,",
     ),
     (
-        "producers/browser/definition.js",
-        "an attribute that nobody listed is sent",
+        "producers/browser/definition.js: an attribute that nobody listed is sent",
         "declared[name]?.includes(value) ? value : OTHER",
         "declared[name] ? value : OTHER",
     ),
     (
-        "producers/browser/deny.js",
-        "a denied string is reported",
+        "producers/browser/deny.js: a denied string is reported",
         "  return { value: denied ? OTHER : value, denied };",
         "  return { value, denied };",
     ),
     (
-        "producers/browser/rounds.js",
-        "a round is answered twice",
+        "producers/browser/rounds.js: a round is answered twice",
         "const takes = isOwn && round.number > turn.answered;",
         "const takes = isOwn && round.number >= turn.answered;",
     ),
     (
-        "producers/browser/device/ledger.js",
-        "a report is not charged",
+        "producers/browser/device/ledger.js: a report is not charged",
         '    await transaction.put(["spent", now, await transaction.next()], charge);',
         "    await transaction.next();",
     ),
     (
-        "producers/browser/device/queue.js",
-        "a batch is dropped at the first error",
+        "producers/browser/device/queue.js: a batch is dropped at the first error",
         "if (failed.refusals >= MOST_REFUSALS || (isProblem && isOld)) {",
         "if (failed.refusals >= MOST_REFUSALS || isProblem) {",
     ),
     (
-        "producers/browser/device/roll_up.js",
-        "a roll-up forgets what came before",
+        "producers/browser/device/roll_up.js: a roll-up forgets what came before",
         'if (held !== undefined && this.#how !== "last") {',
         "if (held === null) {",
     ),
     (
-        "aggregator/web/static/stream.js",
-        "the dashboard does not connect again",
+        "aggregator/web/static/stream.js: the dashboard does not connect again",
         "      if (stopped) return;",
         "      if (stopped || problem === null) return;",
     ),
     (
-        "aggregator/web/static/metric.js",
-        "the bounds of a metric are swapped",
+        "aggregator/web/static/metric.js: the bounds of a metric are swapped",
         "lower: lower?.[i] ?? null, upper: upper?.[i] ?? null",
         "lower: upper?.[i] ?? null, upper: lower?.[i] ?? null",
     ),
     (
-        "aggregator/web/static/dom.js",
-        "a name is markup",
+        "aggregator/web/static/dom.js: a name is markup",
         "if (element.textContent !== text) element.textContent = text;",
         "if (element.textContent !== text) element.innerHTML = text;",
     ),
 )
-"""File, what the mutation breaks, the text before (once in the file), and the text after."""
+"""File and what the mutation breaks, the text before (once in the file), and the text after."""
 
 
 def written(root: Path) -> list[Mutation]:
@@ -147,7 +127,8 @@ def written(root: Path) -> list[Mutation]:
     return [_found(root, *entry) for entry in WRITTEN]
 
 
-def _found(root: Path, path: str, what: str, before: str, after: str) -> Mutation:
+def _found(root: Path, broken: str, before: str, after: str) -> Mutation:
+    path, _, what = broken.partition(": ")
     source = (root / path).read_bytes()
     if source.count(before.encode()) != 1:
         raise ValueError(f"{path}: expected {before!r} once, for the mutation {what!r}")

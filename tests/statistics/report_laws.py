@@ -16,11 +16,8 @@ CATEGORIES = 5
 MEANS = ("randomized_response", "windows")
 PACKED = ("rappor", "oue", "subset_selection")
 SYMBOLS = (
-    "grr",
-    "hadamard_response",
-    "recursive_hadamard",
-    "projective_geometry_response",
-    "projection",
+    *("grr", "hadamard_response", "recursive_hadamard"),
+    *("projective_geometry_response", "projection"),
 )
 FINITE = (*MEANS, *PACKED, *SYMBOLS)
 

@@ -318,12 +318,8 @@ class ProducerModel:
         if self._world.strikes("dead letter producer fails", who):
             raise KafkaException(KafkaError(KafkaError._FATAL))
         found = dict(headers)
-        letter = (
-            int(found[CONTEXT + "partition"]),
-            int(found[CONTEXT + "offset"]),
-            found[CONTEXT + "exception.class.name"].decode(),
-            value,
-        )
+        partition, offset = (int(found[CONTEXT + name]) for name in ("partition", "offset"))
+        letter = (partition, offset, found[CONTEXT + "exception.class.name"].decode(), value)
         self._queue.append((letter, on_delivery))
 
     def poll(self, timeout: float) -> int:

@@ -291,12 +291,8 @@ def contents(state: Partition) -> dict[bytes, Any]:
                 found.setdefault(":ids", {})[str(key).encode()] = b"%d" % len(pane.seen)
     found[":indexed"] = {f"{grain}:{metric}".encode(): None for grain, metric in indexed}
     found[":open"] = opened
-    sets = (
-        *(":ids",) * (":ids" in found),
-        ":open",
-        ":indexed",
-        *(name for name in found if name.startswith(":index:")),
-    )
+    own = (":ids", ":open", ":indexed")
+    sets = [name for name in found if name in own or name.startswith(":index:")]
     sizes = {name[1:].encode(): b"%d" % len(found[name]) for name in sets}
     found[":sizes"] = sizes if indexed else {}
     found[":watermarks"] = {k.encode(): str(v).encode() for k, v in state.watermarks.items()}

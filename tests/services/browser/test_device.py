@@ -199,10 +199,6 @@ def gathered(page: Page) -> list[Any]:
     return [value for key, value in zip(keys, values, strict=True) if key[0] == "gathered"]
 
 
-def posted_ids(site: Site) -> set[str]:
-    return {batch.batch_id.hex() for batch in site.posted}
-
-
 def test_a_report_is_charged_stored_and_sent_once(
     page: Page, site: Site, broker: Broker, topic: str
 ) -> None:
@@ -243,9 +239,8 @@ def test_a_charge_expires_one_period_later(page: Page, site: Site) -> None:
     opened(page, site, budget=1, period="1h", now=START)
     assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
     page.evaluate("() => { now += 3_599_999; }")
-    assert "enough is free again from 2024-10-04T01:00:00.000Z" in call(
-        page, 'device.report("late", 1, 0.5)'
-    )
+    said = call(page, 'device.report("late", 1, 0.5)')
+    assert "enough is free again from 2024-10-04T01:00:00.000Z" in said
     page.evaluate("() => { now += 1; }")
     assert call(page, 'device.report("late", 1, 1)')["reports"] == 1
     page.evaluate("() => { now -= 7_200_000; }")
@@ -292,7 +287,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(page: Page, site: S
     site.posted.clear()
     page.evaluate("() => Promise.all(Array.from({ length: 7 }, () => device.report('late', 1, 1)))")
     page.wait_for_function("failures.length >= 3")
-    assert len(posted_ids(site)) < 4
+    assert len({batch.batch_id for batch in site.posted}) < 4
     site.failing.clear()
     assert call(page, "device.flush()") is None
     assert totals(page, "late") == [8, 8, 0, 0]
@@ -410,10 +405,7 @@ def test_a_round_is_answered_and_charged_once_whatever_lies_are_told_of_it(
     assert all(each.startswith(("RangeError: round", "TypeError: round")) for each in answers[3:])
     assert call(page, "device.ledger.left()") == 5
     assert call(page, "device.flush()") is None
-    assert [(batch.metric, batch.round) for batch in site.posted] == [
-        ("slowest", 1),
-        ("slowest", 2),
-    ]
+    assert [(one.metric, one.round) for one in site.posted] == [("slowest", 1), ("slowest", 2)]
 
 
 @pytest.mark.more
@@ -567,11 +559,12 @@ def test_no_value_is_stored_but_what_a_roll_up_gathers(page: Page, site: Site) -
     assert "4321" not in page.evaluate(DUMP)
 
 
+CLICKS = 'async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }'
+
+
 def test_a_window_is_reported_and_charged_once(page: Page, site: Site) -> None:
     opened(page, site, now=START + 5, budget=1)
-    page.evaluate(
-        """async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }"""
-    )
+    page.evaluate(CLICKS)
     for _ in range(17):
         call(page, "clicks.add()")
     assert call(page, "clicks.reportEnded()") == 0
@@ -659,9 +652,7 @@ def test_reports_come_at_the_same_moments_whether_and_whenever_something_is_adde
 def test_a_clock_that_went_a_year_ahead_and_back_stops_no_roll_up(page: Page, site: Site) -> None:
     """Each window is reported and charged at most once, and those of the present are reported."""
     opened(page, site, now=START, budget=100)
-    page.evaluate(
-        """async () => { window.clicks = await device.rollUp("clicks", "count", "1d", 1); }"""
-    )
+    page.evaluate(CLICKS)
 
     def passes(days: float) -> None:
         page.evaluate("(days) => { now += days * 86_400_000; }", days)

@@ -168,9 +168,8 @@ def test_the_browser_has_every_mechanism_and_so_does_the_page_to_try_it(device: 
         for kind in kinds:
             keys = DOMAINS[kind]
             if name in ("count_sketch", "projective_sketch", "prefix_tree"):
-                keys = OPEN | (
-                    {"discover": True, "preset": "text"} if name == "prefix_tree" else {}
-                )
+                tree: dict[str, Any] = {"discover": True, "preset": "text"}
+                keys = OPEN | tree if name == "prefix_tree" else OPEN
             metric = define(name="asked", kind=kind, mechanism=name, levels=[0.5, 3], **keys)
             report, fingerprint = device.evaluate(
                 """([definition, value]) => [

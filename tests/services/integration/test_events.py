@@ -138,9 +138,8 @@ def test_a_running_total_is_published_when_it_changes_and_a_policy_holds_from_th
         count(counted, range(26, 27))
         wait_until(lambda: totals()[-1].answer["reports"] == 27 * 120, "the total has grown again")
     last = totals()[-1]
-    assert (last.key, last.answer["policy"], last.answer["status"]) == (
-        *("age", "uniform", "provisional"),
-    )
+    told = (last.key, last.answer["policy"], last.answer["status"])
+    assert told == ("age", "uniform", "provisional")
     assert len({event.id for event in totals()}) == len(totals())
     policies = [event.answer["policy"] for event in on_topic(counted) if event.is_final][:26]
     assert policies == ["optimal"] * 24 + ["uniform"] * 2

@@ -170,15 +170,7 @@ class Fuzzer:
 
 
 MUTATIONS: tuple[Mutation, ...] = (
-    Fuzzer.flip_bit,
-    Fuzzer.set_byte,
-    Fuzzer.insert,
-    Fuzzer.delete,
-    Fuzzer.cut,
-    Fuzzer.extreme,
-    Fuzzer.append_field,
-    Fuzzer.put_in_frame,
-    Fuzzer.splice,
-    Fuzzer.join,
+    *(Fuzzer.flip_bit, Fuzzer.set_byte, Fuzzer.insert, Fuzzer.delete, Fuzzer.cut),
+    *(Fuzzer.extreme, Fuzzer.append_field, Fuzzer.put_in_frame, Fuzzer.splice, Fuzzer.join),
     Fuzzer.last_byte,
 )

@@ -36,11 +36,8 @@ def built() -> list[Path]:
 def api_server(folder: Path) -> Iterator[Kubectl]:
     """Run an API server without controllers or nodes; yield kubectl for its administrator."""
     etcd, server, kubectl = built()
-    url, peers, port = (
-        f"http://127.0.0.1:{free_port()}",
-        f"http://127.0.0.1:{free_port()}",
-        free_port(),
-    )
+    url, peers = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    port = free_port()
     token = secrets.token_hex(16)
     (folder / "tokens.csv").write_text(f"{token},admin,1,system:masters\n")
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)

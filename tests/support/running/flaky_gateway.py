@@ -18,16 +18,8 @@ from tests.support.running.proxy import LoopThread
 
 HARMLESS = "pass"
 FAULTS = (
-    "cut_request",
-    "cut_answer",
-    "half_answer",
-    "delay",
-    "post_twice",
-    "answer_twice",
-    "too_many",
-    "unavailable",
-    "unavailable_until",
-    "login_page",
+    *("cut_request", "cut_answer", "half_answer", "delay", "post_twice", "answer_twice"),
+    *("too_many", "unavailable", "unavailable_until", "login_page"),
 )
 SECONDS = 0.02
 """How long something is delayed."""

@@ -21,22 +21,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
+COMMANDS = ("aggregate", "deadletters", "estimate", "produce", "serve", "verify")
 CONTEXT.set_forkserver_preload(
     [
-        "aggregator.cli.main",
-        "aggregator.cli.commands.aggregate",
-        "aggregator.cli.commands.deadletters",
-        "aggregator.cli.commands.estimate",
-        "aggregator.cli.commands.produce",
-        "aggregator.cli.commands.serve",
-        "aggregator.cli.commands.verify",
-        "aggregator.publishing.publisher",
-        "aggregator.verifying.verify",
-        "aggregator.web",
-        "producers",
-        "scipy.special",
-        "tests.support.running.fleet",
-        "uvicorn",
+        *("aggregator.cli.main", *(f"aggregator.cli.commands.{name}" for name in COMMANDS)),
+        *("aggregator.publishing.publisher", "aggregator.verifying.verify", "aggregator.web"),
+        *("producers", "scipy.special", "tests.support.running.fleet", "uvicorn"),
     ]
 )
 STARTING = threading.Lock()

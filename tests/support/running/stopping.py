@@ -46,9 +46,8 @@ def stop_at(step: str) -> None:
     left = [signal.SIGSTOP]
 
     def stop(arguments: tuple[Any, ...]) -> None:
-        is_empty = (
-            name == "note_committed" and not arguments[1]
-        )  # where the topic was read, and had nothing
+        # where the topic was read, and had nothing
+        is_empty = name == "note_committed" and not arguments[1]
         if name == "commit_transaction":
             arguments[0].flush(30)  # the broker has the event, and nobody is to see it
         if left and not is_empty:

@@ -12,26 +12,11 @@ from aggregator.extras import NEEDS
 from tests.support.base_install import link_base_requirements, run_as_device
 
 WITHOUT = {
-    "audit",
-    "completion",
-    "define",
-    "kafka",
-    "ledger",
-    "produce",
-    "roles",
-    "tokens",
-    "topics",
+    *("audit", "completion", "define", "kafka", "ledger", "produce", "roles", "tokens", "topics")
 }
 """Commands that need no extra."""
-ARGUMENTS = {
-    "compare": ["m"],
-    "discover": ["m"],
-    "estimate": ["m"],
-    "series": ["m"],
-    "watch": ["m"],
-    "weights": ["m"],
-    "deadletters": ["list"],
-}
+OF_A_METRIC = ("compare", "discover", "estimate", "series", "watch", "weights")
+ARGUMENTS = {**{name: ["m"] for name in OF_A_METRIC}, "deadletters": ["list"]}
 
 
 @pytest.fixture(scope="module")

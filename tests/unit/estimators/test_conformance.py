@@ -333,16 +333,13 @@ OPEN = {"projective_sketch": {"kind": "frequency", "categories": "open"}}
 @pytest.mark.parametrize("file", ["mechanisms", "projective_sketch"])
 def test_the_same_random_words_give_the_reports_of_the_vectors(file: str) -> None:
     for vector in json.loads((ROOT / "tests" / "vectors" / f"{file}.json").read_text()):
-        metric = LocalMetric.require(
-            define(**{"name": "asked", **OPEN.get(file, {}), **vector["definition"]})
-        )
+        keys = {"name": "asked", **OPEN.get(file, {}), **vector["definition"]}
+        metric = LocalMetric.require(define(**keys))
         for value, level, words, report in vector["cases"]:
             with row(vector["definition"], value, level):
                 assert metric.fingerprint.hex() == vector["fingerprint"]
                 prepared = PreparedWords(np.array([int(word, 16) for word in words], np.uint64))
                 values = np.array([value], dtype=object) if isinstance(value, str) else [value]
                 found = metric.randomize(values, [level], prepared)
-                assert (metric.randomizer.encode(found).hex(), prepared.used) == (
-                    report,
-                    len(words),
-                )
+                encoded = metric.randomizer.encode(found).hex()
+                assert (encoded, prepared.used) == (report, len(words))

@@ -320,9 +320,8 @@ def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
     service: Service, is_own_word: bool
 ) -> None:
     told: list[Failure] = []
-    service.answers["late"] = (
-        Problem(404, "no").response("/") if is_own_word else Response("no", 404)
-    )
+    own, other = Problem(404, "no").response("/"), Response("no", 404)
+    service.answers["late"] = own if is_own_word else other
     with HttpConnection(service.failing, on_failure=told.append) as connection:
         late = HttpReporter(LATE, connection, batch_age=0)
         late.report([1.0, 0.0], epsilon=1)
@@ -665,8 +664,7 @@ def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
 
 
 def test_nothing_but_reports_is_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "queue"
-    with HttpReporter(WORDS, NOWHERE, queue=path) as reporter:
+    with HttpReporter(WORDS, NOWHERE, queue=tmp_path / "queue") as reporter:
         reporter.report(["a-secret-word"] * 3, epsilon=1)
     assert all(b"a-secret-word" not in file.read_bytes() for file in tmp_path.iterdir())
 

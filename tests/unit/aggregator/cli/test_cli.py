@@ -175,30 +175,23 @@ ON_REDIS = [["estimate", "delay"], ["serve"]]
 EVERYWHERE = [*ON_KAFKA, *ON_REDIS, ["metrics"]]
 
 
-def test_a_missing_broker_is_one_message_that_says_what_to_do(
+def test_a_missing_server_is_one_message_that_says_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("aggregator.kafka.clients.ANSWER_SECONDS", 0.2)
-    for arguments in ON_KAFKA:
-        with row(*arguments):
-            told = failure(*arguments, *NOWHERE)
-            assert told.startswith("Error: no Kafka broker answers at 127.0.0.1:1 (")
-            assert told.count("\n") == 1
-            for remedy in ("start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"):
-                assert remedy in told
-
-
-def test_a_missing_redis_is_one_message_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     monkeypatch.setenv("DITHER_REDIS_URL", "redis://app:hunter2@127.0.0.1:1/0")
-    for arguments in ON_REDIS:
-        with row(*arguments):
-            told = failure(*arguments)
-            assert told.startswith("Error: no Redis answers at redis://app:***@127.0.0.1:1/0 (")
-            assert told.count("\n") == 1
-            for remedy in ("redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"):
-                assert remedy in told
+    broker = ["start one", "--kafka", "DITHER_KAFKA_BOOTSTRAP_SERVERS", "dither.toml"]
+    server = ["redis-server", "--redis", "DITHER_REDIS_URL", "dither.toml"]
+    for commands, missing, remedies in (
+        (ON_KAFKA, "Kafka broker answers at 127.0.0.1:1 (", broker),
+        (ON_REDIS, "Redis answers at redis://app:***@127.0.0.1:1/0 (", server),
+    ):
+        for arguments in commands:
+            with row(*arguments):
+                told = failure(*arguments, *NOWHERE[:2])
+                assert told.startswith(f"Error: no {missing}")
+                assert told.count("\n") == 1
+                assert [remedy for remedy in remedies if remedy not in told] == []
     told = failure("estimate", "delay", "--redis", "localhost:6379")
     for text in (told, " ".join(run("estimate", "--help").stdout.split())):
         for scheme in ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"):

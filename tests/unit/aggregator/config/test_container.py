@@ -62,10 +62,8 @@ def test_memory_is_half_of_the_containers_limit_and_says_so(one_gib: None) -> No
     found = load_settings(environ={})
     assert found.aggregate.memory == GIB // 2
     shown = {key: (value, source) for key, value, source in in_force(found)}
-    assert shown["aggregate.memory"] == (
-        GIB // 2,
-        "half of the container's limit, /sys/fs/cgroup/memory.max",
-    )
+    source = "half of the container's limit, /sys/fs/cgroup/memory.max"
+    assert shown["aggregate.memory"] == (GIB // 2, source)
 
 
 def test_several_workers_share_the_containers_memory(one_gib: None) -> None:

@@ -34,13 +34,8 @@ def test_messages_without_a_timestamp_and_from_clocks_ahead_do_no_harm() -> None
 
 
 def test_what_is_stored_is_read_back() -> None:
-    measured = (
-        Measurements()
-        .committed(0.3, 5)
-        .arrived(array("q", [0, 9]), 10)
-        .refused("late")
-        .refused("late")
-    )
+    measured = Measurements().committed(0.3, 5).arrived(array("q", [0, 9]), 10)
+    measured = measured.refused("late").refused("late")
     assert Measurements.stored(measured.facts()) == measured
     assert Measurements.stored({"epoch": "1"}) == Measurements()
     assert (measured + measured).deadletters == {"late": 4}

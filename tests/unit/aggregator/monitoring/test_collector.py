@@ -329,9 +329,8 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     otlp = "http://127.0.0.1:9"
     client = client_of(store, metrics=metrics, otlp=otlp, slices=["late: country"])
     store.registry.note_stuck("host:7", "committing", 60, time.time_ns() // 1_000_000)
-    store.client.hset(
-        redis_keys.failed_searches_key(redis_keys.publisher_key(store.topic)), "word", 1
-    )
+    failed = redis_keys.failed_searches_key(redis_keys.publisher_key(store.topic))
+    store.client.hset(failed, "word", 1)
     declared = {
         e.name + "_info" * (e.type == "info"): ("gauge" if e.type == "info" else e.type, e)
         for e in metric_definitions.ALL
@@ -498,13 +497,8 @@ def test_what_is_not_known_has_no_number(store: Store) -> None:
         store.client.delete(key)
         store.client.set(key, b"spoilt")
     text = scrape(client)
-    for name in (
-        "dither_estimate",
-        "dither_estimate_upper",
-        "dither_quantile",
-        "dither_share_below",
-    ):
-        assert samples(text, name) == {}
+    for name in ("estimate", "estimate_upper", "quantile", "share_below"):
+        assert samples(text, f"dither_{name}") == {}
     gone = Window(metric=DELAY, status="").expired()
     told = [one.what for one in answer_samples.samples_of(gone, Reader.answer(gone), TOP)]
     assert metric_definitions.EFFECTIVE_REPORTS in told
@@ -591,12 +585,9 @@ def scrape_gateway(store: Store, publishes: bool = False) -> httpx.Response:
 
 
 OWN = {
-    "dither_kafka_up",
-    "dither_definitions_unusable",
-    "dither_http_requests",
-    "dither_http_request_duration_seconds",
+    *("dither_kafka_up", "dither_definitions_unusable", "dither_build_info"),
+    *("dither_http_requests", "dither_http_request_duration_seconds"),
     "dither_collection_duration_seconds",
-    "dither_build_info",
 }
 
 

@@ -60,10 +60,8 @@ def counted(store: Store) -> Counting:
     for minute in (0, 20, 30):
         for place, country in enumerate(COUNTRIES):
             values, at = [place % 2] * (40 * (place + 1)), EPOCH + minute * MINUTE
-            seed, attributes = (
-                1000 * minute + 10 * place,
-                [Attribute(name="country", value=country)],
-            )
+            seed = 1000 * minute + 10 * place
+            attributes = [Attribute(name="country", value=country)]
             sent.append(batch(METRICS["late"], values, 4.0, at, seed, attributes=attributes))
             sent.append(batch(PLAIN, values, 4.0, at, seed + 1))
     for one in METRICS.values():

@@ -207,9 +207,8 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     reader = Reader(store, METRICS)
     assert reader.window("delay", Query(window="1h")).end_ms is None
     assert reader.estimate("delay", window="1h").status == "not_ready"
-    counted = Counted(
-        store, [*every_minute(0, range(100)), *every_minute(1, range(50, 90))], batches=1
-    )
+    reports = [*every_minute(0, range(100)), *every_minute(1, range(50, 90))]
+    counted = Counted(store, reports, batches=1)
     window = reader.window("delay", Query(window="1h"))
     assert (window.start_ms, window.end_ms) == (EPOCH + 40 * MINUTE, EPOCH + 100 * MINUTE)
     by_hand = counted.by_hand(DELAY, window.start_ms, window.end_ms)
@@ -217,10 +216,8 @@ def test_the_last_hour_ends_with_the_pane_of_the_newest_event_time(store: Store)
     assert reader.estimate("delay", window="1h").reports == 2 * (60 + 40)
     widened = reader.window("delay", Query(window="90s"))
     assert (widened.start_ms, widened.end_ms) == (EPOCH + 98 * MINUTE, EPOCH + 100 * MINUTE)
-    assert (
-        reader.window("delay", Query(window="52w")).sums.sum()
-        == counted.by_hand(DELAY, None, None).sum()
-    )
+    year = reader.window("delay", Query(window="52w"))
+    assert year.sums.sum() == counted.by_hand(DELAY, None, None).sum()
 
 
 def test_the_version_of_a_window_changes_with_what_it_says_and_with_nothing_else(
@@ -321,11 +318,10 @@ def beat(store: Store, number: int, time_ms: int) -> None:
     """Count heartbeats of `delay` in a partition."""
     snapshot = store.partition.acquire(number, "test")
     partition = snapshot.partition(METRICS, FUTURE_MS)
-    for offset in range(snapshot.next_offset, snapshot.next_offset + CONFIRMING_BATCHES):
+    epoch, first = int(snapshot.owner["epoch"]), snapshot.next_offset
+    for offset in range(first, first + CONFIRMING_BATCHES):
         partition.count([LogMessage(offset, heartbeat(DELAY, time_ms))])
-    store.partition.commit(
-        number, int(snapshot.owner["epoch"]), snapshot.next_offset, partition, {}
-    )
+    store.partition.commit(number, epoch, first, partition, {})
 
 
 def status(store: Store, end: int | None = END) -> str:

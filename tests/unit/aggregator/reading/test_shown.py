@@ -113,10 +113,8 @@ def test_a_certainty_that_is_printed_is_never_larger_than_the_real_one() -> None
         assert "100%" not in text
         assert "99.99999% " in text
     sought = dataclasses.replace(LONGEST, beta=1e-7)
-    assert (
-        "99.99999%"
-        in as_dict(searching(sought), Reader.answer(searching(sought)))["search"]["statement"]
-    )
+    told = as_dict(searching(sought), Reader.answer(searching(sought)))
+    assert "99.99999%" in told["search"]["statement"]
 
 
 # -- A search -------------------------------------------------------------------------------------

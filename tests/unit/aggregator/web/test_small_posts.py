@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http import httptools_impl
 
-from aggregator.config.settings import Access, Settings, Topics
+from aggregator.config.settings import Settings, Topics
 from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
@@ -66,16 +66,13 @@ class Served:
 
 
 @contextlib.contextmanager
-def server(store: Store, broker: Broker, **sections: Any) -> Iterator[Served]:
+def server(store: Store, broker: Broker, **sections: dict[str, Any]) -> Iterator[Served]:
     topic = broker.topic()
     settings = Settings(kafka=broker.config, topics=Topics(reports=topic, managed=False))
     settings.aggregate.past = "10000d"
     for section, values in sections.items():
-        if isinstance(values, dict):
-            for name, value in values.items():
-                setattr(getattr(settings, section), name, value)
-        else:
-            setattr(settings, section, values)
+        for name, value in values.items():
+            setattr(getattr(settings, section), name, value)
     gateway = reports.gateway(settings, ALL)
     app = application(Reader(store, ALL), settings, gateway=gateway)
     with served_application(app) as port:
@@ -120,7 +117,7 @@ CASES: dict[str, tuple[int, bytes, dict[str, str]]] = {
 
 def test_both_ways_answer_alike(store: Store, broker: Broker) -> None:
     tokens = {"device": f"{hashed(TOKEN)} report", "reader": f"{hashed('dither_reader')} read"}
-    access = Access(anonymous=[], tokens=tokens)
+    access = {"anonymous": [], "tokens": tokens}
     limits = {"rate_limit": "", "max_body": 1000}
     with server(store, broker, access=access, gateway=limits) as served:
         for name, (status, body, headers) in CASES.items():
@@ -156,10 +153,8 @@ def test_a_trusted_proxy_says_who_the_client_is_and_whether_it_came_over_tls(
         server(store, broker, gateway=limits, serve={"trusted_proxies": ["127.0.0.1"]}) as served,
         Raw(served.port) as raw,
     ):
-        other, plain = (
-            {**forwarded, "X-Forwarded-For": "192.0.2.2"},
-            {"X-Forwarded-For": "192.0.2.3"},
-        )
+        other = {**forwarded, "X-Forwarded-For": "192.0.2.2"}
+        plain = {"X-Forwarded-For": "192.0.2.3"}
         posts = [post(TRUE, **headers) for headers in (forwarded, forwarded, other, plain)]
         assert [ask(raw, sent).status for sent in posts] == [202, 429, 202, 403]
         assert len(served.short) == 4
@@ -224,10 +219,9 @@ def test_the_body_of_an_upgrade_is_not_mistaken_for_a_request(served: Served) ->
                 time.sleep(0.02)
             assert raw.answer().status == 400
             assert raw.read() == b""
+    upgraded = ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
     with Raw(served.port) as raw:
-        answer = ask(
-            raw, ALIVE.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
-        )
+        answer = ask(raw, upgraded)
         assert answer.status == 200
         assert answer.headers["connection"] == "close"
 
@@ -239,10 +233,7 @@ def test_requests_that_wait_for_their_turn_are_not_parsed_before_it(
 
     def counted(one: Any, *rest: Any, **more: Any) -> None:
         cycle(one, *rest, **more)
-        waiting.append(len(protocol(more["on_response"]).pipeline))
-
-    def protocol(method: Any) -> Any:
-        return method.__self__
+        waiting.append(len(more["on_response"].__self__.pipeline))
 
     monkeypatch.setattr(httptools_impl.RequestResponseCycle, "__init__", counted)
     count, key = 2000, new_batch_id()
@@ -373,33 +364,23 @@ def test_several_batches_are_acknowledged_each_for_itself(served: Served) -> Non
         body = ReportBatches(batches=good).SerializeToString()
         answer = ask(raw, post(body, "/v1/reports/batches"))
         assert answer.status == 202
-        assert json.loads(answer.body) == {
-            "batches": [{"status": 202, "batch_id": k.hex(), "reports": 1} for k in keys[:2]]
-        }
-        known = {"metric": "late", "batch_id": keys[2].hex(), "time": TIME_MS / 1000}
-        body = json.dumps(
-            [
-                {**known, "reports": [{"level": 1, "report": 1}]},
-                {**known, "metric": "lat", "reports": [{"level": 1, "report": 1}]},
-                {"metric": "pay", "time": TIME_MS / 1000, "reports": [{"level": 0, "report": 7}]},
-            ]
-        ).encode()
+        taken = [{"status": 202, "batch_id": key.hex(), "reports": 1} for key in keys]
+        assert json.loads(answer.body) == {"batches": taken[:2]}
+        known = {**KNOWN, "batch_id": keys[2].hex(), "reports": [{"level": 1, "report": 1}]}
+        pay = {"metric": "pay", "time": TIME_MS / 1000, "reports": [{"level": 0, "report": 7}]}
+        body = json.dumps([known, {**known, "metric": "lat"}, pay]).encode()
         answer = ask(raw, post(body, "/v1/reports/batches", Content_Type="application/json"))
         assert answer.status == 207
         first, second, third = json.loads(answer.body)["batches"]
-        assert first == {"status": 202, "batch_id": keys[2].hex(), "reports": 1}
+        assert first == taken[2]
         assert second["status"] == 400
         assert "'lat'" in second["detail"]
         assert "GET /v1/metrics" in second["remedy"]
         assert third["status"] == 403
         for body in (b"", b"\xff", ReportBatches(batches=[b""] * 1001).SerializeToString()):
             assert ask(raw, post(body, "/v1/reports/batches")).status == 400
-        assert (
-            ask(
-                raw, post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json")
-            ).status
-            == 400
-        )
+        deep = post(b"[" * 100_000, "/v1/reports/batches", Content_Type="application/json")
+        assert ask(raw, deep).status == 400
     assert served.keys() == sorted(keys)
     assert served.gateway.in_flight == 0
 
