@@ -137,9 +137,10 @@ def main(args: list[str] | None = None) -> Any:
         message = _explain(error, sys.argv[1:] if args is None else args)
         if message is None:
             raise
-        from aggregator.config.logging import tell_failure
-
-        tell_failure(message)
+        if (logging := sys.modules.get("aggregator.config.logging")) is None:  # it logs nothing
+            click.echo(f"Error: {message}", err=True)
+        else:
+            logging.tell_failure(message)
         sys.exit(1)
 
 
