@@ -47,7 +47,15 @@ def look(settings: Settings) -> Look | None:
 
 
 def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
-    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells."""
+    """Say so if the workers are known not to count a metric; empty if they do, or nobody tells.
+
+    Parameters
+    ----------
+    found : Look
+    settings : Settings
+        Where the metric's definition comes from.
+    metric : Metric
+    """
     from aggregator.state.definition_history import Definitions, in_force
 
     try:
@@ -67,7 +75,15 @@ def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
 
 
 def count_late(progress: TopicProgress, metric: Metric, population: Population) -> int:
-    """Return how many rows, the first ones, are in panes that a partition has closed."""
+    """Return how many rows, the first ones, are in panes that a partition has closed.
+
+    Parameters
+    ----------
+    progress : TopicProgress
+    metric : Metric
+    population : Population
+        With ascending times.
+    """
     key = metric_key(metric.name, metric.revision)
     marks = [one.watermarks.get(key) for one in progress.partitions.values()]
     closed = max((mark.closed for mark in marks if mark is not None), default=NEVER)
@@ -80,6 +96,15 @@ def await_outcome(
     """Return the metric's reports since a look by outcome, of all senders; None: not known.
 
     It waits until so many reports are counted or refused, or the workers are quiet.
+
+    Parameters
+    ----------
+    settings : Settings
+        Where Redis is.
+    metric : Metric
+    before : Look or None
+        From before the first report.
+    reports : int
     """
     if before is None:
         return None
@@ -99,6 +124,17 @@ def await_outcome(
 def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | None) -> str:
     """Return what became of delivered reports, for people.
 
+    Parameters
+    ----------
+    metric : str
+        Its name.
+    reports : int
+        How many were delivered.
+    outcome : mapping of str to int, or None
+        From :func:`await_outcome`.
+
+    Examples
+    --------
     >>> describe_outcome("delay", 9, {"accepted": 4, "late": 3})
     "since the start, of all senders' reports of delay: 4 accepted, 3 late (`dither deadletters \
 list --metric delay`). Of 2 it is not known: no worker has counted them"

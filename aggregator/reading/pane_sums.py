@@ -225,7 +225,15 @@ def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def total_of(metric: Metric, key: str, partitions: Sequence[int]) -> Total[Counts]:
-    """Return what is read of a metric's running total, or of a round's: sums of partitions."""
+    """Return what is read of a metric's running total, or of a round's: sums of partitions.
+
+    Parameters
+    ----------
+    metric : Metric
+    key : str
+        The metric's, or the round's.
+    partitions : sequence of int
+    """
 
     def add_up(values: Iterable[tuple[str, bytes]]) -> Counts:
         statistic = metric.zero()

@@ -58,7 +58,13 @@ class ClusterClient(RedisCluster):
             raise ClusterError(f"a part of the Redis Cluster is away: {error}") from error
 
     def node_of(self, key: Any) -> redis.Redis:
-        """Return a client of the node that has a key."""
+        """Return a client of the node that has a key.
+
+        Raises
+        ------
+        ClusterError
+            If no node is known that has it.
+        """
         try:
             return self.get_redis_connection(self.get_node_from_key(key))  # type: ignore[no-untyped-call]
         except (*LAYOUT_LOST, AttributeError) as error:

@@ -257,6 +257,16 @@ def read_numbers(
 ) -> NDArray[np.float64]:
     """Return cells as numbers: NaN for a missing one, infinity for one that is no finite number.
 
+    Parameters
+    ----------
+    cells : sequence of str
+    place : str
+        The file and the column, for messages.
+    missing : frozenset of str
+        What marks a cell without a value, besides what always does.
+    decimal : str
+        "." or ",", or "?" if it is not known.
+
     Raises
     ------
     ValueError
@@ -277,7 +287,16 @@ def read_numbers(
 
 
 def not_numbers(cells: Sequence[str], numbers: NDArray[np.float64], place: str) -> ValueError:
-    """Return the error for cells that are no numbers: infinite in `numbers`."""
+    """Return the error for cells that are no numbers.
+
+    Parameters
+    ----------
+    cells : sequence of str
+    numbers : ndarray of float64, shape (n,)
+        Of the cells: infinite where one is no number.
+    place : str
+        The file and the column.
+    """
     wrong = np.flatnonzero(np.isinf(numbers))
     shown = ", ".join(f"{cells[row]!r} (row {row + 1})" for row in wrong[:SHOWN].tolist())
     more = f" and {wrong.size - SHOWN:,} more" if wrong.size > SHOWN else ""

@@ -212,7 +212,14 @@ def as_text(found: Compared, verdicts: tuple[str, str] = ("different", "not deci
 
 
 def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
-    """Return each of several numbers with its bounds, to as many decimals as all of them need."""
+    """Return each of several numbers with its bounds, to as many decimals as all of them need.
+
+    Parameters
+    ----------
+    value, lower, upper : float or sequence of float
+    suffix : str
+        A space and the unit, or nothing.
+    """
     columns = (
         np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist() for x in (value, lower, upper)
     )
