@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -35,6 +36,8 @@ OPTIONS: dict[str, Any] = {
 FIRST_SECONDS = 2.5
 """The first call at a start waits so long: then it is looked at whether TLS is what is wrong."""
 SENTINEL_PORT = 26_379
+PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
+"""A host, maybe with a port."""
 EXPECTED = (
     "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
     "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
@@ -163,6 +166,8 @@ def _read(url: str) -> tuple[SplitResult, list[str]]:
         urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
         for one in urls:
             parse_url(one)  # type: ignore[no-untyped-call]
+            if not PLACE.fullmatch(urlsplit(one).netloc.rpartition("@")[2]):
+                raise _UnreadableError  # the client takes its own port for one that is none
         path = places.path.strip("/")
         if places.scheme.endswith(SENTINEL):
             path = path.partition("/")[2]

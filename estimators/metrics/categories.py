@@ -125,10 +125,11 @@ class Categories(Domain):
                     f"expected 0 to {len(self.labels) - 1}"
                 )
             return values.astype(np.int64)
+        names = values.tolist()
         try:
-            indices = [self._indices[name] for name in values.tolist()]
-        except KeyError as error:
-            name = error.args[0]
+            indices = [self._indices[name] for name in names]
+        except (KeyError, TypeError):  # a list, for instance, can be no key
+            name = next(one for one in names if one not in self.labels)
             expected = meant(name if isinstance(name, str) else "", self.labels)
             raise ValueError(f"category {name!r} of {self.metric!r}: {expected}") from None
         return np.asarray(indices, dtype=np.int64)

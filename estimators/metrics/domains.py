@@ -38,6 +38,8 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     """
     each = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
     odd = [one for one in each if not isinstance(one, float | int)]
+    if values.dtype.kind in "mM":  # as integers they would have lost their unit
+        odd = values.ravel()[:1].astype(str).tolist()
     if not odd:
         try:
             numbers = values.astype(np.float64)
@@ -53,10 +55,11 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
 
 def refuse_masked(values: ArrayLike, metric: str) -> None:
     """Raise ValueError if some of an array's values are masked, which numpy would forget."""
-    mask = getattr(values, "mask", None)  # of pandas it is a method
-    if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-        told = f"values of {metric!r}: {np.count_nonzero(mask)} of {mask.size} are masked"
-        raise ValueError(f"{told}: leave out what was not measured, as values.compressed() does")
+    for part in values if isinstance(values, list | tuple) else (values,):
+        mask = getattr(part, "mask", None)  # of pandas it is a method
+        if isinstance(mask, np.ndarray | np.bool_) and mask.any():
+            told = f"values of {metric!r}: {np.count_nonzero(mask)} of {mask.size} are masked"
+            raise ValueError(f"{told}: leave out what was not measured (values.compressed())")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

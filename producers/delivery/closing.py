@@ -73,8 +73,18 @@ class Calls:
         ----------
         deadline : float
             On the monotonic clock.
+
+        Raises
+        ------
+        RuntimeError
+            If this thread is within a call.
         """
         own = {threading.get_ident()}
+        if not own.isdisjoint(self._threads):  # the call could not end before this returns
+            raise RuntimeError(
+                "close was called within a call of this reporter, as by a signal's handler: "
+                "expected it after the call; have the handler set a flag, or raise SystemExit"
+            )
         with self._state:
             is_first, self._is_closing = not self._is_closing, True
             rest = max(0.0, deadline - time.monotonic())

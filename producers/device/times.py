@@ -48,6 +48,9 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
     array([1357034400000])
     """
+    mask = getattr(time, "mask", None)
+    if isinstance(mask, np.ndarray | np.bool_) and mask.any():
+        raise ValueError(f"times: {np.count_nonzero(mask)} of {mask.size} are masked: {_EXPECTED}")
     given = np.asarray(now if time is None else time)
     if given.dtype.kind == "M":
         if np.isnat(given).any():

@@ -138,7 +138,7 @@ class GatewayClient:
         self._tls = (tls or ssl.create_default_context()) if self.is_secret else None
         self._connection: http.client.HTTPConnection | None = None
         self._carrier: socket.socket | None = None  # a connection forgets it before a last answer
-        self._used, self._lock = 0.0, threading.Lock()
+        self._used, self._deadline, self._lock = 0.0, 0.0, threading.Lock()
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -202,6 +202,7 @@ class GatewayClient:
             is_late.set()
             self.abort()
 
+        self._deadline = time.monotonic() + MOST_STEPS * self._timeout
         timer = threading.Timer(MOST_STEPS * self._timeout, give_up)
         timer.daemon = True
         timer.start()
@@ -246,11 +247,35 @@ class GatewayClient:
         if self._connection is None:
             self._connection = self._connected()
             self._connection.response_class = _Response
+            self._connection._create_connection = self._reached  # type: ignore[attr-defined]
+            self._connection.connect()
+            if time.monotonic() > self._deadline:  # the timer found nothing to cut off
+                raise TimeoutError
         self._connection.request(method, self._path + path, body, self._headers | headers)
         self._carrier = self._connection.sock
         response = self._connection.getresponse()
         assert isinstance(response, _Response)  # noqa: S101
         return response
+
+    def _reached(self, address: tuple[str, int], timeout: float, *_: object) -> socket.socket:
+        """Connect to the first of a host's addresses that answers; all share the deadline."""
+        failure: OSError = TimeoutError()
+        for family, kind, protocol, _name, place in socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM
+        ):
+            if (left := self._deadline - time.monotonic()) <= 0:
+                break
+            carrier = socket.socket(family, kind, protocol)
+            try:
+                carrier.settimeout(min(timeout, left))
+                carrier.connect(place)
+                carrier.settimeout(timeout)
+            except OSError as error:
+                carrier.close()
+                failure = error
+            else:
+                return carrier
+        raise failure
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._tls is None:

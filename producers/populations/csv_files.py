@@ -73,7 +73,8 @@ class NoColumnError(ValueError):
 
     def __init__(self, path: Path, name: str, header: Sequence[str]) -> None:
         self.path, self.name = path, name
-        super().__init__(f"{path}: no column {name!r}: {meant(name, header)}")
+        known = [repr(other)[1:-1] for other in header]  # a terminal obeys some characters
+        super().__init__(f"{path}: no column {name!r}: {meant(name, known)}")
 
 
 def positions(header: Sequence[str], name: str) -> list[int]:
@@ -238,7 +239,7 @@ def _unpacked(path: Path, packed: Any) -> Any:
     start = packed.read(4)
     packed.seek(0)
     if start.startswith(b"\x1f\x8b"):
-        return _unpacked(path, gzip.GzipFile(fileobj=packed))
+        return _unpacked(path, gzip.GzipFile(fileobj=packed, mode="rb"))
     if start not in (b"PK\x03\x04", b"PK\x05\x06"):
         return packed
     archive = zipfile.ZipFile(packed)

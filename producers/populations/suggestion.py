@@ -281,13 +281,16 @@ def _name(column: str, header: Sequence[str]) -> str:
     plain = _plain(column)
     if not plain or sum(_plain(other) == plain for other in header) > 1:
         plain = f"{plain or 'column'}_{positions(header, column)[0] + 1}"
-    return plain if plain[0].isalpha() else f"m_{plain}"
+        while plain in map(_plain, header):
+            plain += "_2"
+    return plain
 
 
 def _plain(column: str) -> str:
-    """Return the letters and digits that ASCII has, without accents."""
-    parts = unicodedata.normalize("NFKD", column.replace("\xb5", "u").casefold())
-    return re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")[:50]
+    """Return the letters and digits that ASCII has, without accents, as a metric's name."""
+    parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column).casefold())
+    plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")[:50]
+    return f"m_{plain}" if plain[:1].isdigit() else plain
 
 
 def _look_like_numbers(cells: Sequence[str], numbers: NDArray[np.float64]) -> bool:

@@ -326,7 +326,7 @@ def number(text: str, decimal: str = "") -> float:
     if decimal in {".", ","}:
         thousands = "," if decimal == "." else "."
         mark = rf"[\{thousands}'\u2019\s]"
-        if re.fullmatch(rf"[-+]?\d{{1,3}}({mark}\d{{3}})+(\{decimal}\d*)?", text):
+        if re.fullmatch(rf"[-+]?[1-9]\d{{0,2}}({mark}\d{{3}})+(\{decimal}\d*)?", text):
             text = re.sub(mark, "", text)
         if thousands in text:
             return math.inf

@@ -34,6 +34,7 @@ _MAIL = re.compile(
     r"(\s+([+-]\d{4}|UTC?|GMT|[ECMP][SD]T))?(\s*\(.*\))?"
 )
 """With the zones that it knows: any other name would be taken for none."""
+_ISO = re.compile(r"[\dW-]+($|[T ]\d)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
 _HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
@@ -107,6 +108,8 @@ class TimeFormat:
                 raise ValueError("neither the format nor a time zone")
             moment = email.utils.parsedate_to_datetime(cell)
         elif self.form == ISO:
+            if not _ISO.match(cell):  # Python takes any character between date and time
+                raise ValueError("neither T nor a space between date and time")
             moment = datetime.datetime.fromisoformat(cell)
         elif "%Z" in self.form:
             moment = self._with_named_zone(cell)

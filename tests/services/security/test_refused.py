@@ -200,6 +200,7 @@ def test_an_expired_certificate_of_redis_is_told(secured: Secured, tmp_path: Pat
         f"redis://app:{WRONG}@db:port/0",
         f"http://app:{WRONG}@db",
         f"redis://app:{WRONG}@db/prod",
+        f"redis://app:{WRONG}@db:0",
         f"redis://app:{WRONG}@db/0?ssl_ca_certs=/ca.pem",
         f"rediss://app:{WRONG}@db/0?ssl_nonsense=1",
     ],

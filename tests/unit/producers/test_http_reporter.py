@@ -411,6 +411,14 @@ def test_what_is_charged_is_reported_before_anything_is_closed(
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 1
 
 
+def test_a_call_cannot_close_its_reporter() -> None:
+    """A signal's handler would wait for the call that it interrupts."""
+    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: float(reporter.close(1.0)))
+    with pytest.raises(RuntimeError, match="close was called within a call"):
+        reporter.report(1.0, epsilon=1)
+    assert reporter.close(0.1) == 0
+
+
 def test_the_file_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "queue") as reporter:
         reporter.report(1.0, epsilon=1)
@@ -650,6 +658,29 @@ def test_an_answer_that_comes_drop_by_drop_is_not_waited_for(
         assert tracemalloc.get_traced_memory()[1] < 4 * LARGEST_ANSWER
         tracemalloc.stop()
         server.join(60)
+
+
+def test_addresses_that_do_not_answer_share_the_time_of_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+        socket.create_server(("127.0.0.1", 0)) as last,
+    ):
+        full = [socket.socket() for _ in range(3)]  # whoever comes after them waits
+        for each in full:
+            each.setblocking(False)
+            each.connect_ex(silent.getsockname())
+        places = [*[silent.getsockname()] * 30, last.getsockname()]
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(GatewayError, match=r"within 0.4 s"):
+            GatewayClient("http://many.example", timeout=0.1).get("late")
+        last.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            last.accept()
+        for each in full:
+            each.close()
 
 
 def test_a_device_gives_no_mark_back(service: Service, tmp_path: Path) -> None:
