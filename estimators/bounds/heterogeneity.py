@@ -8,11 +8,12 @@ Q is a sum of squared scores, one for each level. Scores of counts are conservat
 often than chi-square with as many degrees of freedom as levels. The test compares the least Q over
 all theta with chi-square. The least Q is smaller still, so the true theta need not be known, and
 the p-value is at most p with probability at most p, for any number of reports. This is proved for
-counts: Q is convex, so the search returns a lower bound on the least Q. The scores of other reports
-can be slightly too large; measurements found no share of p-values below p that was above p, because
-the least Q has a spare degree of freedom (docs/bounds.md). That degree of freedom is the price:
-with many reports, the least Q has the law of chi-square with one less (Cochran, "The combination of
-estimates from different experiments", 1954).
+counts, and for numbers of bounded size with another law in place of chi-square: Q is convex, so the
+search returns a lower bound on the least Q. The scores of other reports can be slightly too large;
+measurements found no share of p-values below p that was above p, because the least Q has a spare
+degree of freedom (docs/bounds.md). That degree of freedom is the price: with many reports, the
+least Q has the law of chi-square with one less (Cochran, "The combination of estimates from
+different experiments", 1954).
 """
 
 from __future__ import annotations
@@ -250,7 +251,9 @@ def heterogeneity_of_bounded(
     and a size ("Probability inequalities for sums of bounded random variables", 1963), n I exceeds
     x on either side with probability at most exp(-x). So n I is stochastically at most ln 2 plus an
     exponential variable, and Q at most 2 L ln 2 plus chi-square with 2 L degrees of freedom: for
-    any number of reports.
+    any number of reports. I is convex in the mean: it is the supremum over t of t d - ln M, and M,
+    the largest E exp(t d) of all laws with a mean and at most a second moment, is concave in the
+    mean.
 
     Examples
     --------

@@ -53,13 +53,20 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     return numbers
 
 
-def refuse_masked(values: ArrayLike, metric: str) -> None:
-    """Raise ValueError if some of an array's values are masked, which numpy would forget."""
+def refuse_masked(values: object, what: str) -> None:
+    """Raise ValueError if some of an array's values are masked, which numpy would forget.
+
+    Parameters
+    ----------
+    values : array_like
+    what : str
+        What they are, for the message.
+    """
     for part in values if isinstance(values, list | tuple) else (values,):
         mask = getattr(part, "mask", None)  # of pandas it is a method
         if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-            told = f"values of {metric!r}: {np.count_nonzero(mask)} of {mask.size} are masked"
-            raise ValueError(f"{told}: leave out what was not measured (values.compressed())")
+            told = f"{what}: {np.count_nonzero(mask)} of {mask.size} are masked"
+            raise ValueError(f"{told}: leave out what was not measured (compressed() does)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,7 +144,7 @@ class Domain(ABC):
 
     def as_array(self, values: ArrayLike) -> NDArray[Any]:
         """Return an application's values as an array, whole; none may be masked."""
-        refuse_masked(values, self.metric)
+        refuse_masked(values, f"values of {self.metric!r}")
         return np.asarray(values)
 
     def reported(self, values: NDArray[Any]) -> NDArray[Any]:

@@ -344,14 +344,14 @@ class Metric(ABC):
         ...        levels=[0.5, 1, 2]).level_of([0.5, 1.9, 64.0])
         array([0, 1, 2], dtype=uint8)
         """
+        refuse_masked(epsilons, "epsilons")
         try:
-            refuse_masked(epsilons, self.name)
             given = np.asarray(epsilons)
-            if given.dtype.kind not in "iuf":  # a truth value or a text is no demand
-                raise TypeError  # noqa: TRY301
-            demanded = given.astype(np.float64)
-        except (TypeError, ValueError):
-            raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}") from None
+        except ValueError:  # lists of different lengths
+            given = np.asarray(None)
+        if given.dtype.kind not in "iuf":  # a truth value or a text is no demand
+            raise ValueError(f"epsilon = {shortened(epsilons)}: expected {A_DEMAND}")
+        demanded = given.astype(np.float64)
         if not (is_demand := demanded > 0).all():  # not a number is not above 0 either
             odd = demanded[~is_demand].ravel()[0]
             raise ValueError(f"epsilon = {odd:g}: expected {A_DEMAND}, as for {self.name!r}")

@@ -67,7 +67,7 @@ class Calls:
                 self._state.notify_all()
 
     def close(self, deadline: float) -> bool:
-        """Take no more calls, and wait for those of other threads; return False the second time.
+        """Take no more calls, and wait for those under way; return False the second time.
 
         Parameters
         ----------
@@ -79,8 +79,7 @@ class Calls:
         RuntimeError
             If this thread is within a call.
         """
-        own = {threading.get_ident()}
-        if not own.isdisjoint(self._threads):  # the call could not end before this returns
+        if threading.get_ident() in self._threads:  # the call could not end before this returns
             raise RuntimeError(
                 "close was called within a call of this reporter, as by a signal's handler: "
                 "expected it after the call; have the handler set a flag, or raise SystemExit"
@@ -88,5 +87,5 @@ class Calls:
         with self._state:
             is_first, self._is_closing = not self._is_closing, True
             rest = max(0.0, deadline - time.monotonic())
-            self._state.wait_for(lambda: own.issuperset(self._threads), rest)
+            self._state.wait_for(lambda: not self._threads, rest)
         return is_first

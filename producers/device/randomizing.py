@@ -62,7 +62,7 @@ def values_of(metric: Metric, value: ArrayLike) -> NDArray[Any]:
         If it has another shape than the metric's values, or something is not a number.
     """
     dimension = metric.dimension
-    refuse_masked(value, metric.name)
+    refuse_masked(value, f"values of {metric.name!r}")
     try:
         values = metric.domain.as_array(value)
     except ValueError:  # rows of different lengths

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from estimators.metrics.domains import refuse_masked
+
 Times: TypeAlias = float | datetime.datetime | np.datetime64 | Sequence[Any] | NDArray[Any] | None
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -48,9 +50,7 @@ def event_times(time: Times, count: int, now: float) -> NDArray[np.int64]:
     >>> event_times(np.array(["2013-01-01T10:00"], dtype="M8[s]"), 1, now=0)
     array([1357034400000])
     """
-    mask = getattr(time, "mask", None)
-    if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-        raise ValueError(f"times: {np.count_nonzero(mask)} of {mask.size} are masked: {_EXPECTED}")
+    refuse_masked(time, "times")
     given = np.asarray(now if time is None else time)
     if given.dtype.kind == "M":
         if np.isnat(given).any():

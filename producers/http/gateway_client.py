@@ -229,7 +229,7 @@ class GatewayClient:
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             told = str(error) or type(error).__name__
-            if is_late.is_set():
+            if time.monotonic() >= self._deadline:
                 told = f"not all of it came within {MOST_STEPS * self._timeout:g} s"
             raise GatewayError(self.url, f"no answer ({told})") from None
         finally:

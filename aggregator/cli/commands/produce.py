@@ -19,7 +19,13 @@ from aggregator.cli.commands.options import (
     metric_argument,
     settings_options,
 )
-from aggregator.cli.delivery import await_outcome, count_late, describe_outcome, look, not_counted
+from aggregator.cli.report_outcomes import (
+    await_outcome,
+    count_late,
+    describe_outcome,
+    look,
+    not_counted,
+)
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, topic_admin

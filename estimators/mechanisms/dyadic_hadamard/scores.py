@@ -186,6 +186,7 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
     return found
 
 
+@functools.lru_cache(maxsize=256)
 def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[Floats]]:
     """Return at most E[d^2] and abs(d) of what one report adds to each Haar sum.
 

@@ -673,7 +673,12 @@ def test_addresses_that_do_not_answer_share_the_time_of_a_request(
             each.connect_ex(silent.getsockname())
         places = [*[silent.getsockname()] * 30, last.getsockname()]
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", place) for place in places]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        real = socket.getaddrinfo
+
+        def resolved(host: str, *others: Any, **options: Any) -> Any:
+            return found if host == "many.example" else real(host, *others, **options)
+
+        monkeypatch.setattr(socket, "getaddrinfo", resolved)
         with pytest.raises(GatewayError, match=r"within 0.4 s"):
             GatewayClient("http://many.example", timeout=0.1).get("late")
         last.setblocking(False)

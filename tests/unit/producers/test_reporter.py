@@ -168,7 +168,7 @@ def test_what_cannot_be_reported_is_named_and_nothing_is_sent(broker: Broker) ->
         (LATE, float("nan"), 1, None, "value nan of 'late': expected a number"),
         (LATE, np.ma.array([1.0, 2.0], mask=[False, True]), 1, None, "'late': 1 of 2 are masked"),
         (CARRIER, np.ma.array(["AA", "DL"], mask=True), 1, None, "2 of 2 are masked"),
-        (LATE, 1.0, np.ma.masked, None, "epsilon = masked"),
+        (LATE, 1.0, np.ma.masked, None, "epsilons: 1 of 1 are masked"),
         (LATE, 1.0, 1, np.ma.array([1.0], mask=True), "times: 1 of 1 are masked"),
         (PLACE, [np.ma.array([1.0, 2.0], mask=True)], 1, None, "2 of 2 are masked"),
         (CARRIER, {"AA"}, 1, None, "category {'AA'} of 'carrier': expected one of"),
