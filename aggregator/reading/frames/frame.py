@@ -19,7 +19,7 @@ from aggregator.timestamps import iso, utc
 if TYPE_CHECKING:
     import arro3.core
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001
 """How text begins that a spreadsheet takes for a formula; it also knows the wide forms."""
 QUOTE = "'"
 SHOWN = 10

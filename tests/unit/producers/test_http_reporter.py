@@ -260,9 +260,7 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
             assert answers.verdict(answer, key) is expected
 
 
-def test_pauses_double_up_to_a_minute_with_a_random_quarter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pauses_double_to_a_minute_with_a_random_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "FIRST_PAUSE", 1.0)
     for failures, least in ((1, 1), (2, 2), (5, 16), (9, 60), (10**9, 60)):
         drawn = {answers.pause(failures, None) for _ in range(50)}
@@ -273,9 +271,7 @@ def test_pauses_double_up_to_a_minute_with_a_random_quarter(
     assert answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
 
 
-def test_a_refused_batch_is_given_up_and_told(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_batch_is_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     told: list[Failure] = []
 
     def tell(failure: Failure) -> None:
@@ -466,9 +462,7 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
             use()
 
 
-def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
-    tmp_path: Path,
-) -> None:
+def test_a_full_queue_refuses_or_drops_new_reports_that_cost_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=100)
     full: dict[str, Any] = {"most_bytes": 200}
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "one", **full) as reporter:
@@ -486,9 +480,7 @@ def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_full_queue_drops_and_counts_old_batches(service: Service, tmp_path: Path) -> None:
     options: Any = {"queue": tmp_path / "queue", "most_bytes": 300, "when_full": "drop_old"}
     with HttpReporter(LATE, NOWHERE, batch_reports=50, **options) as reporter:
         for _ in range(6):
@@ -537,9 +529,7 @@ def test_every_definition_means_the_same_over_http() -> None:
                 assert found.slicing.attributes == metric.slicing.attributes
 
 
-def test_a_definition_is_fetched_once_and_needs_no_network_later(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_definition_is_fetched_once_and_kept(service: Service, tmp_path: Path) -> None:
     with HttpReporter("late", service.url, queue=tmp_path / "queue") as reporter:
         assert reporter.metric.fingerprint == LATE.fingerprint
     assert service.asked == ["late"]
