@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 FAR = 10.0
 """Values are far from the others if their distance is so many times the range of these."""
-NINES = 999
-"""From here on numbers of nines alone, such as -9999, are far at a tenth of that distance."""
-MANY = 10
-"""Of so many different values two at an end may be far, of fewer one."""
+NINES = 3
+"""Numbers of so many nines and more, such as -9999, are far at a tenth of that distance."""
+MOST = 5
+"""Different values at an end that may be far; also at most a third of all."""
 
 
 def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -25,25 +25,29 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
 
     Examples
     --------
-    >>> is_far(np.array([1.0, 3, -9999, 2, 999])).tolist(), is_far(np.arange(9.0)).any()
-    ([False, False, True, False, True], False)
+    >>> np.flatnonzero(is_far(np.array([1.0, 3, -9999, 2, 999]))).tolist()
+    [2, 4]
+    >>> np.flatnonzero(is_far(np.arange(9.0))).tolist()
+    []
     """
     values = np.unique(numbers[~np.isnan(numbers)])
-    ends = range(2 + (values.size >= MANY))
+    ends = range(1 + min(MOST, values.size // 3))
     pairs = sorted(itertools.product(ends, ends), key=sum, reverse=True)
     for low, high in pairs:
         inner = values[low : values.size - high]
         above = values[values.size - high :]
         if inner.size > 1 and _is_apart(values[:low], inner) and _is_apart(-above, -inner):
-            return (numbers < inner[0]) | (numbers > inner[-1])
+            return np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
     return np.zeros(numbers.shape, dtype=bool)
 
 
 def _is_apart(outer: NDArray[np.float64], inner: NDArray[np.float64]) -> bool:
     """Return whether lower values are far from higher ones."""
-    is_nines = all(abs(v) >= NINES and not f"{abs(v):.0f}".strip("9") for v in outer)
+    digits = [f"{abs(value):.15g}".replace(".", "") for value in outer.tolist()]
+    is_nines = all(len(text) >= NINES and not text.strip("9") for text in digits)
     times = 2 * (1 if is_nines else FAR)  # halves of all numbers, so that nothing overflows
-    return not outer.size or inner.min() / times - outer.max() / times > np.ptp(inner / 2)
+    width = inner.max() / 2 - inner.min() / 2
+    return not outer.size or bool(inner.min() / times - outer.max() / times > width)
 
 
 def far_numbers(numbers: NDArray[np.float64]) -> tuple[NDArray[np.bool_], list[str]]:

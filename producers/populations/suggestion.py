@@ -62,10 +62,10 @@ WHY_OPEN = (
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
 KINDS = ("mean", "distribution", "frequency")
-_SIGN = r"\(?[-+\u2212\u2013<>=≤≥~≈±]*\s?"
+_SIGN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
 NUMERIC = re.compile(
-    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
-    r"([eE][-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
+    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
+    r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
 )
 """Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
 FEW_NUMBERS = 0.1
@@ -158,7 +158,7 @@ def suggest(
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
     table = read_table(path, [column, *time])
-    notes, cells, gone = table.notes, table.columns[column], frozenset(missing)
+    notes, cells, gone = table.notes, table.columns[column], frozenset(map(str.strip, missing))
     place = f"{path}: column {shortened(column)}"
     timed = np.ones(table.rows, dtype=bool)
     if time:
@@ -212,15 +212,17 @@ def suggest(
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
         if keys["categories"] == OPEN and not is_open:
-            distinct = set(values)
+            shown = [*dict.fromkeys(values)]
             notes.append(
-                f"categories: open, because there are {len(distinct):,} different strings; "
-                f"{_count_numeric(distinct):,} of them look like numbers"
+                f"categories: open, because there are {len(shown):,} different strings, such as "
+                f"{', '.join(map(shortened, shown[:3]))}"
             )
     keys["levels"] = list(levels)
     if time:
         times = time_ms[used]
-        keys, said = _with_pane(keys, named, times[~is_far(times / 1)], users_per_day)
+        keys, said = _with_pane(
+            keys, named, times[~is_far(times.astype(np.float64))], users_per_day
+        )
         notes += said
     elif users_per_day is not None:
         keys, said = _with_pane(keys, named, np.empty(0, np.int64), users_per_day)
@@ -329,8 +331,8 @@ def _vocabulary(
         if strange := sorted(set(distinct).difference(categories)):
             raise ValueError(
                 f"{place}: {len(strange)} strings are none of the {len(categories)} categories, "
-                f"{strange[0]!r} for one. Add them with --category, or mark them as missing with "
-                "--missing TEXT"
+                f"{shortened(strange[0])} for one. Add them with --category, or mark them as "
+                "missing with --missing TEXT"
             )
         return {"kind": "frequency", "mechanism": CLOSED, "categories": list(categories)}
     if list_all:

@@ -93,7 +93,7 @@ def read_population(
     check_known(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
     table = read_table(path, names, [name for name in declared if name not in given])
-    cells, gone = table.columns, frozenset(missing)
+    cells, gone = table.columns, frozenset(map(str.strip, missing))
     read = {name: cells.get(given.get(name, name)) for name in declared}
     found = {
         name: _texts(column, (MISSING | gone) - declared[name])

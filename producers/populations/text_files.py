@@ -33,8 +33,17 @@ _FOREIGN = (
     (0, b"PAR1\x15", "Parquet", ""),
     (0, b"ARROW1\0\0", "Arrow", ""),
     (0, b"SQLite format 3\0", "SQLite", ""),
-    (0, b"\xd0\xcf\x11\xe0\xa1\xb1", "an old Excel (xls)", ""),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1", "Excel (xls)", ""),
     (0, b"%PDF-", "PDF", ""),
+    (0, b"\x89HDF\r\n", "HDF5", ""),
+    (0, b"\x93NUMPY", "NumPy", ""),
+    (0, b"Obj\x01", "Avro", ""),
+    (0, b'{"', "JSON", ""),
+    (0, b"[{", "JSON", ""),
+    (0, b"<!DOCTYPE", "HTML", ""),
+    (0, b"<html", "HTML", ""),
+    (0, b"<?xml", "XML", ""),
+    (0, b"version https://git-lfs", "Git LFS, without the content", ""),
 )
 """Where a file of another format has which bytes, its name, and the command that unpacks it."""
 _OFFICE = {"xl/workbook.xml": "Excel (xlsx)", "xl/workbook.bin": "Excel (xlsb)"}
@@ -155,7 +164,9 @@ def _why_western(path: Path, raw: Any, encoding: str) -> str:
     valid = invalid = 0
     for number, line in enumerate(text, 1):
         if "\0" in line:
-            raise ValueError(f"{path}, line {number}: a NUL character. {_without_nul(path, line)}")
+            raise ValueError(
+                f"{path}, line {number}: a NUL character. {_without_nul(path, line, encoding)}"
+            )
         if line.isascii():
             continue
         wrong = _NO_UTF_8.findall(line)
@@ -181,12 +192,13 @@ def _hex(escaped: str) -> str:
     return f"0x{ord(escaped) & 0xFF:02x}"
 
 
-def _without_nul(path: Path, line: str) -> str:
+def _without_nul(path: Path, line: str, encoding: str) -> str:
     """Return how to read a file with NUL characters, of which this is the first line with some."""
+    wide = encoding == UTF_16
     if not 1 / 3 < line.count("\0") / len(line) < 0.8:
-        return f"Expected text: `tr -d '\\0' < {path} {_PIPED}` leaves them out"
-    code = "UTF-32" if "\0\0" in line else "UTF-16BE" if line[0] == "\0" else "UTF-16LE"
-    return (
-        f"Expected text; this looks like {code} without its mark, which `iconv -f {code} -t UTF-8 "
-        f"{path} {_PIPED}` reads"
-    )
+        command = (
+            f"iconv -f UTF-16 -t UTF-8 {path} | tr -d '\\0'" if wide else f"tr -d '\\0' < {path}"
+        )
+        return f"Expected text: `{command} {_PIPED}` leaves them out"
+    code = "UTF-32" if wide else "UTF-16BE" if line[0] == "\0" else "UTF-16LE"
+    return f"Expected text; `iconv -f {code} -t UTF-8 {path} {_PIPED}` reads it if it is {code}"

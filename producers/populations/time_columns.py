@@ -39,8 +39,9 @@ _MAIL = re.compile(
 )
 """With the zones that it knows: any other name would be taken for none."""
 _ISO = re.compile(r"[\dW-]+($|[T ]\d)")
-_US_NAMES = re.compile(r"\b[ECMP][SD]T\b")
-"""Names of zones that other countries have, too."""
+_US_NAMES = re.compile(r"(?<=[0-9M] )[ECMP][SD]T\b")
+"""Names of zones, after a time, that other countries have, too."""
+_WEEKDAYS = re.compile(r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)")
 _NAMED_ZONES = (UTC, "GMT", "EST5EDT", "CST6CDT", "MST7MDT", "PST8PDT")
 _DATES = ("%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y-%m-%d")
 _HOURS = ("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", " %I:%M %p", " %I:%M:%S %p")
@@ -53,10 +54,10 @@ _SHORT_YEARS = {"%y%m%d%H%M": 10, "%y%m%d%H%M%S": 12}
 """Formats of digits alone, and how many there are; units have times like those of short years."""
 _NUMBER = re.compile(r"\d+(\.\d*)?")
 _NEEDS = {"U": ("Yy", "aAwu"), "W": ("Yy", "aAwu"), "d": ("mbB",), "p": ("I",), "I": ("p",)}
-_NEEDS |= {"H": ("djc",), "M": ("HI",)}
+_NEEDS |= {"H": ("djcxaAwu",), "M": ("HI",)}
 """Directives that `strptime` ignores or misreads without one of each of these others."""
-SKIPPED, REPEATED = "were skipped by the clock: read an hour later", "came twice: the first is read"
-"""What becomes of local times where a clock is set."""
+SKIPPED = "were skipped when clocks were set: read as if clocks were set after them"
+REPEATED = "came twice when clocks were set: read as the first"
 _SAMPLE = 50
 """So many different cells choose the format to blame a cell by that has another one."""
 
@@ -68,8 +69,8 @@ class TimeFormat:
     Attributes
     ----------
     form : str
-        `ISO`, `MAIL`, one of `UNITS` since the epoch, `EXCEL` for a spreadsheet's day numbers, or a
-        format of `strptime`.
+        `ISO`, `MAIL`, one of `UNITS` since the epoch, `EXCEL` for a spreadsheet's day numbers,
+        `TICKS`, or a format of `strptime`.
     zone : str
         The IANA name of the time zone for times without one.
 
@@ -145,13 +146,13 @@ class TimeFormat:
         elif "%Z" in self.form:
             return self._with_named_zone(cell)
         else:
-            moment = datetime.datetime.strptime(cell, self.form)
+            moment = _checked(cell, datetime.datetime.strptime(cell, self.form))
         return moment if moment.tzinfo else moment.replace(tzinfo=zoneinfo.ZoneInfo(self.zone))
 
     def _of_mail(self, cell: str) -> datetime.datetime:
         if not _MAIL.fullmatch(cell):
             raise ValueError("neither the format nor a time zone")
-        moment = email.utils.parsedate_to_datetime(cell)
+        moment = _checked(cell, email.utils.parsedate_to_datetime(cell))
         if " -0000" in cell:
             return moment.replace(tzinfo=datetime.UTC)
         name = _US_NAMES.search(cell)
@@ -175,6 +176,13 @@ class TimeFormat:
             return self.parse(cell) < 1000 * end
         except ValueError:
             return False
+
+
+def _checked(cell: str, moment: datetime.datetime) -> datetime.datetime:
+    """Return a cell's time, unless the cell has another day of the week."""
+    if (day := _WEEKDAYS.search(cell)) and f"{moment:%a}" != day[0]:
+        raise ValueError(f"{moment:%Y-%m-%d} is a {moment:%A}")
+    return moment
 
 
 def _named(moment: datetime.datetime, zone: str, name: str) -> datetime.datetime | None:
@@ -254,6 +262,7 @@ def _one_unit(kinds: dict[str, str], rows: dict[str, int], place: str, zone: str
     sample, ending = [*rows][:_SAMPLE], ".0" * first.endswith(".0")
     length = len(first.removesuffix(ending))
     digits = _DIGITS | _SHORT_YEARS
+    length = 17 if length in {15, 16} else length  # fractions of a second may be short
     texts = [form + ending * (form != TICKS) for form in digits if digits[form] == length]
     forms = [TimeFormat(text, zone) for text in (*texts, EXCEL)]
     likely = [f for f in forms if 2 * sum(f.fits(cell, LAST) for cell in sample) >= len(sample)]
@@ -354,12 +363,14 @@ def _oddities(
     }
     for change in sorted({change for _, change in moments.values()} - {""}):
         odd[change] = np.array([moments[text][1] == change for text in texts])
-    notes = [
-        f"times: {np.count_nonzero(rows):,} of {np.count_nonzero(is_known):,} {what}; the first is "
-        f"{shortened(texts[np.argmax(rows)])} (row {np.argmax(rows) + 1:,})"
-        for what, rows in odd.items()
-        if rows.any()
-    ]
+    notes = []
+    for what, rows in odd.items():
+        if rows.any():
+            first = int(np.argmax(rows))
+            notes.append(
+                f"times: {np.count_nonzero(rows):,} of {np.count_nonzero(is_known):,} {what}; the "
+                f"first is {shortened(texts[first])} (row {first + 1:,})"
+            )
     if form.form == MAIL or "%Z" in form.form:
         months = (datetime.datetime(2020, month, 1) for month in (1, 7))
         own = {moment.replace(tzinfo=zoneinfo.ZoneInfo(form.zone)).tzname() for moment in months}
