@@ -206,7 +206,7 @@ class _Rows:
                     raise ValueError(
                         f"{self.path}, line {line}: a quote opens a cell of {len(lines):,} lines "
                         f"that look like rows: {shortened(cell)}: expected a quote at the end of "
-                        f"the cell. {_QUOTES}"
+                        f"the cell, or its text in one line. {_QUOTES}"
                     )
             line += _count_lines(row)
 

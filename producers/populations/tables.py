@@ -175,8 +175,10 @@ def _note(name: str, column: Column | None, declared: set[str]) -> str:
     """Return how an attribute was read, for people."""
     if column is None:
         return f"attribute: {name!r} is not sent: there is no column of this name"
-    other = sum(word not in declared for word in column.tolist() if word)
-    return f"attribute: {name!r}; {other:,} of {column.size:,} values are not declared"
+    words = [word for word in column.tolist() if word]
+    other, none = sum(word not in declared for word in words), column.size - len(words)
+    note = f"attribute: {name!r}; {other:,} of {len(words):,} values are not declared"
+    return note + f"; rows without a value: {none:,}" * (none > 0)
 
 
 def _read(
