@@ -20,16 +20,18 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ("*.md", "LICENSE", "docs/**/*", "deploy/**/*.md")
 MOVED = {"docs/index.md": "index.html", "README.md": "README.html"}
+LISTED = ("docs/decisions", "docs/proofs")
 ROLE = re.compile(r":[a-z]+:`~?([\w.]+)`")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation, and have diagrams drawn."""
+    """List the pages of folders in the navigation, and have diagrams drawn."""
     for part in config.nav or []:
         for pages in part.values():
             for page in pages:
-                if isinstance(page, dict) and page.get("Decisions") == "docs/decisions":
-                    page["Decisions"] = published("docs/decisions/*.md")
+                for title, folder in page.items() if isinstance(page, dict) else ():
+                    if folder in LISTED:
+                        page[title] = published(f"{folder}/*.md")
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [
         {"name": "mermaid", "class": "diagram", "format": diagram}
     ]
