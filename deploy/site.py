@@ -21,7 +21,6 @@ ROOT = Path(__file__).parents[1]
 PUBLISHED = ("*.md", "LICENSE", "docs/**/*", "deploy/**/*.md")
 LISTED = ("docs/decisions", "docs/proofs")
 MOVED = {"docs/index.md": "index.html", "README.md": "README.html"}
-LISTED = ("docs/decisions", "docs/proofs")
 ROLE = re.compile(r":[a-z]+:`~?([\w.]+)`")
 
 
