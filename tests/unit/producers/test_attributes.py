@@ -71,9 +71,7 @@ def test_a_batch_has_one_slice_and_a_call_may_name_another(broker: Broker, topic
     assert (sizes(batches), len(batches)) == ({"DE": 30, "1": 20, "": 10}, 3)
 
 
-def test_groups_of_devices_have_their_own_reports_and_attributes_in_one_call(
-    broker: Broker, topic: str
-) -> None:
+def test_groups_of_devices_have_own_attributes_in_one_call(broker: Broker, topic: str) -> None:
     """Each device has a level and a time of its own, so that one in a wrong batch is noticed."""
     values, epsilons, times = [1.0] * 6, [1, 2, 1, 2, 2, 1], [5.0, 6.0, 7.0, 8.0, 9.0, 9.5]
     groups = [({"country": "DE"}, [0, 2, 5]), ({"version": "1"}, [1, 3]), ({}, [4])]

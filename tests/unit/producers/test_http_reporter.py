@@ -312,9 +312,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -
 
 
 @pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
-def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
-    service: Service, is_own_word: bool
-) -> None:
+def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: bool) -> None:
     told: list[Failure] = []
     own, other = Problem(404, "no").response("/"), Response("no", 404)
     service.answers["late"] = own if is_own_word else other
@@ -379,9 +377,7 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
         assert reporter.totals.left >= 2, "nothing is lost"
 
 
-def test_what_is_charged_is_reported_before_anything_is_closed(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_what_is_charged_is_sent_before_closing(broker: Broker, topic: str, tmp_path: Path) -> None:
     class SlowLedger(Ledger):
         def spend(self, *arguments: Any, **options: Any) -> None:
             super().spend(*arguments, **options)
@@ -824,9 +820,7 @@ def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> Non
         asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
-def test_awaitable_twins_report_over_http_and_to_kafka(
-    service: Service, broker: Broker, topic: str
-) -> None:
+def test_awaitable_twins_report_both_ways(service: Service, broker: Broker, topic: str) -> None:
     async def main() -> None:
         async with AsyncHttpReporter("late", service.url) as over_http:
             await asyncio.gather(*(over_http.report([1.0], epsilon=1) for _ in range(10)))

@@ -369,7 +369,7 @@ def test_a_mapping_that_cannot_be_is_refused_at_once(app: App) -> None:
 # -- The way to the service -----------------------------------------------------------------------
 
 
-def test_reports_of_instruments_arrive_over_http_and_over_kafka(
+def test_reports_of_instruments_arrive_both_ways(
     broker: Broker, topic: str, tmp_path: Path
 ) -> None:
     with serving(Gateway({"page": PAGE}, broker.config, topic)) as url:

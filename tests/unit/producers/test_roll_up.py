@@ -113,9 +113,7 @@ def test_what_is_gathered_survives_a_restart_and_is_charged_once(tmp_path: Path)
     assert ledger.accounts()["clicks"].ever_spent == 1
 
 
-def test_without_a_queue_in_a_file_the_ledgers_file_is_used(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_without_a_queue_the_ledger_is_used(broker: Broker, topic: str, tmp_path: Path) -> None:
     ledger, clock = Ledger(tmp_path / "ledger", budget=2), Clock(BEGIN)
     with Reporter(CLICKS, broker.config, topic=topic, clock=clock) as reporter:
         RollUp(reporter, "sum", "1d", 1, ledger=ledger, clock=clock).add(3)

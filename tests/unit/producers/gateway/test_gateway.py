@@ -247,9 +247,7 @@ def test_posts_are_refused_until_the_topic_is_there(
     assert len(broker.read(topic)) == 1
 
 
-def test_a_client_that_posts_or_reports_too_much_is_told_when_to_go_on(
-    broker: Broker, topic: str
-) -> None:
+def test_a_client_that_posts_too_much_is_told_when_to_go_on(broker: Broker, topic: str) -> None:
     cases: list[tuple[str, dict[str, Any], int]] = [
         ("posts", {"rate_limit": "2/minute"}, 1),
         ("bytes", {"rate_limit_bytes": "5000/minute"}, 1500),
