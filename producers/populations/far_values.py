@@ -12,7 +12,7 @@ FAR = 10.0
 NINES = 3
 """Numbers of so many nines and more, such as -9999, are far at a tenth of that distance."""
 MOST = 5
-"""Different values at an end that may be far; also at most a third of all."""
+"""Different values at an end that may be far, if most numbers are others; at most a third."""
 
 
 def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -37,7 +37,9 @@ def is_far(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
         inner = values[low : values.size - high]
         above = values[values.size - high :]
         if inner.size > 1 and _is_apart(values[:low], inner) and _is_apart(-above, -inner):
-            return np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
+            far = np.asarray((numbers < inner[0]) | (numbers > inner[-1]))
+            if max(low, high) < 2 or np.median(far) == 0:
+                return far
     return np.zeros(numbers.shape, dtype=bool)
 
 
