@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import TextIO
 
 from estimators.errors import meant, shortened
-from producers.populations.text_files import ENCODINGS, SAVE, detect_encoding, open_bytes
+from producers.populations.text_files import (
+    ENCODINGS,
+    SAVE,
+    detect_encoding,
+    open_bytes,
+    table_path,
+)
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 """In the order in which they are tried, with their names."""
@@ -119,7 +125,7 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
     Parameters
     ----------
     path : path
-        A CSV file with a header, also in a zip, in gzip or from a pipe.
+        A CSV file with a header, also in a zip, in gzip or from a pipe (``-``: standard input).
     names : sequence of str
         They may differ from the file's in case and in spaces.
     optional : sequence of str
@@ -131,7 +137,7 @@ def read_table(path: str | Path, names: Sequence[str], optional: Sequence[str] =
         If the file cannot be unpacked or is not text, a column is missing or there are two, a row
         has another length than the header, or a quote is never closed.
     """
-    path = Path(path)
+    path = table_path(path)
     with open_bytes(path) as raw:
         encoding, why = detect_encoding(path, raw)
         raw.seek(0)

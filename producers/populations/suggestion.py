@@ -10,7 +10,7 @@ import dataclasses
 import json
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +23,19 @@ from estimators.metrics.loading import define
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import positions, read_table
 from producers.populations.far_values import far_numbers, is_far
-from producers.populations.suggested_bins import MIDDLE, WIDE, is_wide, suggest_bins
 from producers.populations.suggested_ranges import (
     FEWEST_VALUES,
+    MIDDLE,
+    WIDE,
     assess,
     describe,
     is_identifying,
+    is_wide,
     rank_ranges,
+    suggest_bins,
 )
-from producers.populations.tables import account, not_numbers, read_numbers
-from producers.populations.text_files import STDIN
+from producers.populations.tables import account, count_numeric, not_numbers, read_numbers
+from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 MOST_DESCRIBED = 100
@@ -62,12 +65,6 @@ WHY_OPEN = (
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""
 KINDS = ("mean", "distribution", "frequency")
-_SIGN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
-NUMERIC = re.compile(
-    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
-    r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
-)
-"""Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
 FEW_NUMBERS = 0.1
 """Strings of which more look like numbers are an open vocabulary only if the user says so."""
 
@@ -157,6 +154,7 @@ def suggest(
     """
     if kind not in (None, *KINDS):
         raise ValueError(f"kind {kind!r}: expected mean, distribution or frequency")
+    path = table_path(path)
     table = read_table(path, [column, *time])
     notes, cells, gone = table.notes, table.columns[column], frozenset(map(str.strip, missing))
     place = f"{path}: column {shortened(column)}"
@@ -174,7 +172,7 @@ def suggest(
             values = [cells[row] for row in np.flatnonzero(~np.isnan(numbers)).tolist()]
             distinct = set(values)
             most = FEW_NUMBERS if len(distinct) > MOST_CATEGORIES else 0.5
-            share = max(_count_numeric(texts) / len(texts) for texts in (values, distinct))
+            share = max(count_numeric(texts) / len(texts) for texts in (values, distinct))
             if kind is not None or within is not None or share >= most:
                 raise not_numbers(cells, numbers, place)
             numbers = None
@@ -185,8 +183,7 @@ def suggest(
     if not used.any():
         raise ValueError(f"{place} has no value: expected at least one. {notes[-1]}")
     named = name or _name(column, table.header)
-    source = "the standard input" if str(path) == STDIN else Path(path).name
-    keys: dict[str, object] = {"description": f"{column[:MOST_DESCRIBED]} of {source}"}
+    keys: dict[str, object] = {"description": f"{column[:MOST_DESCRIBED]} of {path.name}"}
     if unit:
         keys["unit"] = unit
     if numbers is not None:
@@ -315,11 +312,6 @@ def _plain(column: str) -> str:
     parts = unicodedata.normalize("NFKD", re.sub("[\xb5\u03bc]", "u", column).casefold())
     plain = re.sub(r"[^a-z0-9]+", "_", parts.encode("ascii", "ignore").decode()).strip("_")[:50]
     return f"m_{plain}" if plain[:1].isdigit() else plain
-
-
-def _count_numeric(values: Collection[str]) -> int:
-    """Return how many values are numbers or look like some."""
-    return sum(NUMERIC.fullmatch(value) is not None for value in values)
 
 
 def _vocabulary(

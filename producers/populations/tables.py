@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +20,17 @@ from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
 from producers.populations.far_values import far_numbers
 from producers.populations.population import Arrivals, Column, Population, has_value
+from producers.populations.text_files import table_path
 from producers.populations.time_columns import MISSING, UTC, read_time_columns
 
 _THOUSANDS = re.compile(r"[-+\u2212]?[1-9]\d{0,2}\.\d{3}")
 """Numbers that may have thousands or three decimals."""
+_SIGN = r"[\"'(]*[-+\u2010-\u2013\u2212\ufe63\uff0d<>=≤≥~≈±]*\s?"
+NUMERIC = re.compile(
+    rf"{_SIGN}([$€£¥₹]|[A-Z]{{3}}\s|Rs\.?)?{_SIGN}[0-9][-0-9.,:/'\u2013\u2019\s]*"
+    r"([eEdD*x\xd7]?(10\^)?[-+]?[0-9]+)?\s*[^\s0-9]{0,12}"
+)
+"""Text that people read as a number or as several: with separators, a currency, a unit, < or ()."""
 SHOWN = 5
 """Cells that a message lists."""
 MINUS = "\u2212"
@@ -92,6 +99,7 @@ def read_population(
     declared, given = _declared(metrics.values()), attributes or {}
     check_known(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
+    path = table_path(path)
     table = read_table(path, names, [name for name in declared if name not in given])
     cells, gone = table.columns, frozenset(map(str.strip, missing))
     read = {name: cells.get(given.get(name, name)) for name in declared}
@@ -347,3 +355,8 @@ def number(text: str, decimal: str = "") -> float:
     except ValueError:
         return math.inf
     return value if math.isfinite(value) and "_" not in text else math.inf
+
+
+def count_numeric(values: Collection[str]) -> int:
+    """Return how many values are numbers or look like some."""
+    return sum(NUMERIC.fullmatch(value) is not None for value in values)

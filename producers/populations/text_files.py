@@ -17,8 +17,7 @@ from typing import Any, TextIO
 
 UTF_8, UTF_16, WESTERN = "utf-8-sig", "utf-16", "cp1252"
 ENCODINGS = {UTF_8: "UTF-8", UTF_16: "UTF-16", WESTERN: "Windows-1252"}
-STDIN = "-"
-"""The name of the standard input."""
+STDIN = Path("/dev/stdin")
 SAVE = "A spreadsheet saves it with 'CSV UTF-8'"
 _PIPED = "| dither define - ..."
 _FOREIGN = (
@@ -61,6 +60,11 @@ _CHUNK = 1 << 20
 _SHOWN = 10
 
 
+def table_path(path: str | Path) -> Path:
+    """Return the path of a table; ``-`` is the standard input, ``./-`` a file."""
+    return STDIN if path == "-" else Path(path)
+
+
 @contextmanager
 def open_table(path: Path, encoding: str = UTF_8) -> Iterator[TextIO]:
     """Open a CSV file as text, also packed or from a pipe.
@@ -83,7 +87,7 @@ def open_bytes(path: Path) -> Iterator[Any]:
     ValueError
         As for :func:`open_table`.
     """
-    with nullcontext(sys.stdin.buffer) if str(path) == STDIN else path.open("rb") as file:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
         try:
             yield _unpacked(path, file if file.seekable() else io.BytesIO(file.read()))
         except (UnicodeDecodeError, *_DAMAGE) as error:
