@@ -207,6 +207,9 @@ def suggest(
         values = [cells[row] for row in np.flatnonzero(used).tolist()]
         if words := sorted(MISSING.intersection(values)):
             notes.append(f"strings: {words} count like any others; --missing TEXT leaves one out")
+        forms = {unicodedata.normalize("NFC", value) for value in values}
+        if alike := len({*values}) - len(forms):
+            notes.append(f"strings: {alike:,} differ from others in their Unicode form alone")
         keys |= _vocabulary(values, place, categories, list_all=list_categories, is_open=is_open)
         if keys["categories"] == OPEN and not is_open:
             shown = [*dict.fromkeys(values)]

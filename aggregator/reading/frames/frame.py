@@ -221,7 +221,8 @@ def _cells(kind: Kind, values: Sequence[Any]) -> Sequence[Any]:
 
 
 def _no_formula(text: str) -> str:
-    return QUOTE + text if text.startswith((QUOTE, *FORMULA)) else text
+    is_formula = text.startswith((QUOTE, *FORMULA)) or text.lstrip().startswith(FORMULA)
+    return QUOTE + text if is_formula else text
 
 
 def _printable(value: Any) -> str:
