@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from aggregator.cli.format import table
+from aggregator.terminal.format import table
 from aggregator.errors import DitherError
 from estimators.errors import meant
 from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
