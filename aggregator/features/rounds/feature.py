@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aggregator.feature import Feature
-from estimators import Metric, SearchMetric
 
 if TYPE_CHECKING:
     from aggregator.reading.plans.base import Plan
     from aggregator.web.operations import Operation
+    from estimators import Metric
 
 
 class Rounds(Feature):
@@ -20,6 +20,8 @@ class Rounds(Feature):
 
     def plan(self, metric: Metric) -> type[Plan[Any]] | None:
         """Return how the state of a search is read."""
+        from estimators import SearchMetric
+
         if not isinstance(metric, SearchMetric):
             return None
         from aggregator.features.rounds.plan import SearchPlan

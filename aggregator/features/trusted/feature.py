@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aggregator.feature import Feature
-from estimators import Metric, TrustedMetric
 
 if TYPE_CHECKING:
     from aggregator.publishing.due_events import DueEvents, Publication
     from aggregator.reading.plans.base import Plan
+    from estimators import Metric
 
 
 class TrustedCollection(Feature):
@@ -17,6 +17,8 @@ class TrustedCollection(Feature):
 
     def plan(self, metric: Metric) -> type[Plan[Any]] | None:
         """Return how releases are read."""
+        from estimators import TrustedMetric
+
         if not isinstance(metric, TrustedMetric):
             return None
         from aggregator.features.trusted.plan import TrustedPlan

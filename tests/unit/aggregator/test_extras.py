@@ -46,7 +46,7 @@ def test_a_command_that_lacks_an_extra_says_in_one_line_what_to_install(device: 
         '[metrics.m]\nkind = "mean"\nmechanism = "laplace"\nrange = [0, 1]\nlevels = [1]\n'
     )
     given = {
-        name: ["--help"] if name in WITHOUT else ARGUMENTS.get(name, []) for name in command_help
+        name: ["--help"] if name in WITHOUT else ARGUMENTS.get(name, []) for name in command_help()
     }
     done = run_as_device(device, COMMAND, json.dumps(given))
     assert done.returncode == 0, done.stderr

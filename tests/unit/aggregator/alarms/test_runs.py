@@ -18,6 +18,8 @@ from aggregator.features.alarms.run import AlarmRun, Taken
 from aggregator.features.alarms.standing import alarm_answer
 from aggregator.features.alarms.stored import StoredAlarm, read_state, state_key
 from aggregator.features.reader import Reader
+from aggregator.publishing import due_events
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.windows import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES

@@ -11,6 +11,7 @@ import pytest
 
 from aggregator.config.definitions import Definitions
 from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.features.comparisons.due_events import decision_event
 from aggregator.features.comparisons.living import living_answer
 from aggregator.features.comparisons.run import ComparisonRun
 from aggregator.features.comparisons.stored import ComparisonDecided, StoredComparison, state_key
