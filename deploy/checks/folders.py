@@ -1,4 +1,4 @@
-"""Rooms stay small, and tests share helpers in one place."""
+"""Folders stay small, and tests share helpers in one place."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ IMPORT = re.compile(r"\s*(?:from|import) (tests\.[\w.]+)")
 
 
 def faults() -> Iterator[Fault]:
-    """Yield the rooms with too many modules, and what tests import from other folders."""
+    """Yield the folders with too many modules, and what tests import from other folders."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("__init__.py"):
             count = len([*file.parent.glob("*.py")]) - 1
-            room = str(file.parent.relative_to(ROOT))
-            if count > MOST_MODULES and room not in REGISTRIES:
-                yield Fault(file, 1, f"{count} modules in a room: at most {MOST_MODULES}")
+            folder = str(file.parent.relative_to(ROOT))
+            if count > MOST_MODULES and folder not in REGISTRIES:
+                yield Fault(file, 1, f"{count} modules in a folder: at most {MOST_MODULES}")
     for file in (ROOT / "tests").rglob("*.py"):
         own = ".".join(file.parent.relative_to(ROOT).parts)
         for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
