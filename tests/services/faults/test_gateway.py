@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deploy.kafka.cluster import KafkaCluster, free_ports
+from deploy.kafka.cluster import KafkaCluster, free_ports, reserve
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
 from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
