@@ -162,7 +162,11 @@ class _Rows:
     def __init__(self, path: Path, text: TextIO, skipped: int, delimiter: str) -> None:
         text.seek(0)
         csv.field_size_limit(_LONGEST_CELL)
-        lines = itertools.islice(text, skipped, None)
+        blanks = re.compile(rf'(?<!")" +(?=[{re.escape(delimiter)}\r\n]|$)')  # after a quote
+        lines = (
+            blanks.sub('"', line) if '" ' in line else line
+            for line in itertools.islice(text, skipped, None)
+        )
         self._csv = csv.reader(lines, delimiter=delimiter, strict=True, skipinitialspace=True)
         self._text, self._skipped = text, skipped
         self.path, self.delimiter = path, delimiter

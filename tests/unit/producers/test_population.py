@@ -112,7 +112,7 @@ HEAD, LOCKED, DEFLATE64 = (b"\x14\0%c\0%c\0" % each for each in ((0, 8), (1, 8),
 def test_files_are_read_as_people_have_them(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mac = packed(gzip.compress(SEVEN), "__MACOSX/data/._t.csv", "data/.DS_Store")
     long = SEVEN.replace(b"t,", b'"no\nte",t,').replace(b"2026", b"x" * 200_000 + b",2026")
-    for content in (mac, b'"sep=;"\r\nt;v\r\n2026-01-05;7\r\n', b"\n" + SEVEN, long):
+    for content in (mac, b'"sep=;"\r\nt;v\r\n "2026-01-05" ;7\r\n', b"\n" + SEVEN, long):
         assert read(path, content, {"delay": "v"}, time="t").columns["delay"].tolist() == [7]
     pipe, into = os.pipe()
     with os.fdopen(pipe, "rb"), os.fdopen(into, "wb") as writer:
