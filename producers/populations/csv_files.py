@@ -279,7 +279,8 @@ def _columns(rows: _Rows, places: Mapping[str, int]) -> tuple[dict[str, list[str
             if len(row) != len(header):
                 raise ValueError(
                     f"{rows.path}, row {number}: {len(row)} cells, expected {len(header)} as the "
-                    "header has"
+                    f"header has, separated by {rows.delimiter!r} (a first line sep=; names "
+                    "another character)"
                 )
         for name, pick in zip(places, picked, strict=True):
             columns[name].extend(map(str.strip, map(pick, block)))
