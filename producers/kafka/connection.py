@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import threading
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from producers.delivery.closing import Closing
+from producers.delivery.closing import Calls, Closing
 from producers.delivery.errors import DeliveryError
+from producers.delivery.thread_log import log_from_thread
 from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
 
 logger = logging.getLogger("producers")
@@ -94,6 +96,7 @@ class Connection(Closing):
         self._told = config.get("error_cb")
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
         self.closed, self._process = False, os.getpid()
+        self._calls = Calls()
         self.last_error = ""
         self._served: set[Served] = set()
         self._lock = threading.Lock()
@@ -142,6 +145,8 @@ class Connection(Closing):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the reporters that are still open, and stop the thread.
 
+        A second call waits for one that another thread has begun, and ends as that one does.
+
         Parameters
         ----------
         timeout : float
@@ -152,8 +157,9 @@ class Connection(Closing):
         DeliveryError
             If some of their reports were not acknowledged.
         """
-        if self.closed:
-            return
+        self._calls.close(math.inf, lambda: self._stop_serving(timeout))
+
+    def _stop_serving(self, timeout: float) -> None:
         with self._lock:
             served = tuple(self._served)
         undelivered = [error for each in served if (error := _closed(each, timeout)) is not None]
@@ -172,7 +178,8 @@ class Connection(Closing):
             try:
                 self.poll(TICK)
             except Exception:
-                logger.exception("sending reports in the background failed; flush() sends them")
+                told = "sending reports in the background failed; flush() sends them"
+                log_from_thread(logging.ERROR, told, with_error=True)
 
     def _note(self, error: Any) -> None:
         self.last_error = describe_kafka_error(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
 import json
 import os
@@ -358,10 +359,26 @@ def test_what_was_not_acknowledged_is_sent_after_a_restart(
 def test_a_queue_in_memory_tells_what_is_lost() -> None:
     reporter = HttpReporter(LATE, NOWHERE)
     reporter.report([1.0] * 5, epsilon=1)
-    with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* by the gateway") as lost:
-        reporter.close(0.3)
-    assert not lost.value.kept
-    assert "Connection refused" in str(lost.value)
+    with ThreadPoolExecutor(2) as pool:  # the second one waits for the first
+        closings = [pool.submit(reporter.close, 0.3) for _ in range(2)]
+    for each in closings:
+        with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* the gateway") as lost:
+            each.result()
+        assert not lost.value.kept
+        assert "Connection refused" in str(lost.value)
+
+
+def test_no_handler_of_the_log_ends_the_thread_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producers.delivery.thread_log.logger.log", lambda *_, **__: 1 / 0)
+    reporter = HttpReporter(LATE, NOWHERE)
+    reporter.connection.serve(lambda: 1 / 0)
+    atexit.unregister(reporter.connection._at_exit)
+    reporter.report(1.0, epsilon=1)
+    for _ in range(2):
+        failures = reporter.failures
+        with pytest.raises(DeliveryError):
+            reporter.flush(0.3)
+        assert reporter.failures > failures
 
 
 def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
@@ -411,11 +428,17 @@ def test_what_is_charged_is_reported_before_anything_is_closed(
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 1
 
 
-def test_a_call_cannot_close_its_reporter() -> None:
+def test_a_call_cannot_close_its_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler would wait for the call that it interrupts."""
-    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: float(reporter.close(1.0)))
-    with pytest.raises(RuntimeError, match="close was called within a call"):
-        reporter.report(1.0, epsilon=1)
+    uses: list[Any] = [lambda: reporter.close(1.0), lambda: reporter.flush(1.0)]
+    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: uses[0]())
+    monkeypatch.setattr(reporter.connection.queue, "seal", lambda *_: uses[0]())
+    for name in ("close", "flush"):
+        for call in (lambda: reporter.report(1.0, epsilon=1), reporter.flush):
+            with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+                call()
+        del uses[0]
+    monkeypatch.undo()
     assert reporter.close(0.1) == 0
 
 
