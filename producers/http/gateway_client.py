@@ -26,8 +26,10 @@ PROTOBUF = "application/x-protobuf"
 MOST_STEPS = 4
 IDLE_SECONDS = 30.0
 """A connection that was idle for longer is not used again: somebody may be closing it."""
+HEAD_BYTES = 2**14
+"""That an answer's heads may have: the time to parse them grows with the square."""
 FRAMING_BYTES = 2**16
-"""An answer's heads may have so many bytes, and its body may come with as many besides."""
+"""That may come with a body besides."""
 
 
 class GatewayError(RuntimeError):
@@ -72,7 +74,7 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._counted = _Counted(self.fp.detach(), FRAMING_BYTES)
+        self._counted = _Counted(self.fp.detach(), HEAD_BYTES)
         self.fp = io.BufferedReader(self._counted)
 
     def body(self, most: int) -> bytes:
