@@ -18,6 +18,7 @@ from aggregator.config.comparison_definitions import (
 )
 from aggregator.config.watch_tables import read_tables
 from aggregator.errors import DitherError
+from aggregator.secrets import masked_path
 from estimators import Metric
 from estimators.metrics.loading import metrics_of, read_document
 
@@ -96,7 +97,7 @@ def require_file(path: str | os.PathLike[str]) -> None:
     """
     if not Path(path).exists():
         raise DitherError(
-            f"no metrics file {os.fspath(path)!r}: write one with a table [metrics.NAME] for each "
-            "question (README.md has an example), or name yours with --metrics, DITHER_METRICS or "
-            "Reader(metrics=...)"
+            f"no metrics file {masked_path(path)!r}: write one with a table [metrics.NAME] for "
+            "each question (README.md has an example), or name yours with --metrics, "
+            "DITHER_METRICS or Reader(metrics=...)"
         )

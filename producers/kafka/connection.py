@@ -15,12 +15,19 @@ from confluent_kafka import KafkaException
 from producers.delivery.closing import Calls, Closing
 from producers.delivery.errors import DeliveryError
 from producers.delivery.thread_log import log_from_thread
-from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
+from producers.kafka.kafka_errors import (
+    ExplainingProducer,
+    WithoutSecrets,
+    describe_kafka_error,
+    without_secrets,
+)
+from producers.kafka.servers import check_servers
 
 logger = logging.getLogger("producers")
 LIBRDKAFKA = logging.getLogger("producers.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: only where logging is set up."""
 LIBRDKAFKA.addHandler(logging.NullHandler())
+LIBRDKAFKA.addFilter(WithoutSecrets())
 
 TICK = 0.1  # seconds: how far past its age a batch may leave
 CLOSE_TIMEOUT = 30.0  # seconds for each reporter that is still open
@@ -92,6 +99,10 @@ class Connection(Closing):
                 f"Kafka properties {sorted(config)}: expected 'bootstrap.servers', "
                 "for instance {'bootstrap.servers': 'localhost:9092'}"
             )
+        try:
+            check_servers(config)
+        except ValueError as error:
+            raise ValueError(f"Kafka properties: bootstrap.servers: expected {error}") from None
         self.config = {**DEFAULTS, "logger": LIBRDKAFKA, **config, "error_cb": self._note}
         self._told = config.get("error_cb")
         self.servers = str(next((config[key] for key in _SERVERS[:2] if key in config), "(mock)"))
@@ -104,7 +115,8 @@ class Connection(Closing):
         try:
             self.producer = ExplainingProducer(self.config)
         except KafkaException as error:
-            raise ValueError(f"Kafka properties: {error.args[0].str()}") from None
+            told = without_secrets(error.args[0].str())
+            raise ValueError(f"Kafka properties: {told}") from None
         self._thread: threading.Thread | None = None
         if background:
             self._thread = threading.Thread(target=self._serve, name="dither-reports", daemon=True)

@@ -802,10 +802,11 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
 
 
 def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
-    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999"
-    for address in wrong.split():
-        with row(address), pytest.raises(ValueError, match="a gateway's address"):
+    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999 http://x:0 //x"
+    for address in (*wrong.split(), "http://x y", "http://[::1", "http://x#y", "http://x\n"):
+        with row(address), pytest.raises(ValueError, match="a gateway's address") as told:
             HttpReporter(LATE, address)
+        assert "u:p" not in str(told.value)
     options = {"batch_age": -1, "batch_reports": 0, "timeout": 0, "most_bytes": 0, "when_full": "x"}
     for name, value in options.items():
         with row(name), pytest.raises(ValueError, match=f"{name} = .*: expected"):
