@@ -1,13 +1,18 @@
-"""The end of a record batch that cannot be read is found in few attempts: each expands it."""
+"""What stands in the way of counting is found in few attempts, and named."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from aggregator.config.settings import Settings
+from aggregator.errors import TopicGone
 from aggregator.kafka.obstacles import last_offset
+from aggregator.kafka.topic_admin import TopicId
 from tests.support.rows import row
 
 BOMBS = [(5, 5), (6, 6), (7, 47), (48, 2**20 - 1)]
@@ -27,6 +32,15 @@ class BombConsumer:
         first = next(first for first, last in BOMBS if first <= self.at <= last)
         error = KafkaError(KafkaError._BAD_COMPRESSION)
         return [SimpleNamespace(error=lambda: error, offset=lambda: first)]
+
+
+def test_a_partition_that_no_broker_knows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer: Future[Any] = Future()
+    answer.set_exception(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
+    client = SimpleNamespace(describe_topics=lambda *_, **__: {"reports": answer})
+    monkeypatch.setattr("aggregator.kafka.topic_admin.admin", lambda _: client)
+    with pytest.raises(TopicGone, match=r"topic 'reports' is gone: .* or not all its partitions"):
+        TopicId(Settings(), "reports")()
 
 
 def test_a_batch_is_read_few_times_however_long_the_log_is() -> None:
