@@ -293,7 +293,8 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
     once = Retry(NoBackoff(), 0)
     sentinel: Any = Sentinels(addresses, sentinel_kwargs={**shared, **access, "retry": once})  # type: ignore[no-untyped-call]
     try:
-        with redis.Redis(*sentinel.discover_master(name), retry=once, **shared) as master:
+        host, port = sentinel.discover_master(name)
+        with redis.Redis(host=host, port=port, retry=once, **shared) as master:
             master.ping()
     except redis.TimeoutError as error:
         raise redis.ConnectionError(f"{SILENT}: {error}") from None

@@ -431,12 +431,13 @@ def test_what_is_charged_is_reported_before_anything_is_closed(
 def test_a_call_cannot_close_its_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler would wait for the call that it interrupts."""
     uses: list[Any] = [lambda: reporter.close(1.0), lambda: reporter.flush(1.0)]
-    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: uses[0]())
+    reporter: HttpReporter = HttpReporter(LATE, NOWHERE, clock=lambda: uses[0]())
     monkeypatch.setattr(reporter.connection.queue, "seal", lambda *_: uses[0]())
     for name in ("close", "flush"):
-        for call in (lambda: reporter.report(1.0, epsilon=1), reporter.flush):
-            with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
-                call()
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.report(1.0, epsilon=1)
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.flush()
         del uses[0]
     monkeypatch.undo()
     assert reporter.close(0.1) == 0

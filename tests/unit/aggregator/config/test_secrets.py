@@ -119,9 +119,9 @@ def test_no_file_and_no_assignment_shows_a_secret_whatever_its_shape(tmp_path: P
         assert not tells(told(refused.value)), document
     file.write_text("late: country; hunterone")
     for name in ("CONFIG", "SERVE_SLICES_FILE"):
-        given = str(file) if name.endswith("FILE") else "https://app:hunterone@host/dither.toml"
+        value = str(file) if name.endswith("FILE") else "https://app:hunterone@host/dither.toml"
         with pytest.raises(DitherError) as refused:
-            load_settings(environ={f"DITHER_{name}": given})
+            load_settings(environ={f"DITHER_{name}": value})
         assert not tells(told(refused.value)), name
     for assignment in (
         *("redis.url=redis://:hunterone@db", "redis.ulr=redis://:hunterone@db"),
