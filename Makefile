@@ -36,7 +36,7 @@ demo: setup      ## replay a year of flights as private telemetry; ARGS="--secon
 
 # Modules of tests, as pytest rewrites them, and what they import: once, not by each process.
 $(WARM): $(STAMP)
-	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction
+	@$(BIN)/python -m compileall -q estimators producers aggregator dither reproduction
 	@$(BIN)/python -m pytest --collect-only -q -m "" -n 0 >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
 	@touch $@
 
@@ -51,7 +51,7 @@ test-all: test test-more ## run both
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
 
-lint: setup      ## ruff, mypy --strict, which room may import which, and what docstrings say
+lint: setup      ## ruff, mypy --strict, which package may import which, and what docstrings say
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from aggregator.errors import SettingsError, StateUnreadable, StoreEvicts, StoreUnreachable
+from aggregator.features.reader import Reader
 from aggregator.health_port import answer_health
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
-from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage import connection
 from aggregator.storage.connection import connect
