@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from estimators import Metric
 from estimators.errors import ReportError, meant
 from producers.delivery.batches import PendingBatch
-from producers.device.times import END, event_times
+from producers.device.times import END_OF_TIME, event_times
 from producers.gateway.problems import Problem
 from producers.wire.batch import check_batch, check_size, encode_batch, new_batch_id, parse_batch
 from producers.wire.decoding import decode_json
@@ -195,7 +195,7 @@ def from_protobuf(
     """
     batch = parse_batch(body)
     metric = check_batch(batch, metrics)
-    if not 0 <= batch.time_ms < END * 1000:
+    if not 0 <= batch.time_ms < END_OF_TIME * 1000:
         raise ValueError(
             f"time_ms = {batch.time_ms}: expected milliseconds since the epoch, before the year "
             "10000, or 0 for Kafka's timestamp"

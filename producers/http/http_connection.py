@@ -168,7 +168,7 @@ class HttpConnection(Closing):
         with self.calls.flushing():
             self.queue.seal(metric, deadline)
             if not self._background.drain(metric, deadline, patient=True):
-                raise self.error(metric, kept=True)
+                raise self.error(metric, are_kept=True)
 
     def error(self, metric: str | None, *, kept: bool) -> DeliveryError:
         """Return the error for what is left."""
@@ -180,7 +180,7 @@ class HttpConnection(Closing):
             first_error="no answer in time" if failure is None else failure.detail,
             receiver=f"the gateway {self.url}",
             check=CHECK,
-            kept=kept,
+            are_kept=kept,
         )
 
     def finish(self, metric: str | None, deadline: float) -> int:
@@ -217,7 +217,7 @@ class HttpConnection(Closing):
             If there is no file: they wait in memory, and are lost.
         """
         if self.path is None:
-            raise self.error(metric, kept=False)
+            raise self.error(metric, are_kept=False)
         reports, batches = self.queue.left(metric)
         logger.warning(
             "%d reports in %d batches wait in %s: the next reporter with this queue sends them",

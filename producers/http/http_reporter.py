@@ -159,7 +159,7 @@ class HttpReporter(BaseReporter):
         if queue.when_full == "drop_new":
             queue.drop(name, reports)
             return False
-        error = self.connection.error(None, kept=True)
+        error = self.connection.error(None, are_kept=True)
         error.add_note(f"the queue is full ({queue.most_bytes} bytes); nothing was reported")
         raise error
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from producers.http.queue_tables import FAILING
-from producers.ledger.ledger_file import WITHIN, create_database, fault_of_owner
+from producers.ledger.ledger_file import REENTERED, create_database, fault_of_owner
 from producers.ledger.sqlite_errors import BUSY_SECONDS, explain_sqlite_error
 
 APPLICATION_ID = 0x44_6C_71_75
@@ -141,7 +141,7 @@ class QueueFile:
         begin = "BEGIN IMMEDIATE" if write else "BEGIN"
         until = min(deadline, time.monotonic() + BUSY_SECONDS)
         if self._holder == threading.get_ident():
-            raise QueueError(self.path, WITHIN)
+            raise QueueError(self.path, REENTERED)
         try:
             database = self._begun(begin, until, is_durable=durable or erasing)
             try:
