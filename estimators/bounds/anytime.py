@@ -83,7 +83,7 @@ LOG_WEIGHTS -= np.log(np.exp(LOG_WEIGHTS).sum())
 
 
 def lower_limit(
-    law: Law, observed: Floats, pivots: Floats, nearest: Places, log_p: float, total: float
+    law: Law, observed: Floats, pivots: Floats, pivot_of_sum: Places, log_p: float, total: float
 ) -> Floats:
     """Return a theta that the mixture rejects as too small, or -1: now, or at any time before.
 
@@ -95,7 +95,7 @@ def lower_limit(
         The sums S, one a category; the law is the same for all.
     pivots : ndarray of float64, shape (m,)
         Sums at whose limits tangents touch. Any are valid; limits are best for sums near them.
-    nearest : ndarray of intp, shape (k,)
+    pivot_of_sum : ndarray of intp, shape (k,)
         The pivot of each sum.
     log_p : float
         ln p, the failure probability over all times.
@@ -114,16 +114,16 @@ def lower_limit(
     for _ in range(ROUNDS):
         checkpoint()
         lines = _tangents(law, theta, terms)
-        moved = lines.limit(pivots, goal)
-        settled = np.abs(moved - theta) <= CLOSE * terms.width
-        theta = moved
-        if settled.all():
+        next_theta = lines.limit(pivots, goal)
+        converged = np.abs(next_theta - theta) <= CLOSE * terms.width
+        theta = next_theta
+        if converged.all():
             break
-    found = np.empty_like(observed)
-    for start in range(0, observed.size, ROWS):
-        part = slice(start, start + ROWS)
-        found[part] = lines.at(nearest[part]).limit(observed[part], goal)
-    return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
+    limits = np.empty_like(observed)
+    for begin in range(0, observed.size, ROWS):
+        block = slice(begin, begin + ROWS)
+        limits[block] = lines.at(pivot_of_sum[block]).limit(observed[block], goal)
+    return np.maximum(limits - (ROUNDING + law.offset_rounding), -1.0)
 
 
 class _Terms(NamedTuple):
@@ -136,19 +136,21 @@ class _Terms(NamedTuple):
 
 def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
     """Choose the terms near the best tilt of a normal law with the variance near the limit."""
-    reach = np.sqrt(2 * (goal + 2))
+    score_width = np.sqrt(2 * (goal + 2))
     centre = np.clip(pivots, -1.0, 1.0)
-    theta = np.maximum(centre - reach * np.sqrt(law.worst_variance), (centre - 1) / 2)
+    theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
     sd = np.sqrt(law.largest_variance(theta))
-    steps = np.log(np.minimum(reach / sd, law.steepest) / (total * CENTRE)) / np.log(RATIO)
-    first = np.clip(np.floor(steps).astype(int) + REACH - BELOW, 0, TILTS.size - TERMS)
-    chosen = first[:, None] + np.arange(TERMS)
-    tilts = TILTS[chosen] * total
-    too_steep = tilts > law.steepest
+    best_term = np.log(np.minimum(score_width / sd, law.steepest) / (total * CENTRE)) / np.log(
+        RATIO
+    )
+    first_term = np.clip(np.floor(best_term).astype(int) + REACH - BELOW, 0, TILTS.size - TERMS)
+    term_index = first_term[:, None] + np.arange(TERMS)
+    tilts = TILTS[term_index] * total
+    is_too_steep = tilts > law.steepest
     return _Terms(
         np.minimum(tilts, law.steepest),
-        np.where(too_steep, -np.inf, LOG_WEIGHTS[chosen]),
-        reach * sd,
+        np.where(is_too_steep, -np.inf, LOG_WEIGHTS[term_index]),
+        score_width * sd,
     )
 
 
@@ -288,5 +290,5 @@ def deviations(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) 
             break
         step = (excess - CLOSE / 2) * (total / (chance @ tilts))
         bound = np.where(excess <= CLOSE, bound, bound - step)
-    found: Floats = bound * (1 + ROUNDING)
-    return found
+    deviation_bounds: Floats = bound * (1 + ROUNDING)
+    return deviation_bounds

@@ -74,7 +74,7 @@ class Collisions:
         question: Question,
         total: float,
         *,
-        own: bool,
+        free: bool,
     ) -> tuple[Floats, Floats]:
         """Return bounds on f for a question: those on f + b after subtracting b.
 
@@ -90,7 +90,7 @@ class Collisions:
             As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
         question : Question
             The bound, its target and its failure probability.
-        own : bool
+        free : bool
             Whether each user may have a value, or a distribution, of their own.
 
         Returns
@@ -120,8 +120,8 @@ class Collisions:
         # of the levels' sums only the weighted total counts
         sums = observed / (law.coefficient * law.counts.size)[:, None]
         if question.bound == "anytime":
-            n = float(law.counts.sum())
-            log_users = math.log(n) + math.log1p(n) if own else 0.0
+            report_count = float(law.counts.sum())
+            log_users = math.log(report_count) + math.log1p(report_count) if free else 0.0
             noise_p = log_p + math.log1p(-_SPLITS[0])
             limits = self_normalised_interval(law, sums, sizes, noise_p, total)
             return self._wider(*limits, log_p + math.log(_SPLITS[0]) - log_users)

@@ -148,9 +148,13 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
     tilt = np.minimum(TILTS * scale, STEEPEST / coefficient.max())
-    least, largest = tilted_sign_extremes(tilt * coefficient, np.zeros_like(flip), 1 - 2 * flip)
+    least_variance, largest_third = tilted_sign_extremes(
+        tilt * coefficient, np.zeros_like(flip), 1 - 2 * flip
+    )
     log_remainder = log_dense_remainder(
-        tilt[:, 0], least @ (counts * coefficient**2), largest @ (counts * coefficient**3)
+        tilt[:, 0],
+        least_variance @ (counts * coefficient**2),
+        largest_third @ (counts * coefficient**3),
     )
     cumulant = _flip_cumulant(counts, coefficient, flip, tilt)
     tilted = (cumulant + log_remainder - log_p) / tilt[:, 0]
@@ -166,12 +170,14 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     return np.maximum(grows, falls) @ counts
 
 
-def normal_deviation(least: float, largest: float, third: float, log_p: float) -> float:
+def normal_deviation(
+    least_variance: float, largest_variance: float, third: float, log_p: float
+) -> float:
     """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.
 
     Parameters
     ----------
-    least, largest : float
+    least_variance, largest_variance : float
         Bounds on the variance of the sum.
     third : float
         A bound on the sum of third absolute moments.
@@ -180,5 +186,7 @@ def normal_deviation(least: float, largest: float, third: float, log_p: float) -
     """
     from scipy.special import ndtri
 
-    left = np.exp(log_p) - BERRY_ESSEEN * third / least**1.5 if least > 0 else 0.0
-    return float(-ndtri(left) * np.sqrt(largest)) if left > 0 else np.inf
+    remaining_p = (
+        np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5 if least_variance > 0 else 0.0
+    )
+    return float(-ndtri(remaining_p) * np.sqrt(largest_variance)) if remaining_p > 0 else np.inf

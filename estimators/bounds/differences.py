@@ -129,30 +129,32 @@ def difference_interval(
         lower, upper = interval(signs, observed, log_p)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
     weight = law.counts * law.coefficient**2
-    top = float(weight @ law.largest)
-    floor = -FEWEST * log_p * float(law.coefficient.max()) ** 2
-    number = max(0, math.ceil(math.log(top / floor) / math.log(RATIO)))
-    edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
-    first, last, within = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
+    largest_variance = float(weight @ law.largest)
+    least_edge = -FEWEST * log_p * float(law.coefficient.max()) ** 2
+    cell_count = max(0, math.ceil(math.log(largest_variance / least_edge) / math.log(RATIO)))
+    edges = least_edge * RATIO ** np.arange(cell_count + 1, dtype=np.float64)
+    first_cell, last_cell, first_interval = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
     log_left = log_p + math.log1p(-4 * SHARE)
     lower, upper = np.ones_like(observed), np.zeros_like(observed)
     tilts, costs = cell_tilts(law, edges, log_left)
-    for cell in range(int(first.min(initial=0)), int(last.max(initial=0)) + 1):
-        here = np.flatnonzero((first <= cell) & (cell <= last))
-        if here.size == 0:
+    for cell in range(int(first_cell.min(initial=0)), int(last_cell.max(initial=0)) + 1):
+        members = np.flatnonzero((first_cell <= cell) & (cell <= last_cell))
+        if members.size == 0:
             continue
         if cell == 0:
-            found = self_normalised_interval(law, sums[:, here], sizes[:, here], log_left)
+            cell_limits = self_normalised_interval(
+                law, sums[:, members], sizes[:, members], log_left
+            )
         else:
             tilt, cost = tilts[cell - 1 : cell], float(costs[cell - 1])
-            above, below = (x[0, here] - cost for x in exponents(law, tilt, sums, sizes))
-            found = law.limits(float(tilt[0]), above, below)
-        lower[here] = np.minimum(lower[here], found[0])
-        upper[here] = np.maximum(upper[here], found[1])
-    inside = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
+            above, below = (x[0, members] - cost for x in exponents(law, tilt, sums, sizes))
+            cell_limits = law.limits(float(tilt[0]), above, below)
+        lower[members] = np.minimum(lower[members], cell_limits[0])
+        upper[members] = np.maximum(upper[members], cell_limits[1])
+    estimate = np.clip(observed, 0, 1)  # where beta is near 1, both limits may be on one side of it
     return (
-        np.minimum(np.maximum(lower, within[0]), inside),
-        np.maximum(np.minimum(upper, within[1]), inside),
+        np.minimum(np.maximum(lower, first_interval[0]), estimate),
+        np.maximum(np.minimum(upper, first_interval[1]), estimate),
     )
 
 
@@ -166,25 +168,29 @@ def _cells(
     square = law.coefficient**2
     largest = float(law.counts * square @ law.largest)
     if law.fixed:
-        within = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
+        interval_of_f = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
         terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
         low, high = mean_around(square @ terms, float(unit.max()), log_p)
     else:
-        within = self_normalised_interval(law, sums, sizes, log_p, refined=False)
-        known = law.least == law.largest
-        low = high = np.full(sums.shape[1], float((law.counts * square)[known] @ law.least[known]))
-        if not known.all():
-            unknown = np.where(known, 0, square)
-            around = mean_around(unknown @ sizes, float(unknown.max()), log_p)
-            low, high = low + around[0], high + around[1]
-        least = float(law.counts * square @ law.least)
-        low = np.clip(low, least, largest) - law.explained(within[1])
-        high = np.clip(high, least, largest) - law.explained(within[0])
-    rounding, last = 1e-12 * largest, edges.size - 1
+        interval_of_f = self_normalised_interval(law, sums, sizes, log_p, refined=False)
+        is_known = law.least == law.largest
+        low = high = np.full(
+            sums.shape[1], float((law.counts * square)[is_known] @ law.least[is_known])
+        )
+        if not is_known.all():
+            unknown_weight = np.where(is_known, 0, square)
+            bernstein_limits = mean_around(
+                unknown_weight @ sizes, float(unknown_weight.max()), log_p
+            )
+            low, high = low + bernstein_limits[0], high + bernstein_limits[1]
+        least_variance = float(law.counts * square @ law.least)
+        low = np.clip(low, least_variance, largest) - law.explained(interval_of_f[1])
+        high = np.clip(high, least_variance, largest) - law.explained(interval_of_f[0])
+    rounding, last_cell = 1e-12 * largest, edges.size - 1
     return (
-        np.minimum(np.searchsorted(edges, low - rounding, side="right"), last),
-        np.minimum(np.searchsorted(edges, high + rounding, side="right"), last),
-        within,
+        np.minimum(np.searchsorted(edges, low - rounding, side="right"), last_cell),
+        np.minimum(np.searchsorted(edges, high + rounding, side="right"), last_cell),
+        interval_of_f,
     )
 
 
@@ -200,9 +206,15 @@ def mean_around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Float
     log_p : float
         ln of the probability with which each bound fails.
     """
-    x, seen = -log_p, total / unit
-    low = seen + 2 * x / 3 - np.sqrt(4 * x**2 / 9 + 2 * x * seen)
-    return unit * low, unit * (seen + x + np.sqrt(x**2 + 2 * x * seen))
+    log_inverse_p, unit_count = -log_p, total / unit
+    low = (
+        unit_count
+        + 2 * log_inverse_p / 3
+        - np.sqrt(4 * log_inverse_p**2 / 9 + 2 * log_inverse_p * unit_count)
+    )
+    return unit * low, unit * (
+        unit_count + log_inverse_p + np.sqrt(log_inverse_p**2 + 2 * log_inverse_p * unit_count)
+    )
 
 
 def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
@@ -218,33 +230,33 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
     log_p : float
         ln of the probability p.
     """
-    least, largest = edges[:-1], edges[1:]
-    cost = np.full_like(least, -log_p)
+    least_variance, largest_variance = edges[:-1], edges[1:]
+    cost = np.full_like(least_variance, -log_p)
     for _ in range(3):
-        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least * largest))
-        both = [log_remainder(law, x, least) for x in law.tilts(tilt)]
-        cost = SAFETY - log_p + np.maximum(*both)
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least_variance * largest_variance))
+        log_remainders = [log_remainder(law, x, least_variance) for x in law.tilts(tilt)]
+        cost = SAFETY - log_p + np.maximum(*log_remainders)
     return tilt, cost
 
 
-def log_remainder(law: DifferenceLaw, x: Floats, least: Floats) -> Floats:
-    """Return ln R for all laws whose tau^2 is at least `least`.
+def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
+    """Return ln R for all laws whose tau^2 is at least `least_variance`.
 
     Parameters
     ----------
     law : DifferenceLaw
     x : ndarray of float64, shape (cells, levels)
-    least : ndarray of float64, shape (cells,)
+    least_variance : ndarray of float64, shape (cells,)
     """
     from scipy.special import erfcx
 
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
-    kept = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
-    sd = np.sqrt(kept.min(axis=1) * law.unexplained * least)
+    variance_factor = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
+    sd = np.sqrt(variance_factor.min(axis=1) * law.unexplained * least_variance)
     xi, zeta = x * tanh - psi, x - psi * tanh
-    up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
-    down = x - psi + c * zeta / (1 - c * tanh)
-    farthest = np.minimum(2 * x, np.maximum(up, down)).max(axis=1)
-    known = np.maximum(sd, 1e-300)
-    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * farthest / known
+    deviation_up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
+    deviation_down = x - psi + c * zeta / (1 - c * tanh)
+    max_deviation = np.minimum(2 * x, np.maximum(deviation_up, deviation_down)).max(axis=1)
+    positive_sd = np.maximum(sd, 1e-300)
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * max_deviation / positive_sd
     return np.log(np.minimum(remainder, 1.0))

@@ -86,31 +86,31 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
-    if not means.size or used.size < 2:  # an open vocabulary of which nothing is asked for
+    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
-    means = means[used]
-    n, contrast = law.counts[used, None], law.contrast[used, None]
-    offset = law.offsets[used, None]
+    means = means[levels]
+    n, contrast = law.counts[levels, None], law.contrast[levels, None]
+    offset = law.offsets[levels, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
-    single = np.full(used.size, True)
+    is_single = np.full(levels.size, True)
     if isinstance(law, RepeatedLaw):
-        single = law.repeats[used] == 1
+        is_single = law.repeats[levels] == 1
     elif isinstance(law, WindowLaw) or law.rate is not None:
-        single = np.full(used.size, False)
+        is_single = np.full(levels.size, False)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
-        found = np.empty((used.size, *theta.shape))
-        if single.any():
+        level_scores = np.empty((levels.size, *theta.shape))
+        if is_single.any():
             chance = (1 + contrast[:, None] * theta + offset[..., None]) / 2
-            of_signs = (ones[single][:, None, chosen], n[single][:, None], chance[single])
-            found[single] = binomial_scores(*of_signs)
-        if not single.all():
-            own = means[~single][:, None, chosen]
-            found[~single] = mean_scores(law, used[~single], own, theta)
-        return found
+            counts = (ones[is_single][:, None, chosen], n[is_single][:, None], chance[is_single])
+            level_scores[is_single] = binomial_scores(*counts)
+        if not is_single.all():
+            multiple_means = means[~is_single][:, None, chosen]
+            level_scores[~is_single] = mean_scores(law, levels[~is_single], multiple_means, theta)
+        return level_scores
 
-    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[used]
+    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels]
     return _least(means, precision[:, None], scores, -1.0)
 
 
@@ -128,21 +128,25 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     sums, sizes : ndarray of float64, shape (levels, k)
         The sums of D and of abs(D), for each of k categories.
     """
-    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
-    if not sums.size or used.size < 2:
+    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not sums.size or levels.size < 2:
         return None
-    n, contrast, least = (x[used, None] for x in (law.counts, law.contrast, law.least))
-    sums, sizes = sums[used], sizes[used]
+    n, contrast, least_share = (x[levels, None] for x in (law.counts, law.contrast, law.least))
+    sums, sizes = sums[levels], sizes[levels]
 
-    own = np.where(least > 1 - 1e-12, 0.0, contrast)  # of one block, all reports are in it
+    share_slope = np.where(
+        least_share > 1 - 1e-12, 0.0, contrast
+    )  # of one block, all reports are in it
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         share = (sizes / n)[:, None, chosen]
-        share = np.clip(np.maximum(share, least[:, None] + own[:, None] * np.abs(theta)), 0.0, 1.0)
+        share = np.clip(
+            np.maximum(share, least_share[:, None] + share_slope[:, None] * np.abs(theta)), 0.0, 1.0
+        )
         mean = contrast[:, None] * theta
         return difference_scores(sums[:, None, chosen], n[:, None], mean, share)
 
-    precision = (n * contrast) ** 2 / np.maximum(sizes, n * least + 1e-12)
+    precision = (n * contrast) ** 2 / np.maximum(sizes, n * least_share + 1e-12)
     return _least(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
 
 
@@ -172,14 +176,14 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) ->
     False
     True
     """
-    used = np.flatnonzero(law.counts >= LEAST_REPORTS)
-    if not means.size or used.size < 2:
+    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    if not means.size or levels.size < 2:
         return None
-    log_p = np.log(SPENT / (used.size * means.shape[1]))
-    bounds = [most_collisions(*tables[level], float(log_p)) for level in used.tolist()]
-    excess, means = np.array(bounds)[:, None], means[used]
-    n, contrast = law.counts[used, None], law.contrast[used, None]
-    offset = law.offsets[used, None]
+    log_p = np.log(SPENT / (levels.size * means.shape[1]))
+    bounds = [most_collisions(*tables[level], float(log_p)) for level in levels.tolist()]
+    excess, means = np.array(bounds)[:, None], means[levels]
+    n, contrast = law.counts[levels, None], law.contrast[levels, None]
+    offset = law.offsets[levels, None]
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
@@ -187,13 +191,13 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) ->
             chance = (1 + contrast[:, None] * mean + offset[..., None]) / 2
             return binomial_scores(ones[:, None, chosen], n[:, None], chance)
 
-        alone, crowded = theta, theta + (1 - theta) * excess[..., None]
-        return np.minimum(score(alone), 0.0) + np.maximum(score(crowded), 0.0)
+        without_collisions, with_collisions = theta, theta + (1 - theta) * excess[..., None]
+        return np.minimum(score(without_collisions), 0.0) + np.maximum(score(with_collisions), 0.0)
 
-    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[used, None]
-    without = (means - excess) / np.maximum(1 - excess, 1e-12)
-    found = _least(means, precision, scores, -1.0, without)
-    return min(1.0, found + SPENT)
+    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels, None]
+    least_means = (means - excess) / np.maximum(1 - excess, 1e-12)
+    p_value = _least(means, precision, scores, -1.0, least_means)
+    return min(1.0, p_value + SPENT)
 
 
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
@@ -217,18 +221,18 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     >>> heterogeneity_of_vectors(counts, squares, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
     True
     """
-    used = np.flatnonzero(counts >= LEAST_VECTORS)
-    if used.size < 2:
+    levels = np.flatnonzero(counts >= LEAST_VECTORS)
+    if levels.size < 2:
         return None
-    n, means = counts[used, None], means[used]
-    square = np.broadcast_to(squares[used], means.shape)
+    n, means = counts[levels, None], means[levels]
+    mean_square = np.broadcast_to(squares[levels], means.shape)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
-        apart = means[:, None, chosen] - theta
-        left: Floats = square[:, None, chosen] - theta**2
-        return apart / np.sqrt(np.maximum(left, 1e-12) / n[:, None])
+        deviation = means[:, None, chosen] - theta
+        variance: Floats = mean_square[:, None, chosen] - theta**2
+        return deviation / np.sqrt(np.maximum(variance, 1e-12) / n[:, None])
 
-    return _least(means, n / np.maximum(square, 1e-12), scores, -1.0)
+    return _least(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)
 
 
 def heterogeneity_of_bounded(
@@ -263,25 +267,29 @@ def heterogeneity_of_bounded(
     >>> heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.3]])) < 1e-12
     True
     """
-    used = np.flatnonzero(counts >= LEAST_REPORTS)
-    if used.size < 2:
+    levels = np.flatnonzero(counts >= LEAST_REPORTS)
+    if levels.size < 2:
         return None
-    n, means = counts[used, None], means[used]
-    square, size = squares[used][:, None], largest[used][:, None]
+    n, means = counts[levels, None], means[levels]
+    square, max_size = squares[levels][:, None], largest[levels][:, None]
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
         from scipy.special import rel_entr
 
-        apart = means[:, None, chosen] - theta
+        deviation = means[:, None, chosen] - theta
         variance = np.maximum(square[..., chosen] - theta**2, 1e-12)
-        most = np.maximum(size[..., chosen] - np.sign(apart) * theta, 1e-12)
-        chance = variance / (variance + most**2)
-        tilted = np.minimum(chance + most * np.abs(apart) / (variance + most**2), 1.0)
+        max_deviation = np.maximum(max_size[..., chosen] - np.sign(deviation) * theta, 1e-12)
+        chance = variance / (variance + max_deviation**2)
+        tilted = np.minimum(
+            chance + max_deviation * np.abs(deviation) / (variance + max_deviation**2), 1.0
+        )
         entropy = rel_entr(tilted, chance) + rel_entr(1 - tilted, 1 - chance)
-        found: Floats = np.sign(apart) * np.sqrt(2 * n[:, None] * np.maximum(entropy, 0.0))
-        return found
+        level_scores: Floats = np.sign(deviation) * np.sqrt(
+            2 * n[:, None] * np.maximum(entropy, 0.0)
+        )
+        return level_scores
 
-    return _least(means, n / squares[used], scores, -1.0, tail=_tail_of_exponents)
+    return _least(means, n / squares[levels], scores, -1.0, tail=_tail_of_exponents)
 
 
 def _tail_of_squares(levels: int, statistic: float) -> float:
@@ -322,19 +330,21 @@ def _least(
     tail : callable
     """
     levels, k = means.shape
-    low = means if least_means is None else least_means
+    lowest_means = means if least_means is None else least_means
     total = np.maximum(precision.sum(axis=0), 1e-300)
     pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
-    above = _statistic(scores, pooled[None, :], np.arange(k))[0]
-    order, largest = np.argsort(-above, kind="stable"), 0.0
+    pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
+    order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
     for begin in range(0, k, CANDIDATES):
         chosen = order[begin : begin + CANDIDATES]
-        most = above[chosen[0]]
-        if most <= largest or k * tail(levels, float(most)) >= 1:
+        largest_statistic = pooled_statistic[chosen[0]]
+        if largest_statistic <= least_statistic or k * tail(levels, float(largest_statistic)) >= 1:
             break
-        ends = np.clip([low[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0)
-        largest = max(largest, _largest_bound(scores, ends[0], ends[1], chosen))
-    return float(min(1.0, k * tail(levels, largest)))
+        ends = np.clip(
+            [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0
+        )
+        least_statistic = max(least_statistic, _largest_bound(scores, ends[0], ends[1], chosen))
+    return float(min(1.0, k * tail(levels, least_statistic)))
 
 
 def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]) -> float:
@@ -347,22 +357,22 @@ def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np
     other scores are convex, or nearly so. For sums of +1, -1 and 0 of a category that nobody holds
     the result is at most Q at the true mean, 0, in any case.
     """
-    share = np.linspace(0, 1, POINTS)[:, None]
+    grid = np.linspace(0, 1, POINTS)[:, None]
     bound = np.zeros(chosen.size)
-    least = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
+    least_statistic = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
     for _ in range(ZOOMS):
         checkpoint()
-        theta = low + share * (high - low)
-        found = _statistic(scores, theta, chosen)
-        middle = np.clip(found.argmin(axis=0), 1, POINTS - 2)
-        places = middle + np.array([[-1], [0], [1]])
-        left, own, right = np.take_along_axis(found, places, axis=0)
-        bound = np.maximum(bound, 2 * own - np.maximum(left, right))
-        least = np.minimum(least, found.min(axis=0))
-        if least.max() - bound.max() <= CLOSE * (1 + least.max()):
+        theta = low + grid * (high - low)
+        statistic = _statistic(scores, theta, chosen)
+        middle = np.clip(statistic.argmin(axis=0), 1, POINTS - 2)
+        neighbours = middle + np.array([[-1], [0], [1]])
+        left, centre, right = np.take_along_axis(statistic, neighbours, axis=0)
+        bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
+        least_statistic = np.minimum(least_statistic, statistic.min(axis=0))
+        if least_statistic.max() - bound.max() <= CLOSE * (1 + least_statistic.max()):
             break
-        low, _, high = np.take_along_axis(theta, places, axis=0)
-    return float(np.minimum(bound, least).max())
+        low, _, high = np.take_along_axis(theta, neighbours, axis=0)
+    return float(np.minimum(bound, least_statistic).max())
 
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:

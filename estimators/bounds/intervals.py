@@ -147,43 +147,43 @@ def interval(
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (0.47, 0.529)
     """
-    other = law.mirrored()
-    if other is law:
-        both = _lower_limits(law, np.concatenate([observed, -observed]), log_p, total)
-        return both[: observed.size], -both[observed.size :]
+    mirrored = law.mirrored()
+    if mirrored is law:
+        both_sides = _lower_limits(law, np.concatenate([observed, -observed]), log_p, total)
+        return both_sides[: observed.size], -both_sides[observed.size :]
     lower = _lower_limits(law, observed, log_p, total)
-    return lower, -_lower_limits(other, -observed, log_p, total)
+    return lower, -_lower_limits(mirrored, -observed, log_p, total)
 
 
 def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
     order = np.argsort(observed)
     ascending = observed[order]
-    place = _places(law, ascending, log_p)
+    positions = _places(law, ascending, log_p)
     if total is None:
-        first, group = _groups(place, GRAIN)
-        limit = inversion.lower_limit(law, ascending[first], log_p)[group]
+        first_members, group = _groups(positions, GRAIN)
+        limit = inversion.lower_limit(law, ascending[first_members], log_p)[group]
     else:
-        first, group = _groups(place, max(STRIDE, float(place[-1]) / PIVOTS))
-        last = np.append(first[1:], observed.size) - 1
-        pivots = (ascending[first] + ascending[last]) / 2
+        first_members, group = _groups(positions, max(STRIDE, float(positions[-1]) / PIVOTS))
+        last_members = np.append(first_members[1:], observed.size) - 1
+        pivots = (ascending[first_members] + ascending[last_members]) / 2
         limit = anytime.lower_limit(law, ascending, pivots, group, log_p, total)
-    result = np.empty_like(observed)
-    result[order] = limit
-    return result
+    limits = np.empty_like(observed)
+    limits[order] = limit
+    return limits
 
 
 def _places(law: Law, ascending: Floats, log_p: float) -> Floats:
     """Return how many half-widths, approximately, each sum is above the least one."""
     ranks = np.linspace(0, ascending.size - 1, min(ascending.size, PIVOTS)).astype(np.intp)
-    some = ascending[ranks]
-    half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(some, -1, 1)))
+    sampled = ascending[ranks]
+    half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sampled, -1, 1)))
     steps = np.diff(ascending, prepend=ascending[:1])
-    return np.cumsum(steps / np.interp(ascending, some, half))
+    return np.cumsum(steps / np.interp(ascending, sampled, half))
 
 
-def _groups(place: Floats, grain: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first of each group of places within `grain`, and the group of each place."""
-    starts = np.diff(np.floor(place / grain), prepend=-1) > 0
+def _groups(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the first of each group of places within `width`, and the group of each place."""
+    starts = np.diff(np.floor(positions / width), prepend=-1) > 0
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 

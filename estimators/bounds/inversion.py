@@ -47,12 +47,12 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         At least -1.
     """
     if law.binomial:
-        found = _exact(law, observed, log_p)
+        limits = _exact(law, observed, log_p)
     else:
-        found = _limits(law, observed, log_p)[0]
+        limits = _limits(law, observed, log_p)[0]
         if law.rate is not None:
-            found = np.maximum(found, _noisy_limits(law, law.rate, observed, log_p, found))
-    return np.maximum(found - (ROUNDING + law.offset_rounding), -1.0)
+            limits = np.maximum(limits, _noisy_limits(law, law.rate, observed, log_p, limits))
+    return np.maximum(limits - (ROUNDING + law.offset_rounding), -1.0)
 
 
 def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
@@ -66,23 +66,25 @@ def _exact(law: Law, observed: Floats, log_p: float) -> Floats:
     n, offset = float(law.counts[0]), float(law.offsets[0])
     ones = (observed / float(law.coefficient[0]) + n * (1 + offset)) / 2
     ones = np.clip(np.ceil(ones - WHOLE), 0, n)  # a sum between two counts is the upper
-    some = ones > 0
+    has_ones = ones > 0
     goal = np.exp(log_p) * (1 - SAFETY)
-    chance = betaincinv(ones[some], n - ones[some] + 1, goal * (1 - SAFETY))
-    proved = betainc(ones[some], n - ones[some] + 1, chance) <= goal
-    found = np.full_like(observed, -1.0)
-    found[some] = np.where(proved, (2 * chance - 1 - offset) / float(law.contrast[0]), -1.0)
-    return np.clip(found, -1.0, 1.0)
+    probability = betaincinv(ones[has_ones], n - ones[has_ones] + 1, goal * (1 - SAFETY))
+    proved = betainc(ones[has_ones], n - ones[has_ones] + 1, probability) <= goal
+    limits = np.full_like(observed, -1.0)
+    limits[has_ones] = np.where(
+        proved, (2 * probability - 1 - offset) / float(law.contrast[0]), -1.0
+    )
+    return np.clip(limits, -1.0, 1.0)
 
 
 def _limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return rejected thetas and their tilts: first for some sums, then for the others."""
     if observed.size <= 4 * SPARSE:
         return _search(law, observed, log_p, None)
-    some = np.append(observed[::SPARSE], observed[-1])
-    theta, tilt = _limits(law, some, log_p)
-    near = np.interp(observed, some, theta), np.interp(observed, some, tilt)
-    return _search(law, observed, log_p, near)
+    sparse_sums = np.append(observed[::SPARSE], observed[-1])
+    theta, tilt = _limits(law, sparse_sums, log_p)
+    start = np.interp(observed, sparse_sums, theta), np.interp(observed, sparse_sums, tilt)
+    return _search(law, observed, log_p, start)
 
 
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
@@ -93,64 +95,76 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
     below the goal, the cumulant is, too.
     """
     step = law.unit * law.coefficient
-    best = np.full_like(theta, -1.0)
+    best_limit = np.full_like(theta, -1.0)
     normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
-    for below in BELOW:
-        tilt = np.minimum(below * normal, law.steepest)
-        spare = log_laplace_remainder(law.counts, rate, step, tilt)
-        goal, limit = tilt * observed + log_p - SAFETY - spare, theta
+    for relative_tilt in BELOW:
+        tilt = np.minimum(relative_tilt * normal, law.steepest)
+        log_remainder = log_laplace_remainder(law.counts, rate, step, tilt)
+        goal, limit = tilt * observed + log_p - SAFETY - log_remainder, theta
         for _ in range(TANGENTS):
             value, slope = law.tangent(limit, tilt)
             limit = np.clip(limit + (goal - value) / slope, -1.0, 1.0)
-        best = np.maximum(best, limit)
-    return best
+        best_limit = np.maximum(best_limit, limit)
+    return best_limit
 
 
 def _search(
-    law: Law, observed: Floats, log_p: float, near: tuple[Floats, Floats] | None
+    law: Law, observed: Floats, log_p: float, start: tuple[Floats, Floats] | None
 ) -> tuple[Floats, Floats]:
     """Return the same, starting from nearby thetas and tilts, if known."""
-    goal = log_p - SAFETY
-    aim = goal - CLOSE / 2
+    log_p_goal = log_p - SAFETY
+    log_p_target = log_p_goal - CLOSE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this
-    sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
+    slope_factor = 1 + 1 / max(1.0, -2 * log_p - 2)
     sd = np.sqrt(law.worst_variance) * np.ones_like(observed)
     if law.offset is not None:  # rare categories have a far smaller variance than the worst
         sd = np.sqrt(law.largest_variance(np.clip(observed, -1, 1)))
-    flat = 1e-12 * law.worst_variance
+    min_curvature = 1e-12 * law.worst_variance
     width = sd * np.sqrt(-2 * log_p)
-    found = np.full_like(observed, -1.0)
-    going = np.arange(observed.size)
-    low, high = found.copy(), np.clip(observed, -1.0, 1.0)
+    limits = np.full_like(observed, -1.0)
+    active = np.arange(observed.size)
+    low, high = limits.copy(), np.clip(observed, -1.0, 1.0)
     theta = np.maximum(high - width, (high - 1) / 2)
     high[observed > 1] = np.inf  # even a mean of 1 may be rejected
     tilt = np.minimum(law.steepest, np.sqrt(-2 * log_p) / sd)
-    settled = np.zeros(observed.shape, dtype=np.bool_)
-    if near is not None:
-        theta, tilt, settled = np.minimum(near[0], high), near[1], ~settled
+    is_settled = np.zeros(observed.shape, dtype=np.bool_)
+    if start is not None:
+        theta, tilt, is_settled = np.minimum(start[0], high), start[1], ~is_settled
     tilts = tilt.copy()
     for _ in range(STEPS):
         checkpoint()
-        at = law.cumulant(theta, tilt)
-        log_tails = log_tail(law, theta, tilt, observed, at)
-        rejected = log_tails <= goal
+        cumulant = law.cumulant(theta, tilt)
+        log_tails = log_tail(law, theta, tilt, observed, cumulant)
+        rejected = log_tails <= log_p_goal
         low = np.where(rejected, np.maximum(low, theta), low)
-        high = np.where(settled & ~rejected, np.minimum(high, theta), high)
-        done = rejected & (log_tails >= goal - CLOSE)
-        done |= (low >= 1) | (high - low <= CLOSE / 4 * np.maximum(observed - low, CLOSE * width))
-        wanted = theta + (aim - log_tails) / (at.by_theta * sharper)
-        inside = (wanted > low) & (wanted < high)
-        between = np.where(wanted <= low, low + (high - low) / 16, (low + high) / 2)
-        wanted = np.minimum(np.where(inside, wanted, between), 1.0)
-        wanted = np.where(settled | rejected, wanted, theta)
-        slope = at.by_tilt + at.cross * (wanted - theta)
-        moved = tilt + (observed - slope) / np.maximum(at.curvature, flat)
-        moved = np.minimum(np.clip(moved, tilt / 8, tilt * 8), law.steepest)
-        settled = np.abs(moved - tilt) <= tilt / 4
-        found[going], tilts[going] = low, tilt
-        left = ~done
-        if not left.any():
+        high = np.where(is_settled & ~rejected, np.minimum(high, theta), high)
+        is_done = rejected & (log_tails >= log_p_goal - CLOSE)
+        is_done |= (low >= 1) | (
+            high - low <= CLOSE / 4 * np.maximum(observed - low, CLOSE * width)
+        )
+        next_theta = theta + (log_p_target - log_tails) / (cumulant.by_theta * slope_factor)
+        is_inside = (next_theta > low) & (next_theta < high)
+        bisected = np.where(next_theta <= low, low + (high - low) / 16, (low + high) / 2)
+        next_theta = np.minimum(np.where(is_inside, next_theta, bisected), 1.0)
+        next_theta = np.where(is_settled | rejected, next_theta, theta)
+        expected_sum = cumulant.by_tilt + cumulant.cross * (next_theta - theta)
+        next_tilt = tilt + (observed - expected_sum) / np.maximum(cumulant.curvature, min_curvature)
+        next_tilt = np.minimum(np.clip(next_tilt, tilt / 8, tilt * 8), law.steepest)
+        is_settled = np.abs(next_tilt - tilt) <= tilt / 4
+        limits[active], tilts[active] = low, tilt
+        is_active = ~is_done
+        if not is_active.any():
             break
-        going, observed, low, high = going[left], observed[left], low[left], high[left]
-        theta, tilt, settled, width = wanted[left], moved[left], settled[left], width[left]
-    return found, tilts
+        active, observed, low, high = (
+            active[is_active],
+            observed[is_active],
+            low[is_active],
+            high[is_active],
+        )
+        theta, tilt, is_settled, width = (
+            next_theta[is_active],
+            next_tilt[is_active],
+            is_settled[is_active],
+            width[is_active],
+        )
+    return limits, tilts

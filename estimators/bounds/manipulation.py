@@ -121,15 +121,15 @@ def largest_shifts(
     total = float(counts @ reach.weights)
     if not counts.any():
         return np.full(values.shape, np.nan)
-    moved = np.zeros(values.shape)
+    shifts = np.zeros(values.shape)
     for gain in (reach.highest - values[:, None], values[:, None] - reach.lowest):
         if among:
-            found = _taken_away(gain, counts, reach.weights, total, reports)
+            change = _taken_away(gain, counts, reach.weights, total, reports)
         else:
             weight = reports * reach.weights
-            found = (gain * (weight / (total + weight))).max(axis=1)
-        moved = np.maximum(moved, found)
-    return moved
+            change = (gain * (weight / (total + weight))).max(axis=1)
+        shifts = np.maximum(shifts, change)
+    return shifts
 
 
 def _taken_away(
@@ -142,14 +142,14 @@ def _taken_away(
     for _ in range(MOST_STEPS):
         worth = weights * (gain + change[:, None])
         order = np.argsort(-worth, axis=1)
-        there: NDArray[np.int64] = counts[order]
-        before = np.cumsum(there, axis=1) - there
-        taken = np.clip(reports - before, 0, there)
-        taken[np.take_along_axis(worth, order, axis=1) <= 0] = 0
-        weight = taken * weights[order]
-        own = np.take_along_axis(gain, order, axis=1)
-        found = (weight * own).sum(axis=1) / (total - weight.sum(axis=1))
-        if (found <= change * (1 + 1e-12)).all():
+        ordered_counts: NDArray[np.int64] = counts[order]
+        preceding = np.cumsum(ordered_counts, axis=1) - ordered_counts
+        removed = np.clip(reports - preceding, 0, ordered_counts)
+        removed[np.take_along_axis(worth, order, axis=1) <= 0] = 0
+        weight = removed * weights[order]
+        ordered_gain = np.take_along_axis(gain, order, axis=1)
+        next_change = (weight * ordered_gain).sum(axis=1) / (total - weight.sum(axis=1))
+        if (next_change <= change * (1 + 1e-12)).all():
             break
-        change = np.maximum(change, found)
+        change = np.maximum(change, next_change)
     return change

@@ -69,10 +69,10 @@ def own_sign_limits(
     lower, upper : ndarray of float64, shape (k,)
         Within [0, 1]; [0, 1] itself if there are too few rows for p.
     """
-    others = math.sqrt(-2 * (log_p + math.log(OTHERS)))
-    x = -(log_p + math.log(EACH))
-    kept = 1 - others / math.sqrt(rows)
-    if kept <= 0:
+    interference_factor = math.sqrt(-2 * (log_p + math.log(OTHERS)))
+    log_inverse_p = -(log_p + math.log(EACH))
+    remaining_slope = 1 - interference_factor / math.sqrt(rows)
+    if remaining_slope <= 0:
         return np.zeros_like(observed), np.ones_like(observed)
     largest = float(law.coefficient.max())
     if law.free:
@@ -81,20 +81,26 @@ def own_sign_limits(
         unit = float(law.counts @ (law.coefficient**2 * law.largest))
 
     def allowed(f: Floats) -> Floats:
-        total = np.sqrt(2 * x * unit * f) + 2 / 3 * largest * x
-        in_rows = x + math.log(2 * rows)
+        total = np.sqrt(2 * log_inverse_p * unit * f) + 2 / 3 * largest * log_inverse_p
+        in_rows = log_inverse_p + math.log(2 * rows)
         row = np.sqrt(2 * in_rows * unit / rows * f) + 2 / 3 * largest * in_rows
-        row *= math.sqrt(2 * x)
-        return total + others * (row + np.sqrt(row**2 + scatter))
+        row *= math.sqrt(2 * log_inverse_p)
+        return total + interference_factor * (row + np.sqrt(row**2 + scatter))
 
-    lower, above = np.zeros_like(observed), np.clip(observed, 0, 1)
+    lower, upper_of_lower = np.zeros_like(observed), np.clip(observed, 0, 1)
     start = np.maximum(observed, 0)
-    below, upper = np.clip(start, 0, 1), np.ones_like(observed)
+    lower_of_upper, upper = np.clip(start, 0, 1), np.ones_like(observed)
     for _ in range(HALVINGS):
-        middle = (lower + above) / 2
-        rejected = (observed - middle) * kept > allowed(middle)
-        lower, above = np.where(rejected, middle, lower), np.where(rejected, above, middle)
-        middle = (below + upper) / 2
-        rejected = (middle - start) * kept > allowed(middle)
-        below, upper = np.where(rejected, below, middle), np.where(rejected, middle, upper)
+        middle = (lower + upper_of_lower) / 2
+        rejected = (observed - middle) * remaining_slope > allowed(middle)
+        lower, upper_of_lower = (
+            np.where(rejected, middle, lower),
+            np.where(rejected, upper_of_lower, middle),
+        )
+        middle = (lower_of_upper + upper) / 2
+        rejected = (middle - start) * remaining_slope > allowed(middle)
+        lower_of_upper, upper = (
+            np.where(rejected, lower_of_upper, middle),
+            np.where(rejected, middle, upper),
+        )
     return lower, upper

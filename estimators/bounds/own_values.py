@@ -106,39 +106,46 @@ def _centre(law: Law, signs: Floats) -> Floats:
 
 
 def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
-    ends = _variance(law, np.array([-1.0, 1.0]))
-    number = max(1, math.ceil(abs(math.log(ends[1] / ends[0])) / math.log(CELL)))
-    variances = np.geomspace(ends[0], ends[1], number + 1)
+    end_variances = _variance(law, np.array([-1.0, 1.0]))
+    cell_count = max(
+        1, math.ceil(abs(math.log(end_variances[1] / end_variances[0])) / math.log(CELL))
+    )
+    variances = np.geomspace(end_variances[0], end_variances[1], cell_count + 1)
     edges = np.linspace(-1.0, 1.0, 2)
-    if number > 1:  # the variance is linear in theta
-        edges = 2 * (variances - ends[0]) / (ends[1] - ends[0]) - 1
+    if cell_count > 1:  # the variance is linear in theta
+        edges = 2 * (variances - end_variances[0]) / (end_variances[1] - end_variances[0]) - 1
     edges[0], edges[-1] = -1.0, 1.0
     middle = np.sqrt(variances[1:] * variances[:-1])
-    cost = np.full(number, -log_p)
+    cost = np.full(cell_count, -log_p)
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / middle)
         cost = SAFETY - log_p + _log_remainder(law, tilt, edges)
     x, *lines = _tilted(law, tilt)
-    left = x @ signs - cost[:, None]
-    reached = np.maximum(*((left - at_zero[:, None]) / slope[:, None] for at_zero, slope in lines))
-    kept = reached < edges[1:, None]
-    first = np.argmax(kept, axis=0)
-    found = np.maximum(reached[first, np.arange(signs.shape[1])], edges[first])
-    return np.where(kept.any(axis=0), np.clip(found - _slack(law), -1.0, 1.0), 1.0)
+    surplus = x @ signs - cost[:, None]
+    cell_limits = np.maximum(
+        *((surplus - at_zero[:, None]) / slope[:, None] for at_zero, slope in lines)
+    )
+    is_accepted = cell_limits < edges[1:, None]
+    first_cell = np.argmax(is_accepted, axis=0)
+    limits = np.maximum(cell_limits[first_cell, np.arange(signs.shape[1])], edges[first_cell])
+    return np.where(is_accepted.any(axis=0), np.clip(limits - _slack(law), -1.0, 1.0), 1.0)
 
 
 def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> Floats:
     goal = SAFETY - log_p
-    best = np.sqrt(2 * (goal + 2) / _variance(law, np.array([-1.0, 1.0])))
-    grid = anytime.TILTS * total
-    near = (grid >= best.min() / NEAR) & (grid <= best.max() * NEAR)
-    if not near.any():
+    best_tilts = np.sqrt(2 * (goal + 2) / _variance(law, np.array([-1.0, 1.0])))
+    tilt_grid = anytime.TILTS * total
+    is_near = (tilt_grid >= best_tilts.min() / NEAR) & (tilt_grid <= best_tilts.max() * NEAR)
+    if not is_near.any():
         return np.full(signs.shape[1], -1.0)
-    tilt, log_weights = grid[near], anytime.LOG_WEIGHTS[near]
+    tilt, log_weights = tilt_grid[is_near], anytime.LOG_WEIGHTS[is_near]
     x, below, above = _tilted(law, tilt)
     centre = _centre(law, signs)[:, None]
-    first = below[0] + centre * below[1] <= above[0] + centre * above[1]
-    at_zero, slope = (np.where(first, one, other) for one, other in zip(below, above, strict=True))
+    is_first_lower = below[0] + centre * below[1] <= above[0] + centre * above[1]
+    at_zero, slope = (
+        np.where(is_first_lower, first_line, second_line)
+        for first_line, second_line in zip(below, above, strict=True)
+    )
     terms = (x @ signs).T + log_weights - at_zero
     shape = terms.shape
     start = ((terms - goal) / slope).max(axis=1)
@@ -148,17 +155,23 @@ def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> 
 
 def _tilted(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
     """Return x, of shape (tilts, levels), and two lines in theta that bound K."""
-    own, other = _means(law)
-    ratio = np.expm1(np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * STEEPEST))
-    left = own - (1 + ratio) * other
-    tanh = np.where(ratio < left, ratio / np.maximum(left, 1e-300), 1.0)
+    holder_mean, non_holder_mean = _means(law)
+    growth = np.expm1(np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * STEEPEST))
+    denominator = holder_mean - (1 + growth) * non_holder_mean
+    tanh = np.where(growth < denominator, growth / np.maximum(denominator, 1e-300), 1.0)
     x = np.arctanh(np.minimum(tanh, math.tanh(STEEPEST)))
     x = np.minimum(x, FARTHEST * tilt[:, None] * law.coefficient)
-    base = (np.log1p((1 + other) / 2 * np.expm1(2 * x)) - x) @ law.counts
-    cut = np.tanh(x)
-    adds = np.log1p((own - other) * cut / (1 + other * cut))
-    least = (adds / (law.coefficient * law.contrast)).min(axis=1) / 2
-    return x, _Line(base + tilt, tilt), _Line(base + adds @ law.counts - least, least)
+    base = (np.log1p((1 + non_holder_mean) / 2 * np.expm1(2 * x)) - x) @ law.counts
+    tanh_x = np.tanh(x)
+    holder_gain = np.log1p(
+        (holder_mean - non_holder_mean) * tanh_x / (1 + non_holder_mean * tanh_x)
+    )
+    least_slope = (holder_gain / (law.coefficient * law.contrast)).min(axis=1) / 2
+    return (
+        x,
+        _Line(base + tilt, tilt),
+        _Line(base + holder_gain @ law.counts - least_slope, least_slope),
+    )
 
 
 def _means(law: Law) -> tuple[Floats, Floats]:
@@ -167,10 +180,15 @@ def _means(law: Law) -> tuple[Floats, Floats]:
 
 def _variance(law: Law, theta: Floats) -> Floats:
     """Return the variance of S if all levels have the same share of holders."""
-    one = [(1 - mean) * (1 + mean) for mean in _means(law)]
-    own, other = (law.counts @ (law.coefficient**2 * x) for x in one)
-    smallest = 1e-12 * law.proxy
-    return np.maximum(smallest, other + (1 + theta) / 2 * (own - other))
+    sign_variances = [(1 - mean) * (1 + mean) for mean in _means(law)]
+    holder_variance, non_holder_variance = (
+        law.counts @ (law.coefficient**2 * x) for x in sign_variances
+    )
+    min_variance = 1e-12 * law.proxy
+    return np.maximum(
+        min_variance,
+        non_holder_variance + (1 + theta) / 2 * (holder_variance - non_holder_variance),
+    )
 
 
 def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
@@ -180,13 +198,20 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     x, _, _ = _tilted(law, tilt)
     tanh = np.tanh(x)
     mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
-    own, other = (x**2 * (1 - m) * (1 + m) for m in mean)
+    holder_variance, non_holder_variance = (x**2 * (1 - m) * (1 + m) for m in mean)
     third = (x**3 * np.maximum(*(1 - m**4 for m in mean))) @ law.counts
-    worst = ((own - other) / (law.coefficient * law.contrast)).min(axis=1)
-    holders = np.where(worst > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
-    least = np.maximum(other @ law.counts + holders * worst, np.minimum(own, other) @ law.counts)
-    least = np.maximum(least, 1e-60)
-    remainder: Floats = erfcx(np.sqrt(2 * least)) + 2 * BERRY_ESSEEN * third / least**1.5
+    worst_slope = ((holder_variance - non_holder_variance) / (law.coefficient * law.contrast)).min(
+        axis=1
+    )
+    holders = np.where(worst_slope > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
+    least_variance = np.maximum(
+        non_holder_variance @ law.counts + holders * worst_slope,
+        np.minimum(holder_variance, non_holder_variance) @ law.counts,
+    )
+    least_variance = np.maximum(least_variance, 1e-60)
+    remainder: Floats = (
+        erfcx(np.sqrt(2 * least_variance)) + 2 * BERRY_ESSEEN * third / least_variance**1.5
+    )
     return np.log(np.minimum(remainder, 1.0))
 
 

@@ -58,13 +58,13 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     array([ 0.   ,  0.448, -3.289])
     """
     mean = trials * np.clip(chance, ROUNDED, 1 - ROUNDED)
-    nearer = ones - np.sign(ones - mean)
-    apart = np.where((nearer - mean) * (ones - mean) > 0, nearer - mean, 0.0)
+    neighbour = ones - np.sign(ones - mean)
+    deviation = np.where((neighbour - mean) * (ones - mean) > 0, neighbour - mean, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        up = (mean + apart) * np.log1p(apart / mean)
-        down = (trials - mean - apart) * np.log1p(-apart / (trials - mean))
-    entropy = np.where(apart == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
-    scores: Floats = np.sign(apart) * np.sqrt(2 * np.maximum(entropy, 0.0))
+        up = (mean + deviation) * np.log1p(deviation / mean)
+        down = (trials - mean - deviation) * np.log1p(-deviation / (trials - mean))
+    entropy = np.where(deviation == 0, 0.0, np.nan_to_num(up) + np.nan_to_num(down))
+    scores: Floats = np.sign(deviation) * np.sqrt(2 * np.maximum(entropy, 0.0))
     return scores
 
 
@@ -86,16 +86,16 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     """
     mean = np.clip(mean, ROUNDED - 1, 1 - ROUNDED)
     expected = trials * mean
-    nearer = sums - 2 * np.sign(sums - expected)
-    apart = (nearer - expected) * (sums - expected) > 0
-    d = np.where(apart, nearer / trials, mean)
+    neighbour = sums - 2 * np.sign(sums - expected)
+    is_beyond_neighbour = (neighbour - expected) * (sums - expected) > 0
+    mean_report = np.where(is_beyond_neighbour, neighbour / trials, mean)
     up, down, none = (share + mean) / 2, (share - mean) / 2, 1 - share
     up, down = np.maximum(up, 1e-300), np.maximum(down, 1e-300)
-    middle = d * none / 2
-    grown = middle + np.sqrt(middle**2 + up * down * (1 - d) * (1 + d))
-    tilted = np.maximum(grown, 1e-300) / (up * (1 - d))
-    entropy: Floats = d * np.log(tilted) - np.log(none + up * tilted + down / tilted)
-    return np.sign(d - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
+    middle = mean_report * none / 2
+    grown = middle + np.sqrt(middle**2 + up * down * (1 - mean_report) * (1 + mean_report))
+    tilted = np.maximum(grown, 1e-300) / (up * (1 - mean_report))
+    entropy: Floats = mean_report * np.log(tilted) - np.log(none + up * tilted + down / tilted)
+    return np.sign(mean_report - mean) * np.sqrt(2 * trials * np.maximum(entropy, 0.0))
 
 
 def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Floats:
@@ -129,25 +129,25 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     if isinstance(law, WindowLaw):
         return _window_scores(_each(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
-    apart = means - theta
+    deviation = means - theta
     step = np.zeros(law.counts.size)
     if isinstance(law, RepeatedLaw):
         step = 2 / (law.counts * law.contrast * law.repeats)
-    beyond = np.abs(apart) > step[level]
+    is_beyond_step = np.abs(deviation) > step[level]
     scores = np.zeros(means.shape)
-    if beyond.any():
-        own, sign = level[beyond], np.sign(apart[beyond])
-        at = np.broadcast_to(theta, means.shape)[beyond]
-        observed = sign * means[beyond] - step[own]
-        scores[beyond] = sign * _signed_roots(_each(law, own, sign), observed, sign * at)
+    if is_beyond_step.any():
+        rows, sign = level[is_beyond_step], np.sign(deviation[is_beyond_step])
+        at = np.broadcast_to(theta, means.shape)[is_beyond_step]
+        observed = sign * means[is_beyond_step] - step[rows]
+        scores[is_beyond_step] = sign * _signed_roots(_each(law, rows, sign), observed, sign * at)
     return scores
 
 
 def _window_scores(law: WindowLaw, means: Floats, theta: Floats) -> Floats:
     """Return the scores of all levels of a law, whose mirrored reports have the same one."""
-    own = np.moveaxis(means, 0, -1)
-    sign = np.sign(own - theta[..., None])
-    roots = _signed_roots(law, sign * own, sign * theta[..., None])
+    level_means = np.moveaxis(means, 0, -1)
+    sign = np.sign(level_means - theta[..., None])
+    roots = _signed_roots(law, sign * level_means, sign * theta[..., None])
     return np.moveaxis(sign * roots, -1, 0)
 
 
@@ -182,17 +182,17 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     for _ in range(NEWTON_STEPS):
         checkpoint()
         _, mean, variance = _tilted(law, theta, tilt)
-        moved = tilt + (slope - mean) / np.maximum(variance, 1e-300)
-        before, tilt = tilt, np.minimum(np.clip(moved, tilt / 4, tilt * 4), steepest)
-        if (np.abs(tilt - before) <= SETTLED * tilt).all():
+        next_tilt = tilt + (slope - mean) / np.maximum(variance, 1e-300)
+        previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), steepest)
+        if (np.abs(tilt - previous_tilt) <= SETTLED * tilt).all():
             break
     value, _, variance = _tilted(law, theta, tilt)
     root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
     if isinstance(law, RepeatedLaw):
         return root
-    far = np.maximum(root, NEAR)
-    width = tilt * np.sqrt(law.counts * variance)
-    correction = np.log(np.maximum(width, 1e-300) / far) / far
+    positive_root = np.maximum(root, NEAR)
+    standardized_tilt = tilt * np.sqrt(law.counts * variance)
+    correction = np.log(np.maximum(standardized_tilt, 1e-300) / positive_root) / positive_root
     corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
     return np.maximum(corrected, 0.0)
 

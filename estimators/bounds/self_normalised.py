@@ -68,13 +68,13 @@ def self_normalised_interval(
     log_shares = np.full(len(tilts), -np.log(len(tilts)))
     if total is not None:
         steepest = STEEPEST / float(law.coefficient.max())
-        grid = anytime.TILTS * total
-        near = (grid >= tilts.min() / 2) & (grid <= min(2 * tilts.max(), steepest))
-        tilts, log_shares = grid[near], anytime.LOG_WEIGHTS[near]
+        tilt_grid = anytime.TILTS * total
+        is_near = (tilt_grid >= tilts.min() / 2) & (tilt_grid <= min(2 * tilts.max(), steepest))
+        tilts, log_shares = tilt_grid[is_near], anytime.LOG_WEIGHTS[is_near]
     lower, upper = np.full(sums.shape[1], law.lowest), np.ones(sums.shape[1])
-    for number, tilt in enumerate(tilts.tolist()):
-        above, below = exponents(law, tilts[number : number + 1], sums, sizes)
-        cost = SAFETY - log_p - float(log_shares[number])
+    for tilt_number, tilt in enumerate(tilts.tolist()):
+        above, below = exponents(law, tilts[tilt_number : tilt_number + 1], sums, sizes)
+        cost = SAFETY - log_p - float(log_shares[tilt_number])
         low, high = law.limits(tilt, above[0] - cost, below[0] - cost, refined)
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
     return lower, upper
@@ -107,12 +107,12 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
     """
     weight = law.counts * law.coefficient**2
     # a steeper tilt than this gains nothing, and loses digits
-    floor = -2 * log_p * (float(law.coefficient.max()) / STEEPEST) ** 2
-    least = max(float(weight @ law.least), floor)
-    largest = max(float(weight @ law.largest), 2 * floor)
-    steps = max(1, int(np.ceil(np.log2(largest / least) / 2)))
-    spread = np.geomspace(least, largest, 2 * steps + 1)[1::2]
-    return np.sqrt(-2 * log_p / spread)
+    min_variance = -2 * log_p * (float(law.coefficient.max()) / STEEPEST) ** 2
+    least_variance = max(float(weight @ law.least), min_variance)
+    largest_variance = max(float(weight @ law.largest), 2 * min_variance)
+    steps = max(1, int(np.ceil(np.log2(largest_variance / least_variance) / 2)))
+    variance_grid = np.geomspace(least_variance, largest_variance, 2 * steps + 1)[1::2]
+    return np.sqrt(-2 * log_p / variance_grid)
 
 
 def log_cosh(z: Floats) -> Floats:

@@ -174,17 +174,17 @@ class Directions:
         """Bound ln E exp(tilt N_j)."""
         psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
         rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
-        found: Floats = self.counts @ psi + rounding * tilt**2
-        return found
+        cumulant: Floats = self.counts @ psi + rounding * tilt**2
+        return cumulant
 
     def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(one) for one in tilt.tolist()])
+        return np.array([self._log_remainder_at(single_tilt) for single_tilt in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
         d, a, s = self.dimension, self.contrast, self.coefficient
-        at = nodes(self.counts, s**2 / d, STEP)
-        at = at[at * s.max() <= FARTHEST * math.sqrt(d)]
-        t, tau = tilt * s, s[:, None] * at
+        frequencies = nodes(self.counts, s**2 / d, STEP)
+        frequencies = frequencies[frequencies * s.max() <= FARTHEST * math.sqrt(d)]
+        t, tau = tilt * s, s[:, None] * frequencies
         radius = np.hypot(t[:, None], tau)
         odd = _odd_part(d, radius)
         mass = (1 + self._grown(t))[:, None] + t[:, None] * self._means
@@ -193,13 +193,13 @@ class Directions:
         rounding = np.exp(t * self.unit)
         modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
         # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
-        bend = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
-        root = np.sqrt(((1 + a) * bend)[:, None] / mass) + self.unit
+        second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
+        root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
         variance = rounding[:, None] * (root * s[:, None]) ** 2
         psi, log_modulus = self._psi(t[None])[:, 0], np.log(modulus)
         levels = [Pieces(*level) for level in zip(psi, log_modulus, variance, strict=True)]
         squares = self.counts * s**2
-        return log_paired_remainder(tilt, at, self.counts, squares / squares.sum(), levels)
+        return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
 
     def radius(self, log_beta: float) -> float:
         """Bound the length of N: |N| stays below it with probability 1 - beta.
@@ -264,9 +264,9 @@ def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> f
         For an array of tilts; above 0.
     """
     coarse = lengths(dimension, tilt[::COARSE], goal(tilt[::COARSE]))
-    best = COARSE * int(coarse.argmin())
-    near = tilt[max(best - COARSE + 1, 0) : best + COARSE]
-    return float(min(coarse.min(), lengths(dimension, near, goal(near)).min()))
+    best_index = COARSE * int(coarse.argmin())
+    fine_tilts = tilt[max(best_index - COARSE + 1, 0) : best_index + COARSE]
+    return float(min(coarse.min(), lengths(dimension, fine_tilts, goal(fine_tilts)).min()))
 
 
 def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
@@ -283,16 +283,16 @@ def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
         Both above 0.
     """
     finite = np.isfinite(goal)
-    wanted, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
-    x = wanted + np.sqrt(wanted * (wanted + 2 * dimension))
+    log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
+    x = log_mean_goal + np.sqrt(log_mean_goal * (log_mean_goal + 2 * dimension))
     for _ in range(STEPS):
-        step = (log_mean_cosh(dimension, x) - wanted) * ((inner + np.hypot(x, outer)) / x)
+        step = (log_mean_cosh(dimension, x) - log_mean_goal) * ((inner + np.hypot(x, outer)) / x)
         x = x - step
         if (np.abs(step) <= CLOSE * x).all():
             break
-    found = np.full(tilt.shape, np.inf)
-    found[finite] = x * (1 + 2 * CLOSE) / tilt[finite]
-    return found
+    bounds = np.full(tilt.shape, np.inf)
+    bounds[finite] = x * (1 + 2 * CLOSE) / tilt[finite]
+    return bounds
 
 
 def steady_length(law: VectorNoise, log_beta: float) -> float:

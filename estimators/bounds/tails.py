@@ -14,14 +14,14 @@ BERRY_ESSEEN = 0.56
 """Sums of independent, not identically distributed terms: Shevtsova (2010)."""
 
 
-def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumulant) -> Floats:
+def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
     """Bound ln P(S >= observed) from above, for a law of mean `theta`.
 
     Parameters
     ----------
     law : Law
     theta, tilt, observed : ndarray of float64, shape (k,)
-    at : Cumulant
+    cumulant : Cumulant
         The cumulant of `law` at `theta` and `tilt`. Every tilt gives a valid bound; a good tilt
         gives a sharp one.
 
@@ -30,9 +30,9 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
     ndarray of float64, shape (k,)
         The least of the bounds for this law.
     """
-    chernoff = at.value - tilt * observed
+    chernoff = cumulant.value - tilt * observed
     if law.exact:
-        return chernoff + _log_tilted_remainder(tilt, observed, at)
+        return chernoff + _log_tilted_remainder(tilt, observed, cumulant)
     bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
     if law.rate is None:
         excess = np.maximum(observed - theta, 0)
@@ -41,7 +41,7 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, at: Cumula
     return result
 
 
-def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Floats:
+def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
     """Sharpen Chernoff's bound by the Berry-Esseen theorem for the tilted law.
 
     P(S >= s) = e^(K - tilt s) E'[e^(-tilt U); U >= 0], U = S - s, under the law E' with density
@@ -53,12 +53,20 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, at: Cumulant) -> Float
     """
     from scipy.special import log_ndtr
 
-    helps = at.third < at.curvature**1.5
-    sd = np.sqrt(np.where(helps, at.curvature, 1.0))
-    shift = (at.by_tilt - observed) / sd
-    steps = tilt * sd
-    normal = np.exp(np.minimum(log_ndtr(shift - steps) + steps * (steps / 2 - shift), 0))
-    remainder: Floats = np.where(helps, normal + 2 * BERRY_ESSEEN * at.third / sd**3, 1.0)
+    is_sharper = cumulant.third < cumulant.curvature**1.5
+    sd = np.sqrt(np.where(is_sharper, cumulant.curvature, 1.0))
+    standardized_shift = (cumulant.by_tilt - observed) / sd
+    standardized_tilt = tilt * sd
+    normal = np.exp(
+        np.minimum(
+            log_ndtr(standardized_shift - standardized_tilt)
+            + standardized_tilt * (standardized_tilt / 2 - standardized_shift),
+            0,
+        )
+    )
+    remainder: Floats = np.where(
+        is_sharper, normal + 2 * BERRY_ESSEEN * cumulant.third / sd**3, 1.0
+    )
     return np.log(np.minimum(remainder, 1))
 
 
@@ -91,8 +99,8 @@ def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
 
     excess = np.maximum(observed - theta, 0)[:, None]
     moments = law.moments(theta)
-    normal = ndtr(-excess / np.sqrt(moments.largest_variance))
-    least = np.maximum(moments.least_variance, 1e-12 * law.worst_variance)
-    chance = normal + BERRY_ESSEEN * moments.third / least**1.5
-    result: Floats = np.log(np.minimum(chance.max(axis=1), 1))
+    normal_tail = ndtr(-excess / np.sqrt(moments.largest_variance))
+    least_variance = np.maximum(moments.least_variance, 1e-12 * law.worst_variance)
+    tail_bound = normal_tail + BERRY_ESSEEN * moments.third / least_variance**1.5
+    result: Floats = np.log(np.minimum(tail_bound.max(axis=1), 1))
     return result

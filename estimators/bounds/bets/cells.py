@@ -27,17 +27,17 @@ def cell_edges(law: WindowLaw) -> Floats:
     return edges
 
 
-def cells_of(edges: Floats, ends: tuple[float, float]) -> range:
+def cells_of(edges: Floats, interval: tuple[float, float]) -> range:
     """Return the cells that an interval for tau^2 meets.
 
     Parameters
     ----------
     edges : ndarray of float64, shape (cells + 1,)
-    ends : tuple of float
+    interval : tuple of float
         In any order: where bounds contradict each other, what is between them.
     """
-    within = np.searchsorted(edges, sorted(ends), side="right") - 1
-    first, last = np.clip(within, 0, edges.size - 2).tolist()
+    end_cells = np.searchsorted(edges, sorted(interval), side="right") - 1
+    first, last = np.clip(end_cells, 0, edges.size - 2).tolist()
     return range(first, last + 1)
 
 
@@ -49,8 +49,8 @@ def bins_between(low: float, high: float) -> tuple[Floats, Floats]:
     low, high : float
     """
     edges = np.linspace(-1, 1, BINS + 1)
-    met = (edges[:-1] <= high) & (edges[1:] >= low)
-    return edges[:-1][met], edges[1:][met]
+    is_met = (edges[:-1] <= high) & (edges[1:] >= low)
+    return edges[:-1][is_met], edges[1:][is_met]
 
 
 class Bet:
@@ -68,16 +68,26 @@ class Bet:
     """
 
     def __init__(
-        self, law: WindowLaw, least: float, largest: float, steepest: float, log_p: float
+        self,
+        law: WindowLaw,
+        least_variance: float,
+        largest_variance: float,
+        max_tilt: float,
+        log_p: float,
     ) -> None:
         from scipy.special import erfcx
 
-        self.law, self.least, self.largest, self.log_p = law, least, largest, log_p
+        self.law, self.least, self.largest, self.log_p = (
+            law,
+            least_variance,
+            largest_variance,
+            log_p,
+        )
         cost = -log_p
         for _ in range(3):
-            tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least * largest))
-            self.tilt = min(tilt, steepest)
-            cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least))))
+            tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least_variance * largest_variance))
+            self.tilt = min(tilt, max_tilt)
+            cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least_variance))))
 
     @functools.cached_property
     def fourier(self) -> float:
@@ -92,27 +102,27 @@ class Bet:
         low, high : float or ndarray of float64, shape (..., 1) or (..., levels)
             Ends of intervals for the means of each level's users; free means may be anywhere.
         """
-        law, least = self.law, np.array([self.least])
+        law, least_variance = self.law, np.array([self.least])
         if law.free:  # the variance of the reports may be anything from that of the noise to tau^2
             return log_berry_esseen(law, self.tilt, self._parts[:-1], np.inf, (-1.0, 1.0))
-        return log_berry_esseen(law, self.tilt, least, self.largest, (low, high))
+        return log_berry_esseen(law, self.tilt, least_variance, self.largest, (low, high))
 
-    def with_own(self, own: Floats, fourier: float) -> Floats:
+    def with_own(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
 
         Parameters
         ----------
-        own : ndarray of float64, shape (..., parts)
+        log_berry_esseen_parts : ndarray of float64, shape (..., parts)
             From :meth:`log_own`.
         fourier : float
             `fourier`, or more.
         """
-        found = np.minimum(own, fourier)
+        log_parts = np.minimum(log_berry_esseen_parts, fourier)
         if self.law.free:
-            concave = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
-            found = found - self.tilt**2 * concave * (self.least - self._parts[1:]) / 2
-        largest: Floats = found.max(axis=-1)
-        return largest
+            concavity = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
+            log_parts = log_parts - self.tilt**2 * concavity * (self.least - self._parts[1:]) / 2
+        log_largest: Floats = log_parts.max(axis=-1)
+        return log_largest
 
     @functools.cached_property
     def _parts(self) -> Floats:
@@ -134,7 +144,7 @@ class Fourier(dict[float, float]):
 
 
 def narrowest_common(
-    bets: SymbolBets, cells: Sequence[Bet], known: tuple[float, float]
+    bets: SymbolBets, cells: Sequence[Bet], mean_limits: tuple[float, float]
 ) -> tuple[float, float]:
     """Return lower limits of theta and of -theta that hold in all cells.
 
@@ -142,7 +152,7 @@ def narrowest_common(
     ----------
     bets : SymbolBets
     cells : sequence of Bet
-    known : tuple of float
+    mean_limits : tuple of float
         Lower limits of both that hold besides: the result is not below them.
 
     Notes
@@ -152,57 +162,61 @@ def narrowest_common(
     """
     tilts = np.array([cell.tilt for cell in cells])
     gains = bets.gains_of_sides(tilts)
-    low, high = bins_between(known[0], -known[1])
-    sides = np.stack([low, -high[::-1]]), np.stack([high, -low[::-1]])
+    bin_low, bin_high = bins_between(mean_limits[0], -mean_limits[1])
+    bin_ends = np.stack([bin_low, -bin_high[::-1]]), np.stack([bin_high, -bin_low[::-1]])
     if bets.law.free:
-        sides = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
-    own = [cell.log_own(*(end[..., None] for end in sides)) for cell in cells]
+        bin_ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
+    log_berry_esseen_parts = [cell.log_own(*(end[..., None] for end in bin_ends)) for cell in cells]
 
-    def limits(chosen: list[int], fourier: list[float]) -> Floats:
+    def limits(cell_rows: list[int], fourier: list[float]) -> Floats:
         """Return both limits in some cells, shape (2, cells)."""
-        pairs = zip(chosen, fourier, strict=True)
-        cost = [cells[i].with_own(own[i], x) - cells[i].log_p for i, x in pairs]
-        needed = np.array([np.broadcast_to(x, sides[0].shape) for x in cost]) + SAFETY
-        left = gains[:, chosen, None] - needed.swapaxes(0, 1)
-        tilt = np.broadcast_to(tilts[chosen][None, :, None], left.shape)
-        reached = lower_limits(bets.law, tilt.reshape(-1, 1), left.reshape(-1, 1))
-        return _through(reached.reshape(left.shape), sides[1], known)
+        pairs = zip(cell_rows, fourier, strict=True)
+        cost = [cells[i].with_own(log_berry_esseen_parts[i], x) - cells[i].log_p for i, x in pairs]
+        required_gain = np.array([np.broadcast_to(x, bin_ends[0].shape) for x in cost]) + SAFETY
+        surplus = gains[:, cell_rows, None] - required_gain.swapaxes(0, 1)
+        tilt = np.broadcast_to(tilts[cell_rows][None, :, None], surplus.shape)
+        bin_limits = lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
+        return _through(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
 
-    above = limits(list(range(len(cells))), [0.0] * len(cells))
-    found, fourier = np.ones(2), Fourier()
-    for cell in np.argsort(above.sum(axis=0), kind="stable").tolist():
-        if (above[:, cell] < found).any():
-            found = np.minimum(found, limits([cell], [fourier.of(cells[cell])])[:, 0])
-    return float(found[0]), float(found[1])
+    optimistic_limits = limits(list(range(len(cells))), [0.0] * len(cells))
+    common_limits, fourier = np.ones(2), Fourier()
+    for cell in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
+        if (optimistic_limits[:, cell] < common_limits).any():
+            common_limits = np.minimum(
+                common_limits, limits([cell], [fourier.of(cells[cell])])[:, 0]
+            )
+    return float(common_limits[0]), float(common_limits[1])
 
 
-def _through(reached: Floats, ends: Floats, known: tuple[float, float]) -> Floats:
+def _through(bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]) -> Floats:
     """Return how far all is rejected, bin by bin.
 
     Parameters
     ----------
-    reached : ndarray of float64, shape (2, cells, bins)
+    bin_limits : ndarray of float64, shape (2, cells, bins)
         The limit by the remainder of each bin.
     ends : ndarray of float64, shape (2, bins)
         The last theta of each bin.
-    known : tuple of float
+    mean_limits : tuple of float
     """
-    found = np.broadcast_to(np.array(known)[:, None], reached.shape[:2]).copy()
-    going = np.ones(found.shape, dtype=np.bool_)
-    for row in range(ends.shape[1]):
-        end = ends[:, row, None]
-        inside = going & (end > found)
-        found = np.where(inside, np.maximum(found, np.minimum(reached[..., row], end)), found)
-        going &= ~inside | (found >= end)
-    return found
+    limits = np.broadcast_to(np.array(mean_limits)[:, None], bin_limits.shape[:2]).copy()
+    is_advancing = np.ones(limits.shape, dtype=np.bool_)
+    for bin_number in range(ends.shape[1]):
+        end = ends[:, bin_number, None]
+        is_in_bin = is_advancing & (end > limits)
+        limits = np.where(
+            is_in_bin, np.maximum(limits, np.minimum(bin_limits[..., bin_number], end)), limits
+        )
+        is_advancing &= ~is_in_bin | (limits >= end)
+    return limits
 
 
 def log_berry_esseen(
     law: WindowLaw,
     tilt: float,
-    least: Floats,
-    largest: float,
-    within: tuple[Floats | float, Floats | float],
+    least_variance: Floats,
+    largest_variance: float,
+    mean_interval: tuple[Floats | float, Floats | float],
 ) -> Floats:
     """Return ln R by the Berry-Esseen theorem, for all data of these variances: shape (..., k).
 
@@ -211,28 +225,36 @@ def log_berry_esseen(
     law : WindowLaw
     tilt : float
         t.
-    least : ndarray of float64, shape (k,)
+    least_variance : ndarray of float64, shape (k,)
         The least variance of S.
-    largest : float
+    largest_variance : float
         The largest variance of S, infinite if it is unknown.
-    within : tuple of float, or of ndarray of float64, shape (..., 1) or (..., levels)
+    mean_interval : tuple of float, or of ndarray of float64, shape (..., 1) or (..., levels)
         The ends of intervals for the means of all users.
     """
     from scipy.special import erfcx
 
     symbols, weight = law.symbols, law.counts * law.coefficient**2
     stake = tilt * law.coefficient
-    each = np.minimum(symbols.squares.max(axis=1), largest / weight)
-    low, high = 1 + stake * within[0], 1 + stake * within[1]
-    top = (high + stake**2 * each / low)[..., None]
-    p = 1 + stake[:, None] * symbols.values  # 1 where there is no symbol, which only lowers `kept`
-    gain = np.log(p)
-    ratio = gain - np.log(top)
-    close = np.abs(ratio) < 1e-4
-    mean = np.where(close, np.maximum(p, top), (p - top) / np.where(close, 1.0, ratio))
-    kept = (p / mean**2 / high[..., None]).min(axis=(-2, -1))
-    beyond = np.log(top[..., 0]) - gain.min(axis=1)
-    farthest = np.maximum(gain.max(axis=1) - np.log(low), beyond).max(axis=-1)
-    sd = np.sqrt(kept[..., None] * least) * tilt
-    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * farthest[..., None] / sd
+    report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance / weight)
+    growth_at_low, growth_at_high = 1 + stake * mean_interval[0], 1 + stake * mean_interval[1]
+    highest_growth = (growth_at_high + stake**2 * report_variance / growth_at_low)[..., None]
+    growth = (
+        1 + stake[:, None] * symbols.values
+    )  # 1 where there is no symbol, which only lowers `kept`
+    log_growth = np.log(growth)
+    log_ratio = log_growth - np.log(highest_growth)
+    is_near = np.abs(log_ratio) < 1e-4
+    log_mean = np.where(
+        is_near,
+        np.maximum(growth, highest_growth),
+        (growth - highest_growth) / np.where(is_near, 1.0, log_ratio),
+    )
+    variance_factor = (growth / log_mean**2 / growth_at_high[..., None]).min(axis=(-2, -1))
+    gap_below = np.log(highest_growth[..., 0]) - log_growth.min(axis=1)
+    max_deviation = np.maximum(log_growth.max(axis=1) - np.log(growth_at_low), gap_below).max(
+        axis=-1
+    )
+    sd = np.sqrt(variance_factor[..., None] * least_variance) * tilt
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * max_deviation[..., None] / sd
     return np.log(np.minimum(remainder, 1.0))

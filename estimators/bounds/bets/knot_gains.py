@@ -27,8 +27,8 @@ def log_fourier(law: WindowLaw, tilt: float) -> float:
         t.
     """
     gains = _KnotGains(law, tilt)
-    at = nodes(law.counts, gains.variance)
-    phases = Phases.near(at[: max(64, int(np.searchsorted(at, FARTHEST)))])
+    frequencies = nodes(law.counts, gains.variance)
+    phases = Phases.near(frequencies[: max(64, int(np.searchsorted(frequencies, FARTHEST)))])
     modulus = gains.log_modulus(phases)
     return float(log_remainder(1.0, phases.nodes, modulus, law.counts, gains.variance))
 
@@ -56,23 +56,23 @@ class _Knots(NamedTuple):
 @functools.lru_cache(maxsize=64)
 def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
     symbols, windows = (np.array([getattr(x, name) for x in shapes]) for name in _SIZES)
-    begin = np.cumsum(symbols) - symbols
+    first_symbol = np.cumsum(symbols) - symbols
     first = np.cumsum(windows) - windows
     rows = np.arange(len(shapes))
-    of_window = np.repeat(rows, windows)
-    start = begin[of_window] + np.arange(windows.sum()) - first[of_window]
+    level_of_window = np.repeat(rows, windows)
+    start = first_symbol[level_of_window] + np.arange(windows.sum()) - first[level_of_window]
     width = np.array([shape.window for shape in shapes])
-    outside = np.array([float(shape.outside) for shape in shapes])
-    extra = np.array([float(shape.inside - shape.outside) for shape in shapes])
+    outside_probabilities = np.array([float(shape.outside) for shape in shapes])
+    extra_probabilities = np.array([float(shape.inside - shape.outside) for shape in shapes])
     return _Knots(
         np.concatenate([shape.values for shape in shapes]),
         np.repeat(rows, symbols),
         np.concatenate([shape.knots for shape in shapes]),
-        of_window,
-        (start, start + width[of_window]),
-        (begin[of_window], (begin + symbols)[of_window]),
-        outside[of_window],
-        extra[of_window],
+        level_of_window,
+        (start, start + width[level_of_window]),
+        (first_symbol[level_of_window], (first_symbol + symbols)[level_of_window]),
+        outside_probabilities[level_of_window],
+        extra_probabilities[level_of_window],
         first,
     )
 
@@ -84,30 +84,32 @@ class _KnotGains:
     """The tilted laws of the gain of one report of each level, given each knot."""
 
     def __init__(self, law: WindowLaw, tilt: float) -> None:
-        self.knots = one = _knots_of(law.shapes)
+        self.knots = table = _knots_of(law.shapes)
         stakes = tilt * law.coefficient
-        self.grown = stakes[one.level] * one.values
+        self.grown = stakes[table.level] * table.values
         self.gain = np.log1p(self.grown)
-        self.fair = 1 + stakes[one.level_of_window] * one.knots
+        self.fair = 1 + stakes[table.level_of_window] * table.knots
         mean, square = self._means(np.stack([self.gain, self.gain**2]))
-        self.variance = np.maximum.reduceat(square - mean**2, one.first)
+        self.variance = np.maximum.reduceat(square - mean**2, table.first)
 
     def _means(self, terms: NDArray[T]) -> NDArray[T]:
         """Return the tilted means given each knot, of terms of shape (k, symbols)."""
-        one = self.knots
+        table = self.knots
         running = np.zeros((len(terms), terms.shape[1] + 1), dtype=terms.dtype)
         np.cumsum(terms * (1 + self.grown), axis=1, out=running[:, 1:])
-        pairs = (one.within, one.whole)
-        within, whole = (running[:, end] - running[:, start] for start, end in pairs)
-        within *= one.extra / self.fair
-        whole *= one.outside / self.fair
-        within += whole
-        return within
+        symbol_ranges = (table.within, table.whole)
+        window_sums, level_sums = (
+            running[:, end] - running[:, start] for start, end in symbol_ranges
+        )
+        window_sums *= table.extra / self.fair
+        level_sums *= table.outside / self.fair
+        window_sums += level_sums
+        return window_sums
 
     def log_modulus(self, phases: Phases) -> Floats:
         """Return ln of the largest modulus over the knots, shape (levels, nodes)."""
         means = self._means(phases.of(self.gain))
         square = np.maximum.reduceat(means.real**2 + means.imag**2, self.knots.first, axis=1)
         with np.errstate(divide="ignore"):
-            found: Floats = np.log(square.T) / 2
-        return np.minimum(found, 0.0)
+            log_moduli: Floats = np.log(square.T) / 2
+        return np.minimum(log_moduli, 0.0)

@@ -99,8 +99,8 @@ class SymbolBets:
     def _log_growth(self, tilts: Floats) -> Floats:
         """Return ln(1 + t s y), shape (m, levels * symbols)."""
         stakes = self.law.coefficient[:, None] * self.law.symbols.values
-        found: Floats = np.log1p(tilts[:, None] * stakes.ravel())
-        return found
+        log_growth: Floats = np.log1p(tilts[:, None] * stakes.ravel())
+        return log_growth
 
     def fair(self, tilts: Floats, theta: Floats | float) -> Floats:
         """Return K for each t and theta, which broadcast."""
@@ -175,11 +175,11 @@ def lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
         largest = terms.max(axis=1)
         share = np.exp(terms - largest[:, None])
         total = share.sum(axis=1)
-        falls = (share * slope).sum(axis=1) / total
-        moved = np.clip(theta + (largest + np.log(total)) / falls, -1.0, 1.0)
-        settled = np.abs(moved - theta) <= ROUNDING / 8
-        theta = moved
-        if settled.all():
+        descent = (share * slope).sum(axis=1) / total
+        next_theta = np.clip(theta + (largest + np.log(total)) / descent, -1.0, 1.0)
+        converged = np.abs(next_theta - theta) <= ROUNDING / 8
+        theta = next_theta
+        if converged.all():
             break
-    found: Floats = np.maximum(theta - ROUNDING, -1.0)
-    return found
+    limits: Floats = np.maximum(theta - ROUNDING, -1.0)
+    return limits

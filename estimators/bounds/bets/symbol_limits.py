@@ -127,13 +127,13 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     log_p : float
         ln p, the failure probability of one side.
     """
-    law, inner = bets.law, log_p + math.log(SHARE)
-    low, high = mean_range(bets, inner)
+    law, log_statement_p = bets.law, log_p + math.log(SHARE)
+    low, high = mean_range(bets, log_statement_p)
     log_left = log_p + math.log1p(-4 * SHARE)
     edges = cell_edges(law)
     cells = [
         Bet(law, float(edges[cell]), float(edges[cell + 1]), bets.steepest, log_left)
-        for cell in cells_of(edges, spread(bets, (low, high), inner))
+        for cell in cells_of(edges, spread(bets, (low, high), log_statement_p))
     ]
     lower, upper = narrowest_common(bets, cells, (low, -high))
     return lower, -upper
@@ -165,36 +165,38 @@ def _normal(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     return lower, upper
 
 
-def spread(bets: SymbolBets, within: tuple[float, float], log_p: float) -> tuple[float, float]:
+def spread(
+    bets: SymbolBets, mean_interval: tuple[float, float], log_p: float
+) -> tuple[float, float]:
     """Return an interval for tau^2; each of its ends fails with probability p.
 
     Parameters
     ----------
     bets : SymbolBets
-    within : tuple of float
+    mean_interval : tuple of float
         The ends of an interval for the mean, which has to be right.
     log_p : float
         ln p.
     """
     law, weight = bets.law, bets.square_weight
     half = NEAR * math.sqrt(law.least_variance / weight)
-    first, last = (math.floor(x / (2 * half) + 0.5) for x in within)
+    first, last = (math.floor(x / (2 * half) + 0.5) for x in mean_interval)
     low, high = math.inf, -math.inf
     for start in range(first, last + 1, CENTRES):
         centres = 2 * half * np.arange(start, min(start + CENTRES, last + 1), dtype=np.float64)
-        least, most = squares(bets, centres, log_p)
-        low, high = min(low, float(least.min())), max(high, float(most.max()))
+        square_low, square_high = squares(bets, centres, log_p)
+        low, high = min(low, float(square_low.min())), max(high, float(square_high.max()))
     rounding = 1e-12 * law.worst_variance
     return low - half**2 * weight - rounding, high + rounding
 
 
-def squares(bets: SymbolBets, a: Floats, log_p: float) -> tuple[Floats, Floats]:
+def squares(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return intervals for the means of the sums of all (s Y - m)^2: m is s a, or a / n.
 
     Parameters
     ----------
     bets : SymbolBets
-    a : ndarray of float64, shape (k,)
+    centres : ndarray of float64, shape (k,)
     log_p : float
         ln of the probability with which each end fails, for each a by itself.
 
@@ -204,14 +206,14 @@ def squares(bets: SymbolBets, a: Floats, log_p: float) -> tuple[Floats, Floats]:
     """
     law = bets.law
     n, s = float(law.counts.sum()), law.coefficient
-    centre = a[:, None] * (np.full_like(s, 1 / n) if law.free else s)
-    z = (s[:, None] * law.symbols.values - centre[..., None]) ** 2
-    most = (np.abs(s * law.symbols.largest) + np.abs(centre)).max(axis=1) ** 2
-    number = 2 + max(0, math.ceil(math.log2(n) / 2))
-    tilts = BOLDEST / most[:, None] * 2.0 ** -np.arange(number)
-    stakes = tilts[:, :, None] * z.reshape(a.size, 1, -1)
-    gained, lost = (np.log1p(x) @ bets.counts.ravel() for x in (stakes, -stakes))
-    cost = SAFETY - log_p + math.log(number)
-    low = n / tilts * np.expm1((gained - cost) / n)
-    high = -n / tilts * np.expm1((lost - cost) / n)
+    centre_per_report = centres[:, None] * (np.full_like(s, 1 / n) if law.free else s)
+    squared_deviations = (s[:, None] * law.symbols.values - centre_per_report[..., None]) ** 2
+    max_square = (np.abs(s * law.symbols.largest) + np.abs(centre_per_report)).max(axis=1) ** 2
+    tilt_count = 2 + max(0, math.ceil(math.log2(n) / 2))
+    tilts = BOLDEST / max_square[:, None] * 2.0 ** -np.arange(tilt_count)
+    stakes = tilts[:, :, None] * squared_deviations.reshape(centres.size, 1, -1)
+    gain_above, gain_below = (np.log1p(x) @ bets.counts.ravel() for x in (stakes, -stakes))
+    cost = SAFETY - log_p + math.log(tilt_count)
+    low = n / tilts * np.expm1((gain_above - cost) / n)
+    high = -n / tilts * np.expm1((gain_below - cost) / n)
     return low.max(axis=1), high.min(axis=1)

@@ -71,8 +71,8 @@ def deviation(variance: Floats, largest: float, log_p: float) -> Floats:
     log_p : float
     """
     cumulant = variance[:, None] * (GROWN / largest**2)
-    found: Floats = ((cumulant - log_p) * (largest / STEEP)).min(axis=1)
-    return found
+    bounds: Floats = ((cumulant - log_p) * (largest / STEEP)).min(axis=1)
+    return bounds
 
 
 def bennett(tilt: Floats, largest: float) -> Floats:

@@ -45,8 +45,8 @@ class CapReports(CapNoise):
     @property
     def coordinate_variance(self) -> Floats:
         """The variance of each coordinate of N, from the observed squares."""
-        each: Floats = (self.counts * self.coefficient**2) @ self.squares
-        return each
+        variance: Floats = (self.counts * self.coefficient**2) @ self.squares
+        return variance
 
     def coordinate_deviation(self, log_p: float) -> Floats:
         """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p.
@@ -55,19 +55,19 @@ class CapReports(CapNoise):
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
         columns = self.columns(math.log(2 * SPENT) + log_p, fixed=True)
-        found: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
+        bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         variance = self.variances(columns)
-        found = np.minimum(found, self._sharpened(columns, variance, goal))
+        bound = np.minimum(bound, self._sharpened(columns, variance, goal))
         if self.mean is None:
-            return found
+            return bound
         for _ in range(concentration.ROUNDS):
-            nearest = np.maximum(np.abs(self.mean) - found, 0.0)
-            rest = np.maximum(variance - self.steady(nearest), 0.0)
-            shorter = concentration.deviation(rest, self.largest(1.0), goal)
-            if (shorter >= found).all():
+            least_mean = np.maximum(np.abs(self.mean) - bound, 0.0)
+            remaining_variance = np.maximum(variance - self.steady(least_mean), 0.0)
+            narrower_bound = concentration.deviation(remaining_variance, self.largest(1.0), goal)
+            if (narrower_bound >= bound).all():
                 break
-            found = np.minimum(found, shorter)
-        return found
+            bound = np.minimum(bound, narrower_bound)
+        return bound
 
     def _sharpened(self, columns: NDArray[np.intp], variance: Floats, log_p: float) -> Floats:
         """Bound the coordinates at these columns by Chernoff's bound times the remainder.
@@ -76,24 +76,26 @@ class CapReports(CapNoise):
         So both may be chosen by looking at the data. Coordinates whose variances are within ALIKE
         share them; those within SAME have the largest columns of one of them.
         """
-        apart = np.log(variance / variance.min())
-        same, place = np.unique(np.floor(apart / SAME), return_inverse=True)
-        each = np.zeros((len(columns), same.size), dtype=np.intp)
-        for column, largest in zip(columns, each, strict=True):
-            np.maximum.at(largest, place, column)
-        found = np.zeros(same.size)
-        group = np.floor(same * SAME / max(ALIKE, float(apart.max()) / GROUPS))
-        for one in np.unique(group).tolist():
-            alike = each[:, group == one]
-            middle = self.even_at(alike[:, alike.shape[1] // 2])
-            found[group == one] = middle.deviations(alike, log_p)
-        return found[place]
+        log_variance_ratio = np.log(variance / variance.min())
+        bins, bin_of_coordinate = np.unique(
+            np.floor(log_variance_ratio / SAME), return_inverse=True
+        )
+        bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
+        for column, largest in zip(columns, bin_columns, strict=True):
+            np.maximum.at(largest, bin_of_coordinate, column)
+        bounds = np.zeros(bins.size)
+        group = np.floor(bins * SAME / max(ALIKE, float(log_variance_ratio.max()) / GROUPS))
+        for group_number in np.unique(group).tolist():
+            group_columns = bin_columns[:, group == group_number]
+            group_bounds = self.even_at(group_columns[:, group_columns.shape[1] // 2])
+            bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
+        return bounds[bin_of_coordinate]
 
     def _tilts(self, log_p: float) -> Floats:
         """Return tilts around the best ones of normal laws with the least and the largest noise."""
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
-        least, most = (extremes @ (self.counts * self.coefficient**2)).tolist()
-        normal = np.sqrt(-2 * log_p / np.array([most, least]))
+        least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
+        normal = np.sqrt(-2 * log_p / np.array([largest_variance, least_variance]))
         steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(FINE))
         tilts: Floats = normal[0] / 2 * FINE ** np.arange(steps + 1)
         return np.minimum(tilts, self.steepest)
@@ -111,11 +113,13 @@ class CapReports(CapNoise):
             Whether the number of reports is fixed; else they hold at all times at once.
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
-        found = []
+        level_columns = []
         for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
-            q = largest_squares(law, n, squares, self.unit, log_p, at_all_times=not fixed)
-            found.append(law.column(q))
-        return np.array(found)
+            square_limits = largest_squares(
+                law, n, squares, self.unit, log_p, at_all_times=not fixed
+            )
+            level_columns.append(law.column(square_limits))
+        return np.array(level_columns)
 
     def even_at(self, columns: NDArray[np.intp]) -> EvenCapReports:
         """Return bounds for every coordinate of which q is at most at these columns.
@@ -135,23 +139,27 @@ class CapReports(CapNoise):
             return np.full(self.dimension, np.inf)
         columns = self.columns(math.log(2 * SPENT) + log_p, fixed=False)
         value = self.cumulants(tilts, columns)
-        known = tilts, log_weights, log_p + math.log1p(-SPENT)
-        found = anytime.deviations(value, *known)
+        mixture = tilts, log_weights, log_p + math.log1p(-SPENT)
+        bound = anytime.deviations(value, *mixture)
         if self.mean is None:
-            return found
+            return bound
         variance, mean = self.variances(columns), np.abs(self.mean)
         gain = concentration.bennett(tilts, self.largest(1.0))
-        narrow = np.flatnonzero(self.steady(mean) > LITTLE * variance)
+        active = np.flatnonzero(self.steady(mean) > LITTLE * variance)
         for _ in range(concentration.ROUNDS):
-            if not narrow.size:
+            if not active.size:
                 break
-            nearest = np.maximum(mean[narrow] - found[narrow], 0.0)
-            rest = np.maximum(variance[narrow] - self.steady(nearest), concentration.LEAST)
-            least = np.minimum(value[narrow], rest[:, None] * gain)
-            shorter = np.minimum(anytime.deviations(least, *known), found[narrow])
-            moved = shorter < found[narrow] * concentration.SETTLED
-            found[narrow], narrow = shorter, narrow[moved]
-        return found
+            least_mean = np.maximum(mean[active] - bound[active], 0.0)
+            remaining_variance = np.maximum(
+                variance[active] - self.steady(least_mean), concentration.LEAST
+            )
+            narrower_cumulant = np.minimum(value[active], remaining_variance[:, None] * gain)
+            narrower_bound = np.minimum(
+                anytime.deviations(narrower_cumulant, *mixture), bound[active]
+            )
+            is_moving = narrower_bound < bound[active] * concentration.SETTLED
+            bound[active], active = narrower_bound, active[is_moving]
+        return bound
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,8 +181,8 @@ class EvenCapReports(CapNoise):
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j) for every coordinate, on either side."""
-        found: Floats = self.cumulants(tilt, self.columns[:, None])[0]
-        return found
+        cumulants: Floats = self.cumulants(tilt, self.columns[:, None])[0]
+        return cumulants
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Bound one coordinate of N with probability 1 - 2 p."""
@@ -195,5 +203,5 @@ class EvenCapReports(CapNoise):
         tilt = likely_tilt(self.cumulant, scale, self.steepest, log_p)
         cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
-        found: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
-        return found
+        bounds: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt
+        return bounds

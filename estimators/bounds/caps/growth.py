@@ -75,8 +75,8 @@ class ReportLaw:
     def density(self, score: Floats) -> Floats:
         """Return the density of scores with respect to the uniform law of directions."""
         ranked = Candidates(self.dimension, self.candidates, self.chosen)
-        found = np.interp(np.abs(score), ranked.rule[0], ranked.chances_inside())
-        gain = np.where(score > 0, (self.inside - self.outside) * found, 0.0)
+        chance_inside = np.interp(np.abs(score), ranked.rule[0], ranked.chances_inside())
+        gain = np.where(score > 0, (self.inside - self.outside) * chance_inside, 0.0)
         density: Floats = self.candidates * (self.outside + gain)
         return density
 
@@ -90,8 +90,8 @@ class ReportLaw:
     def variances(self, unit: float) -> Floats:
         """Bound the mean square of a coordinate for each c^2 of `squares`, rounding included."""
         low, high = self.mean_squares
-        found: Floats = low + (high - low) * self.squares + unit**2 / 4
-        return found
+        mean_squares: Floats = low + (high - low) * self.squares + unit**2 / 4
+        return mean_squares
 
     @functools.cached_property
     def squares(self) -> Floats:
@@ -113,15 +113,17 @@ class ReportLaw:
         with np.errstate(divide="ignore"):
             log_z = np.log(z * math.sqrt(d))
         power = np.exp(orders[:, None] * log_z - factorial[:, None])
-        both = power * np.where(orders[:, None] % 2, above - below, above + below)
+        signed_power = power * np.where(orders[:, None] % 2, above - below, above + below)
         log_side = np.log(np.maximum(d * (1 - z) * (1 + z), 1e-300))
         total = np.zeros((ORDER + 1, c.size))
-        of_c = c ** orders[:, None]
+        c_power = c ** orders[:, None]
         log_even = 0.0  # ln E O^j
         for j in range(0, ORDER + 1, 2):
-            side = np.exp(j / 2 * log_side + (log_even - factorial[j]))
-            joint = both[: ORDER + 1 - j] @ side
-            total[j:] += joint[:, None] * of_c[: ORDER + 1 - j] * (1 - self.squares) ** (j // 2)
+            side_power = np.exp(j / 2 * log_side + (log_even - factorial[j]))
+            score_moment = signed_power[: ORDER + 1 - j] @ side_power
+            total[j:] += (
+                score_moment[:, None] * c_power[: ORDER + 1 - j] * (1 - self.squares) ** (j // 2)
+            )
             log_even += math.log((j + 1) / (d - 1 + j))
         return total[2:]
 
@@ -201,9 +203,9 @@ report_law = functools.lru_cache(maxsize=128)(ReportLaw)
 
 def powers(x: NDArray[T], count: int) -> NDArray[T]:
     """Return the powers 0 to count - 1 of numbers, shape (numbers, count)."""
-    found = np.repeat(x[:, None], count, axis=1)
-    found[:, 0] = 1
-    return np.multiply.accumulate(found, axis=1, out=found)
+    table = np.repeat(x[:, None], count, axis=1)
+    table[:, 0] = 1
+    return np.multiply.accumulate(table, axis=1, out=table)
 
 
 def _concave(x: Floats, y: Floats) -> Floats:

@@ -49,20 +49,22 @@ class Candidates:
         """Nodes z in (0, 1), their shares of the law of abs(Z), and q at the nodes."""
         if self.dimension == 1:
             return np.ones(1), np.ones(1), np.zeros(1)
-        pairs, wanted = self.candidates // 2, float(self.inside)
+        pairs, inside_pairs = self.candidates // 2, float(self.inside)
         coarse = np.linspace(0.0, _top(self.dimension), PANELS + 1)
-        _, _, _, beyond = _integrate(self.dimension, coarse)
-        spread = STEEPNESS * math.sqrt(wanted) + STEEPNESS
-        ends = np.clip([(wanted + spread) / pairs, (wanted - spread) / pairs], 1e-12, 1.0)
-        low, high = np.interp(ends, beyond[::-1], coarse[::-1])
+        _, _, _, share_beyond = _integrate(self.dimension, coarse)
+        spread = STEEPNESS * math.sqrt(inside_pairs) + STEEPNESS
+        ends = np.clip(
+            [(inside_pairs + spread) / pairs, (inside_pairs - spread) / pairs], 1e-12, 1.0
+        )
+        low, high = np.interp(ends, share_beyond[::-1], coarse[::-1])
         fine = np.linspace(low, high, PANELS + 1)
         z, weight, tail, _ = _integrate(self.dimension, np.union1d(coarse, fine))
         return z, weight, tail
 
     def chances_inside(self) -> Floats:
         """Return pi at the nodes."""
-        found: Floats = _ranks(self.candidates // 2 - 1, self.inside, self.rule[2]).sum(axis=0)
-        return found
+        chances: Floats = _ranks(self.candidates // 2 - 1, self.inside, self.rule[2]).sum(axis=0)
+        return chances
 
     def best_scores(self) -> Floats:
         """Return the mean sum of the best 1, 2, ..., W scores."""
@@ -87,21 +89,23 @@ def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, F
     phi = edges[:-1, None] + half * (1 + points)
     density = np.cos(phi) ** (dimension - 2)
     shares = density * half * weights
-    after = np.append(np.cumsum(shares.sum(axis=1)[::-1])[::-1], 0.0)
-    tail = after[:-1, None] - half * (density @ partial.T)
-    total = after[0]
+    share_after = np.append(np.cumsum(shares.sum(axis=1)[::-1])[::-1], 0.0)
+    tail = share_after[:-1, None] - half * (density @ partial.T)
+    total = share_after[0]
     z, tail = np.sin(phi).ravel(), np.clip(tail, 0.0, None).ravel() / total
-    return z, shares.ravel() / total, tail, after / total
+    return z, shares.ravel() / total, tail, share_after / total
 
 
-def _ranks(others: int, count: int, tail: Floats) -> Floats:
+def _ranks(competitors: int, count: int, tail: Floats) -> Floats:
     """Return the binomial chances that 0, 1, ... of the others are better, shape (count, nodes)."""
-    rank = np.arange(min(count, others + 1))
-    ways = np.array([math.lgamma(others + 1) - math.lgamma(others - i + 1) for i in rank.tolist()])
-    ways -= np.array([math.lgamma(i + 1) for i in rank.tolist()])
+    rank = np.arange(min(count, competitors + 1))
+    log_ways = np.array(
+        [math.lgamma(competitors + 1) - math.lgamma(competitors - i + 1) for i in rank.tolist()]
+    )
+    log_ways -= np.array([math.lgamma(i + 1) for i in rank.tolist()])
     with np.errstate(divide="ignore"):
         log_in, log_out = np.log(np.maximum(tail, 1e-300)), np.log1p(-np.minimum(tail, 1 - 1e-16))
     chances: Floats = np.exp(
-        ways[:, None] + np.outer(rank, log_in) + np.outer(others - rank, log_out)
+        log_ways[:, None] + np.outer(rank, log_in) + np.outer(competitors - rank, log_out)
     )
     return chances

@@ -69,10 +69,10 @@ class CapNoise:
         shares, it is gamma^2 (sum of shares)^2 / sum n, by Cauchy's and Schwarz's inequality.
         """
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
-        together = float(self.counts @ of_mean**2)
-        apart = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
-        least: Floats = gamma**2 * (together if self.one_law else apart)
-        return least
+        common_mean = float(self.counts @ of_mean**2)
+        separate_means = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
+        least_sum: Floats = gamma**2 * (common_mean if self.one_law else separate_means)
+        return least_sum
 
     def largest(self, size: float) -> float:
         """Return the longest s (U - E U) of a report U of this size."""
@@ -87,10 +87,12 @@ class CapNoise:
         columns : ndarray of intp, shape (levels, k)
             Of :meth:`ReportLaw.growth`.
         """
-        each = zip(self.laws, columns, strict=True)
-        of_one = np.array([law.variances(self.unit)[column] for law, column in each])
-        found: Floats = (self.counts * self.coefficient**2) @ of_one
-        return found
+        level_columns = zip(self.laws, columns, strict=True)
+        report_variance = np.array(
+            [law.variances(self.unit)[column] for law, column in level_columns]
+        )
+        variances: Floats = (self.counts * self.coefficient**2) @ report_variance
+        return variances
 
     def cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the cumulants of k coordinates on either side, shape (k, tilts).
@@ -105,9 +107,9 @@ class CapNoise:
         for law, n, s, column in zip(
             self.laws, self.counts.tolist(), self.coefficient.tolist(), columns, strict=True
         ):
-            each, place = np.unique(column, return_inverse=True)
-            grown = law.growth(tilts * s, each) + self._rounding(tilts * s)[:, None]
-            total += n * grown.T[place]
+            distinct_columns, column_index = np.unique(column, return_inverse=True)
+            grown = law.growth(tilts * s, distinct_columns) + self._rounding(tilts * s)[:, None]
+            total += n * grown.T[column_index]
         return total
 
     def _rounding(self, tilt: Floats) -> Floats:
@@ -130,18 +132,18 @@ class CapNoise:
             self.steepest,
         )
         markov = longest(d, tilt, lambda t: self._log_mean(t) - log_beta)
-        found = min(markov, steady_length(self, log_beta))
+        bound = min(markov, steady_length(self, log_beta))
         if self.mean is None:
-            return found
+            return bound
         largest, center = self.largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
         for _ in range(concentration.ROUNDS):
-            steady = self.steady(np.maximum(center - found, 0.0))
+            steady = self.steady(np.maximum(center - bound, 0.0))
             variance = max(self.variance - float(steady), concentration.LEAST)
-            shorter = concentration.length(d, variance, largest, log_beta)
-            if shorter >= found * concentration.SETTLED:
+            narrower_bound = concentration.length(d, variance, largest, log_beta)
+            if narrower_bound >= bound * concentration.SETTLED:
                 break
-            found = shorter
-        return found
+            bound = narrower_bound
+        return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
         """Bound ln E M(tilt |N|) as in :meth:`radius`."""
@@ -156,8 +158,8 @@ class CapNoise:
         every = np.concatenate(terms, axis=1)
         largest = every.max(axis=1)
         total = largest + np.log(np.exp(every - largest[:, None]).sum(axis=1))
-        found: Floats = total + rounding
-        return found
+        log_mean: Floats = total + rounding
+        return log_mean
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once, also for data that follow the noise.
@@ -176,8 +178,10 @@ class CapNoise:
         if not tilt.size:
             return math.inf
         length = d * LENGTHS
-        with_e = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
-        value = self.cumulants(tilt, np.array([law.column(with_e[1:]) for law in self.laws])).T
+        largest_square = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
+        value = self.cumulants(
+            tilt, np.array([law.column(largest_square[1:]) for law in self.laws])
+        ).T
         cost = -log_beta - log_weights[:, None]
         log_mean = log_mean_cosh(d, length[:-1])
 
@@ -187,16 +191,16 @@ class CapNoise:
             end = np.where(short.any(axis=1), last - short[:, ::-1].argmax(axis=1), 0)
             return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
 
-        found = reached(value)
+        bound = reached(value)
         if self.mean is None:
-            return found
+            return bound
         gain = concentration.bennett(tilt, self.largest(1 + math.sqrt(d) * self.unit))
-        trace, center = np.outer(gain, with_e[1:]), float(np.linalg.norm(self.mean))
+        trace, center = np.outer(gain, largest_square[1:]), float(np.linalg.norm(self.mean))
         for _ in range(concentration.ROUNDS):
-            steady = self.steady(np.asarray(max(center - found, 0.0)))
+            steady = self.steady(np.asarray(max(center - bound, 0.0)))
             variance = max(self.variance - float(steady), concentration.LEAST)
-            shorter = reached(np.minimum(value, variance * trace))
-            if shorter >= found * concentration.SETTLED:
+            narrower_bound = reached(np.minimum(value, variance * trace))
+            if narrower_bound >= bound * concentration.SETTLED:
                 break
-            found = shorter
-        return found
+            bound = narrower_bound
+        return bound

@@ -59,55 +59,70 @@ def log_remainder(
     tilt : float
     """
     dimension, middle = laws[0].dimension, columns.shape[1] // 2
-    each = zip(laws, columns[:, middle].tolist(), strict=True)
-    variance = np.array([law.variances(unit)[column] for law, column in each])
-    at = remainder.nodes(counts, coefficient**2 * variance, STEP)
-    reach = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
-    at = at[np.hypot(at, tilt) < reach]
-    if at.size < FEWEST:
+    middle_columns = zip(laws, columns[:, middle].tolist(), strict=True)
+    variance = np.array([law.variances(unit)[column] for law, column in middle_columns])
+    frequencies = remainder.nodes(counts, coefficient**2 * variance, STEP)
+    max_exponent = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
+    frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
+    if frequencies.size < FEWEST:
         return np.zeros(columns.shape[1])
-    moduli = np.zeros((columns.shape[1], len(laws), at.size))  # 0 is a bound on each of them
-    spread, largest, wanted = np.zeros(len(laws)), np.zeros(at.size), at.size
+    moduli = np.zeros(
+        (columns.shape[1], len(laws), frequencies.size)
+    )  # 0 is a bound on each of them
+    convexity, log_product, node_count = (
+        np.zeros(len(laws)),
+        np.zeros(frequencies.size),
+        frequencies.size,
+    )
     for level in np.argsort(-counts * coefficient**2 * variance).tolist():
         law, n, s = laws[level], float(counts[level]), float(coefficient[level])
-        found, most = _log_modulus(law, columns[level], tilt * s, at[:wanted] * s, unit)
-        moduli[:, level, :wanted] = found
-        largest[:wanted] += n * found.max(axis=0)
-        wanted = max(np.flatnonzero(largest > DECAYED)[-1] + 1, 2)
-        spread[level] = most * s * s
-    return remainder.log_remainder(tilt, at, moduli, counts, spread)
+        log_moduli, second_moment = _log_modulus(
+            law, columns[level], tilt * s, frequencies[:node_count] * s, unit
+        )
+        moduli[:, level, :node_count] = log_moduli
+        log_product[:node_count] += n * log_moduli.max(axis=0)
+        node_count = max(np.flatnonzero(log_product > DECAYED)[-1] + 1, 2)
+        convexity[level] = second_moment * s * s
+    return remainder.log_remainder(tilt, frequencies, moduli, counts, convexity)
 
 
 def _log_modulus(
-    law: ReportLaw, columns: NDArray[np.intp], tilt: float, at: Floats, unit: float
+    law: ReportLaw, columns: NDArray[np.intp], tilt: float, frequencies: Floats, unit: float
 ) -> tuple[Floats, float]:
     """Return H(h) - K at the nodes, for each column, and V, for one report."""
-    d, steep = law.dimension, math.hypot(tilt, float(at[-1])) / math.sqrt(law.dimension)
-    largest = law.moments[:, -1] * steep ** np.arange(2.0, ORDER + 1)
+    d, relative_exponent = (
+        law.dimension,
+        math.hypot(tilt, float(frequencies[-1])) / math.sqrt(law.dimension),
+    )
+    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
-    scaled = np.asarray((tilt + 1j * at) / math.sqrt(d), dtype=np.complex128)
+    scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)
     z = powers(scaled, order)
     parts = np.concatenate(
         [z.real, z.imag]
     )  # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
-    even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, at.size, -1) for i in (0, 1))
-    size = (np.abs(tilt + 1j * at) ** 2 * unit**2 * math.exp(tilt * unit) / 8)[:, None]
-    highest = np.full((at.size, c.size), -np.inf)
+    even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, frequencies.size, -1) for i in (0, 1))
+    rounding_factor = (np.abs(tilt + 1j * frequencies) ** 2 * unit**2 * math.exp(tilt * unit) / 8)[
+        :, None
+    ]
+    highest = np.full((frequencies.size, c.size), -np.inf)
     for sign, f in ((1, even + odd), (-1, even - odd)):
         modulus = np.sqrt(f[0] ** 2 + f[1] ** 2)
-        modulus += size * (even[0, 0] + sign * odd[0, 0]) - (1 + sign * tilt * law.mean * c)
+        modulus += rounding_factor * (even[0, 0] + sign * odd[0, 0]) - (
+            1 + sign * tilt * law.mean * c
+        )
         np.maximum(highest, modulus, out=highest)
     paired = np.maximum(highest[:, :-1], highest[:, 1:])
     bound = least_concave(law.squares[:-1], paired, law.squares[columns])
-    start = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
+    growth_at_zero = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
-    return bound - start[:, None], float(second.max()) * 1.01
+    return bound - growth_at_zero[:, None], float(second.max()) * 1.01
 
 
-def least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
+def least_concave(x: Floats, y: Floats, abscissas: Floats) -> Floats:
     """Bound the least concave and increasing function above points at some abscissas.
 
     At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
@@ -120,23 +135,23 @@ def least_concave(x: Floats, y: Floats, at: Floats) -> Floats:
         Ascending, from 0 on.
     y : ndarray of float64, shape (rows, points)
         A function for each row.
-    at : ndarray of float64, shape (k,)
+    abscissas : ndarray of float64, shape (k,)
         At least 0; prices are those for the one in the middle.
 
     Returns
     -------
     ndarray of float64, shape (k, rows)
     """
-    bound: Floats = np.tile(y.max(axis=1), (at.size, 1))
-    rows, last, middle = np.arange(len(y)), x.size - 1, float(at[at.size // 2])
+    bound: Floats = np.tile(y.max(axis=1), (abscissas.size, 1))
+    rows, last, middle = np.arange(len(y)), x.size - 1, float(abscissas[abscissas.size // 2])
     if x[last] <= middle:
         return bound
     left, right = np.zeros(len(y), dtype=np.intp), np.full(len(y), last)
     for _ in range(PRICES):
         price = np.maximum((y[rows, right] - y[rows, left]) / (x[right] - x[left]), 0.0)
-        above = y - price[:, None] * x
-        highest = above.argmax(axis=1)
-        bound = np.minimum(bound, above[rows, highest] + at[:, None] * price)
-        before = x[highest] <= middle
-        left, right = np.where(before, highest, left), np.where(before, right, highest)
+        residual = y - price[:, None] * x
+        highest = residual.argmax(axis=1)
+        bound = np.minimum(bound, residual[rows, highest] + abscissas[:, None] * price)
+        is_left = x[highest] <= middle
+        left, right = np.where(is_left, highest, left), np.where(is_left, right, highest)
     return bound

@@ -45,16 +45,16 @@ def largest_squares(
     rise = max(high - low, 1e-12 / d)
     base, slope = base + slope * low, slope * rise  # E V^2 <= base + slope q, for w = 1
     weight = rise / (d * base)
-    gain, fixed, more = n * weight * rise, n * weight**2 * base, n * weight**2 * slope
-    above = n * weight * (squares - low)
+    gain, square_base, square_rise = n * weight * rise, n * weight**2 * base, n * weight**2 * slope
+    excess = n * weight * (squares - low)
     if not at_all_times:
-        half = -log_p * more / gain
-        root = np.maximum(half**2 - 2 * log_p * (fixed + more * above / gain), 0.0)
-        once: Floats = np.clip((above + half + np.sqrt(root)) / gain, 0.0, 1.0)
-        return once
+        half = -log_p * square_rise / gain
+        root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
+        limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
+        return limits_once
     h = d * anytime.TILTS[:, None]
     log_p = log_p + anytime.LOG_WEIGHTS[:, None]
-    falls = gain - h * more / 2
-    limit = (above + h * fixed / 2 - log_p / h) / np.where(falls > 0, falls, 1.0)
-    found: Floats = np.clip(np.where(falls > 0, limit, 1.0).min(axis=0), 0.0, 1.0)
-    return found
+    descent = gain - h * square_rise / 2
+    limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
+    limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)
+    return limits

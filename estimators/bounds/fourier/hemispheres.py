@@ -51,14 +51,14 @@ def hemisphere_moduli(
     """
     z = np.asarray(tilt[:, None] + 1j * tau, dtype=np.complex128)
     even, higher = mean_cosh(dimension, z * z), mean_cosh(dimension + 2, z * z)
-    best, a, m = z * higher, contrast[:, None], means[:, :, None]
+    slope, a, m = z * higher, contrast[:, None], means[:, :, None]
     square = mean_cosh(dimension, 4 * tilt[:, None] ** 2) - mean_cosh(dimension, -4 * tau**2)
-    found = [np.abs(even[:, None] + z[:, None] * m) + (a * odd)[:, None]]
+    bounds = [np.abs(even[:, None] + z[:, None] * m) + (a * odd)[:, None]]
     for part in PARTS:
-        rest = square / 2 - part * (2 - part) * np.abs(best) ** 2 / dimension
-        apart = a * np.sqrt(np.maximum(rest, 0.0) + LOST * square)
-        found.append(np.abs(even[:, None] + part * best[:, None] * m) + apart[:, None])
-    return np.stack(found) + LOST
+        mean_square = square / 2 - part * (2 - part) * np.abs(slope) ** 2 / dimension
+        root = a * np.sqrt(np.maximum(mean_square, 0.0) + LOST * square)
+        bounds.append(np.abs(even[:, None] + part * slope[:, None] * m) + root[:, None])
+    return np.stack(bounds) + LOST
 
 
 def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
@@ -82,13 +82,13 @@ def series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
         r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last summand,
         which is below 1e-17.
     """
-    largest, ratios, last = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
-    while last > 1e-17 or largest > ratios[-1] / 2:
-        last *= largest / ratios[-1]
+    largest, ratios, last_term = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
+    while last_term > 1e-17 or largest > ratios[-1] / 2:
+        last_term *= largest / ratios[-1]
         ratios.append(ratio(len(ratios)))
     total = np.ones_like(x)
-    for one in reversed(ratios):
+    for divisor in reversed(ratios):
         total *= x
-        total /= one
+        total /= divisor
         total += 1
     return total

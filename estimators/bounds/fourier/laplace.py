@@ -34,9 +34,9 @@ def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floa
     """
     u = tilt[:, None] * step
     variance = discrete_laplace.cumulant(rate, u)[2] * step**2
-    tau = nodes(counts, variance)
-    u, v = u[..., None], tau[:, None, :] * step[:, None]
+    frequencies = nodes(counts, variance)
+    u, v = u[..., None], frequencies[:, None, :] * step[:, None]
     a = (np.sinh(rate / 2) ** 2)[:, None] - np.sinh(u / 2) ** 2
     b, c = np.cosh(u) * np.sin(v / 2) ** 2, np.sinh(u) * np.sin(v) / 2
     log_modulus = -np.log1p((b * (2 * a + b) + c**2) / a**2) / 2
-    return log_remainder(tilt, tau, log_modulus, counts, variance)
+    return log_remainder(tilt, frequencies, log_modulus, counts, variance)

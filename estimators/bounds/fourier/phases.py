@@ -56,17 +56,17 @@ class Phases:
         >>> phases.of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
-        left, step = self.multiples, self.step
-        found: NDArray[np.complex128] = _table(step * y, left)[left % BASE]
-        while (left := left // BASE).any():
+        remaining_digits, step = self.multiples, self.step
+        phases: NDArray[np.complex128] = _table(step * y, remaining_digits)[remaining_digits % BASE]
+        while (remaining_digits := remaining_digits // BASE).any():
             step *= BASE
-            found *= _table(step * y, left)[left % BASE]
-        return found
+            phases *= _table(step * y, remaining_digits)[remaining_digits % BASE]
+        return phases
 
 
 def _table(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
     """Return the powers of exp(i angle) that these multiples need, shape (powers, angles)."""
-    turned = np.arange(min(BASE, int(multiples[-1]) + 1))[:, None] * angle
-    found = np.empty(turned.shape, np.complex128)
-    found.real, found.imag = np.cos(turned), np.sin(turned)
-    return found
+    angles = np.arange(min(BASE, int(multiples[-1]) + 1))[:, None] * angle
+    powers = np.empty(angles.shape, np.complex128)
+    powers.real, powers.imag = np.cos(angles), np.sin(angles)
+    return powers

@@ -50,12 +50,12 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
     left, rise = grown[:, :-1], np.maximum(np.diff(grown), 0) / np.diff(knots)
     with np.errstate(divide="ignore"):
         x = np.clip(knots[:-1] + 1 / t - (1 + left) / rise, knots[:-1], knots[1:])
-    found: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
-    return found
+    cumulants: Floats = np.log1p(left + rise * (x - knots[:-1])) - t * x
+    return cumulants
 
 
 def log_paired_remainder(
-    tilt: float, at: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
+    tilt: float, frequencies: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
 ) -> float:
     """Bound ln R, less the sum of n_l times the largest psi_l, from above.
 
@@ -63,7 +63,7 @@ def log_paired_remainder(
     ----------
     tilt : float
         t.
-    at : ndarray of float64, shape (nodes,)
+    frequencies : ndarray of float64, shape (nodes,)
         tau, from :func:`estimators.bounds.fourier.remainder.nodes`.
     counts, shares : ndarray of float64, shape (levels,)
         n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
@@ -86,11 +86,13 @@ def log_paired_remainder(
     Between two knots f_x is at most e^psi(x) times the bound for the piece. So the maximum over x
     is one over pieces. For normal laws with p_l from shares of the variance, nothing is lost.
     """
-    weight = weights(tilt, at)
-    total = np.zeros(len(weight))
+    weight = weights(tilt, frequencies)
+    log_total = np.zeros(len(weight))
     for n, share, (psi, log_modulus, variance) in zip(counts, shares, levels, strict=True):
         spread = np.maximum(variance[:-1], variance[1:])[:, None]
-        factors = log_factors(at, log_modulus[:, None], np.array([n / share]), spread, weight)
+        factors = log_factors(
+            frequencies, log_modulus[:, None], np.array([n / share]), spread, weight
+        )
         pieces = n * psi[:, None] + share * factors
-        total += pieces.max(axis=0) - n * psi.max()
-    return min(float(total.min()), 0.0)
+        log_total += pieces.max(axis=0) - n * psi.max()
+    return min(float(log_total.min()), 0.0)

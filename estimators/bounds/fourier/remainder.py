@@ -87,19 +87,19 @@ def nodes(counts: Floats, variance: Floats, step: float = STEP) -> Floats:
     sd = np.sqrt(variance @ counts)
     coarser = step / STEP
     widest = WIDEST * coarser * float((sd / np.sqrt(variance.max(axis=-1))).min())
-    steps, growth = np.arange(0.0, BULK + step / 2, step), GROWTH * coarser
-    growing = math.ceil(math.log(max(widest / (growth * BULK), 1.0)) / math.log1p(growth))
-    beyond = BULK * (1 + growth) ** np.arange(1, growing + 1)
-    last = float(beyond[-1]) if growing else BULK
-    most = int(MOST / coarser)
-    even = last + widest * np.arange(1, most + 1)
-    found = np.concatenate([steps, beyond, even])
-    result: Floats = found[found <= FARTHEST][:most] / sd[..., None]
+    bulk_steps, growth = np.arange(0.0, BULK + step / 2, step), GROWTH * coarser
+    growing_count = math.ceil(math.log(max(widest / (growth * BULK), 1.0)) / math.log1p(growth))
+    growing_steps = BULK * (1 + growth) ** np.arange(1, growing_count + 1)
+    last = float(growing_steps[-1]) if growing_count else BULK
+    node_limit = int(MOST / coarser)
+    even_steps = last + widest * np.arange(1, node_limit + 1)
+    relative_nodes = np.concatenate([bulk_steps, growing_steps, even_steps])
+    result: Floats = relative_nodes[relative_nodes <= FARTHEST][:node_limit] / sd[..., None]
     return result
 
 
 def log_remainder(
-    tilt: Floats | float, at: Floats, log_modulus: Floats, counts: Floats, variance: Floats
+    tilt: Floats | float, frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats
 ) -> Floats:
     """Bound ln R from above, for P(S >= s) <= exp(K(tilt) - tilt s) R.
 
@@ -109,7 +109,7 @@ def log_remainder(
     ----------
     tilt : float or ndarray of float64, shape (...)
         t, above 0.
-    at : ndarray of float64, shape (..., nodes)
+    frequencies : ndarray of float64, shape (..., nodes)
         tau, ascending from 0. The last ones are candidates for D.
     log_modulus : ndarray of float64, shape (..., parts, nodes)
         ln g_l for one report of each kind: an upper bound on ln |E e^((t + i tau) X)|, the same for
@@ -135,53 +135,60 @@ def log_remainder(
     >>> bool(exact < np.exp(found) < 1.12 * exact)
     True
     """
-    found = log_factors(at, log_modulus, counts, variance, weights(tilt, at))
-    least: Floats = np.minimum(found.min(axis=-1), 0.0)
-    return least
+    log_factor = log_factors(frequencies, log_modulus, counts, variance, weights(tilt, frequencies))
+    log_least: Floats = np.minimum(log_factor.min(axis=-1), 0.0)
+    return log_least
 
 
-def weights(tilt: Floats | float, at: Floats) -> Floats:
+def weights(tilt: Floats | float, frequencies: Floats) -> Floats:
     """Return the weight of each cell in R for each of several D: shape (..., WIDTHS, nodes - 1).
 
     Parameters are those of :func:`log_remainder`.
     """
-    last = np.linspace(at.shape[-1] // 4, at.shape[-1] - 1, WIDTHS).astype(np.intp)
-    tau, width = at[..., None, :-1], at[..., last, None]
-    found = _weights(np.asarray(tilt)[..., None, None], tau, width) * np.diff(at)[..., None, :]
-    return np.where(tau < width, found, 0.0)
+    cutoff_nodes = np.linspace(
+        frequencies.shape[-1] // 4, frequencies.shape[-1] - 1, WIDTHS
+    ).astype(np.intp)
+    tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
+    cell_weights = (
+        _weights(np.asarray(tilt)[..., None, None], tau, cutoff)
+        * np.diff(frequencies)[..., None, :]
+    )
+    return np.where(tau < cutoff, cell_weights, 0.0)
 
 
 def log_factors(
-    at: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
+    frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
 ) -> Floats:
     """Return ln R for each D of `weight`, not yet cut at 0: shape (..., WIDTHS).
 
     Parameters
     ----------
-    at, log_modulus, counts, variance : ndarray of float64
+    frequencies, log_modulus, counts, variance : ndarray of float64
         As for :func:`log_remainder`.
     weight : ndarray of float64, shape (..., WIDTHS, nodes - 1)
         From :func:`weights`.
     """
     with np.errstate(divide="ignore"):
-        spare = np.log(variance[..., None] * np.diff(at)[..., None, :] ** 2 / 8)
-    left, right = (np.logaddexp(x, spare) for x in (log_modulus[..., :-1], log_modulus[..., 1:]))
-    apart = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
+        log_convexity = np.log(variance[..., None] * np.diff(frequencies)[..., None, :] ** 2 / 8)
+    left, right = (
+        np.logaddexp(x, log_convexity) for x in (log_modulus[..., :-1], log_modulus[..., 1:])
+    )
+    curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
     n = counts[..., None]
     chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
-    chord += (apart * n).sum(axis=-2)
-    highest = (np.maximum(left, right) * n).sum(axis=-2)
-    cells = np.exp(np.clip(np.minimum(chord, highest), LEAST, 0.0))
-    found: Floats = np.log((weight @ cells[..., None])[..., 0]) + ROUNDING
-    return found
+    chord += (curvature * n).sum(axis=-2)
+    log_highest = (np.maximum(left, right) * n).sum(axis=-2)
+    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), LEAST, 0.0))
+    log_integrals: Floats = np.log((weight @ cell_integrals[..., None])[..., 0]) + ROUNDING
+    return log_integrals
 
 
-def _weights(tilt: Floats, tau: Floats, width: Floats) -> Floats:
+def _weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:
     """Return 2 b(tau / D) / D for tau up to D."""
-    tau = np.minimum(tau, width)
-    decay = 2 * np.pi * tilt / width
-    q, sine = np.exp(-decay), np.sin(np.pi * tau / width)
+    tau = np.minimum(tau, cutoff)
+    decay = 2 * np.pi * tilt / cutoff
+    q, sine = np.exp(-decay), np.sin(np.pi * tau / cutoff)
     c = decay * q / -np.expm1(-decay)
-    bottom = np.hypot(np.expm1(-decay), 2 * np.sqrt(q) * sine)
-    weight: Floats = 2 / width * (1 - tau / width + c * sine / np.pi) / bottom
+    denominator = np.hypot(np.expm1(-decay), 2 * np.sqrt(q) * sine)
+    weight: Floats = 2 / cutoff * (1 - tau / cutoff + c * sine / np.pi) / denominator
     return weight

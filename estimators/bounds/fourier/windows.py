@@ -40,12 +40,12 @@ class WindowNoise:
     coefficient: Floats
     shapes: tuple[WindowShape, ...]
 
-    def with_other(self, other: WindowNoise) -> WindowNoise:
+    def with_other(self, second: WindowNoise) -> WindowNoise:
         """Return the noise of the difference from a sum of other reports, or of both."""
         return WindowNoise(
-            np.concatenate([self.counts, other.counts]),
-            np.concatenate([self.coefficient, other.coefficient]),
-            self.shapes + other.shapes,
+            np.concatenate([self.counts, second.counts]),
+            np.concatenate([self.coefficient, second.coefficient]),
+            self.shapes + second.shapes,
         )
 
     @functools.cached_property
@@ -63,8 +63,10 @@ class WindowNoise:
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
         parts = zip(self.shapes, self.coefficient, self.counts, strict=True)
-        found: Floats = np.sum([n * _psi(shape, tilt * s).max(axis=1) for shape, s, n in parts], 0)
-        return found
+        cumulant: Floats = np.sum(
+            [n * _psi(shape, tilt * s).max(axis=1) for shape, s, n in parts], 0
+        )
+        return cumulant
 
     def deviation(self, log_p: float) -> float:
         """Bound |noise| with probability 1 - 2 p."""
@@ -72,16 +74,18 @@ class WindowNoise:
         return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.steepest, log_p)
 
     def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(one) for one in tilt.tolist()])
+        return np.array([self._log_remainder_at(single_tilt) for single_tilt in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
         """Bound ln R for one tilt: the largest piece at each level, less the cumulant."""
         steps = tilt * self.coefficient
         moments = [_tilted(shape, step) for shape, step in zip(self.shapes, steps, strict=True)]
-        highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
-        phases = Phases.near(nodes(self.counts, highest, STEP))
-        at = phases.nodes
-        shares = self.counts * highest / (self.counts @ highest)
+        largest_variances = (
+            np.array([variance.max() for _, variance in moments]) * self.coefficient**2
+        )
+        phases = Phases.near(nodes(self.counts, largest_variances, STEP))
+        frequencies = phases.nodes
+        shares = self.counts * largest_variances / (self.counts @ largest_variances)
         levels = []
         for shape, step, s, (mass, variance) in zip(
             self.shapes, steps, self.coefficient, moments, strict=True
@@ -89,7 +93,7 @@ class WindowNoise:
             log_modulus = _moduli(shape, step, phases.scaled(s)) - np.log(mass)[:, None]
             paired = np.maximum(log_modulus[:-1], log_modulus[1:])
             levels.append(Pieces(_psi(shape, np.array([step]))[0], paired, variance * s**2))
-        return log_paired_remainder(tilt, at, self.counts, shares, levels)
+        return log_paired_remainder(tilt, frequencies, self.counts, shares, levels)
 
 
 def _psi(shape: WindowShape, tilt: Floats) -> Floats:
@@ -110,9 +114,9 @@ def _tilted(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
 
 def _moduli(shape: WindowShape, tilt: float, phases: Phases) -> Floats:
     """Return ln |E[e^((t + i tau) Y)]| at each knot, shape (knots, nodes)."""
-    turned = phases.of(shape.values)
-    turned *= np.exp(tilt * shape.values)
-    means = shape.means(turned)
+    tilted_phases = phases.of(shape.values)
+    tilted_phases *= np.exp(tilt * shape.values)
+    means = shape.means(tilted_phases)
     with np.errstate(divide="ignore"):
-        found: Floats = np.log(means.real**2 + means.imag**2).T / 2
-    return found
+        log_moduli: Floats = np.log(means.real**2 + means.imag**2).T / 2
+    return log_moduli

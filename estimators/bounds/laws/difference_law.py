@@ -101,15 +101,15 @@ class DifferenceLaw:
         tilt : ndarray of float64, shape (tilts,)
             t.
         """
-        plain = tilt[:, None] * self.coefficient
+        first_order = tilt[:, None] * self.coefficient
         if not self.fixed:
-            return plain, plain
-        weight = plain * self.contrast
-        most = float(np.tanh(STEEPEST))
-        above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, most)
-        below = np.minimum(-np.expm1(-weight) / self.contrast, most)
-        farthest = FARTHEST * plain
-        return np.minimum(np.arctanh(above), farthest), np.minimum(np.arctanh(below), farthest)
+            return first_order, first_order
+        weight = first_order * self.contrast
+        max_tanh = float(np.tanh(STEEPEST))
+        above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, max_tanh)
+        below = np.minimum(-np.expm1(-weight) / self.contrast, max_tanh)
+        cutoff = FARTHEST * first_order
+        return np.minimum(np.arctanh(above), cutoff), np.minimum(np.arctanh(below), cutoff)
 
     def limits(
         self, tilt: float, above: Floats, below: Floats, refined: bool = True
@@ -167,12 +167,15 @@ class DifferenceLaw:
             slack = tilt - slope
             lower, upper = (lower - slack) / tilt, (upper + slack) / tilt
         else:
-            steepest = float(z.max())
-            lower, upper = lower / tilt, upper / (tilt * float(np.tanh(steepest)) / steepest)
+            max_exponent = float(z.max())
+            lower, upper = (
+                lower / tilt,
+                upper / (tilt * float(np.tanh(max_exponent)) / max_exponent),
+            )
         lower, upper = np.clip(lower, self.lowest, 1), np.clip(upper, self.lowest, 1)
         if refined and not (self.free or self.signed):
-            some = np.flatnonzero(lower > 0)
-            lower[some] = self._newton(lower[some], above[some], tanh)
+            positive = np.flatnonzero(lower > 0)
+            lower[positive] = self._newton(lower[positive], above[positive], tanh)
             upper = self._newton(upper, below, -tanh)
         return lower, upper
 

@@ -117,15 +117,15 @@ class Law:
             Above 0, at most `steepest`.
         """
         z = tilt[:, None] * self.coefficient
-        terms, tilted, spread, tanh, bottom = tilted_signs(z, self.means(theta))
+        terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
         square, cube = self.coefficient**2, self.coefficient**3
-        by_theta = tanh / bottom
+        by_theta = tanh / denominator
         value = terms @ self.counts
         by_tilt = tilted @ (self.counts * self.coefficient)
         curvature = spread @ (self.counts * square)
         if self.offset is not None:
-            known = float(self.counts @ (self.coefficient * self.offset))
-            value, by_tilt = value - tilt * known, by_tilt - known
+            offset_sum = float(self.counts @ (self.coefficient * self.offset))
+            value, by_tilt = value - tilt * offset_sum, by_tilt - offset_sum
         if self.rate is not None:
             step = self.unit * self.coefficient
             noise = discrete_laplace.cumulant(self.rate, tilt[:, None] * step)
@@ -140,7 +140,7 @@ class Law:
             by_tilt=by_tilt,
             by_theta=by_theta @ weight,
             curvature=curvature,
-            cross=((1 - tanh) * (1 + tanh) / bottom**2) @ (weight * self.coefficient),
+            cross=((1 - tanh) * (1 + tanh) / denominator**2) @ (weight * self.coefficient),
             third=(spread * (1 + tilted**2)) @ (self.counts * cube),
         )
 
@@ -151,8 +151,8 @@ class Law:
         theta) is at least ln E exp(tilt S) at any mean x in [-1, 1].
         """
         z = tilt[:, None] * self.coefficient
-        terms, tanh, bottom = _log_mgf_of_signs(z, self.means(theta))
-        by_theta = self.contrast * tanh / bottom
+        terms, tanh, denominator = _log_mgf_of_signs(z, self.means(theta))
+        by_theta = self.contrast * tanh / denominator
         value = terms @ self.counts
         if self.offset is not None:
             value -= tilt * float(self.counts @ (self.coefficient * self.offset))
@@ -184,17 +184,19 @@ class Law:
         if self.offset is None:
             slope = gain.sum(axis=1)
             nu = slope / share.sum()
-            apart: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
-            return apart, slope
+            increase: Floats = np.abs(gain - nu[:, None] * share).sum(axis=1) * (1 + np.abs(theta))
+            return increase, slope
         slopes = gain / share
         order = np.argsort(slopes, axis=1)
-        below = np.cumsum(share[order], axis=1) / share.sum()
-        rank = np.argmax(below >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
+        cumulative_share = np.cumsum(share[order], axis=1) / share.sum()
+        rank = np.argmax(cumulative_share >= ((1 - theta) / 2 - 1e-12)[:, None], axis=1)
         quantile = np.take_along_axis(order, rank[:, None], axis=1)
         nu = np.take_along_axis(slopes, quantile, axis=1)
-        left = slopes - nu
-        highest: Floats = np.maximum(left * (1 - theta[:, None]), -left * (1 + theta[:, None]))
-        return highest @ share, nu[:, 0] * share.sum()
+        excess_slopes = slopes - nu
+        largest_increase: Floats = np.maximum(
+            excess_slopes * (1 - theta[:, None]), -excess_slopes * (1 + theta[:, None])
+        )
+        return largest_increase @ share, nu[:, 0] * share.sum()
 
     # -- Moments, for the Berry-Esseen theorem ---------------------------------------------------
 
@@ -257,11 +259,11 @@ class Law:
                 variance += self._freedom(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
-            saved = 1 / self.counts.sum()
+            saving = 1 / self.counts.sum()
         else:
-            saved = self.counts @ (self.coefficient * self.contrast) ** 2
+            saving = self.counts @ (self.coefficient * self.contrast) ** 2
         result: Floats = np.maximum(
-            self.worst_variance - saved * theta**2, 1e-12 * self.worst_variance
+            self.worst_variance - saving * theta**2, 1e-12 * self.worst_variance
         )
         return result
 
@@ -277,41 +279,49 @@ class Law:
         """
         if self.offset is not None:
             return self.free_sign_moments(theta)
-        rest = 1 - theta[:, None] ** 2
+        value_variance = 1 - theta[:, None] ** 2
         if self.rate is None or self.free:
-            kept = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
-            least = np.full_like(rest, self.counts @ (self.coefficient**2 * kept))
-            third = self.counts @ self.coefficient**3 + self._noise_third(np.ones_like(rest))
-            return Moments(least, self.largest_variance(theta)[:, None], third)
-        edges = rest * np.linspace(0, 1, PIECES + 1)
+            noise_variance = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
+            least_variance = np.full_like(
+                value_variance, self.counts @ (self.coefficient**2 * noise_variance)
+            )
+            third = self.counts @ self.coefficient**3 + self._noise_third(
+                np.ones_like(value_variance)
+            )
+            return Moments(least_variance, self.largest_variance(theta)[:, None], third)
+        edges = value_variance * np.linspace(0, 1, PIECES + 1)
         variance = self.worst_variance - self.proxy * (1 - edges)
-        high = edges[:, 1:]
-        skew = np.minimum(1 - (1 - rest) ** 2, (1 + np.abs(theta))[:, None] * high)
+        upper_edges = edges[:, 1:]
+        skew = np.minimum(1 - (1 - value_variance) ** 2, (1 + np.abs(theta))[:, None] * upper_edges)
         third = skew * float(self.counts @ self.coefficient**3)
-        return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(high))
+        return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(upper_edges))
 
-    def free_sign_moments(self, theta: Floats, apart: Floats | float = 0.0) -> Moments:
+    def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
         """Enclose the moments of signs with free means: 1 - m^2 and 1 - m^4, concave in the means.
 
         Parameters
         ----------
         theta : ndarray of float64, shape (k,)
-        apart : float or ndarray of float64, shape (k,)
+        radius : float or ndarray of float64, shape (k,)
             How far the mean may be from theta: they lie below their tangent planes at theta.
         """
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
-        farthest = np.abs(offset) + self.contrast
-        least = self.counts @ (square * (1 - farthest) * (1 + farthest))
+        max_mean = np.abs(offset) + self.contrast
+        least_variance = self.counts @ (square * (1 - max_mean) * (1 + max_mean))
         mean = self.means(theta)
-        largest = (square * self.variances(theta)) @ self.counts
+        largest_variance = (square * self.variances(theta)) @ self.counts
         gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
-        largest = np.maximum(largest + gain + np.abs(slope) * apart, 1e-12 * self.worst_variance)
+        largest_variance = np.maximum(
+            largest_variance + gain + np.abs(slope) * radius, 1e-12 * self.worst_variance
+        )
         third = (cube * (1 - mean**4)) @ self.counts
         gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
-        third = third + gain + np.abs(slope) * apart
+        third = third + gain + np.abs(slope) * radius
         return Moments(
-            np.full((theta.size, 1), max(float(least), 0.0)), largest[:, None], third[:, None]
+            np.full((theta.size, 1), max(float(least_variance), 0.0)),
+            largest_variance[:, None],
+            third[:, None],
         )
 
     def _noise_third(self, variance: Floats) -> Floats:
@@ -344,14 +354,14 @@ def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
 
     Also tanh z and 1 + mean tanh z, which the derivatives need.
     """
-    terms, tanh, bottom = _log_mgf_of_signs(z, mean)
-    tilted = (tanh + mean) / bottom
-    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, bottom
+    terms, tanh, denominator = _log_mgf_of_signs(z, mean)
+    tilted = (tanh + mean) / denominator
+    return terms, tilted, (1 - tilted) * (1 + tilted), tanh, denominator
 
 
 def _log_mgf_of_signs(z: Floats, mean: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(z Y), tanh z and 1 + mean tanh z, for z from 0 to STEEPEST."""
-    grows = np.expm1(2 * z)
-    tanh = grows / (grows + 2)
-    terms = np.log1p((1 + mean) / 2 * grows) - z
+    growth = np.expm1(2 * z)
+    tanh = growth / (growth + 2)
+    terms = np.log1p((1 + mean) / 2 * growth) - z
     return terms, tanh, 1 + mean * tanh

@@ -61,9 +61,11 @@ class RepeatedLaw(Law):
         1 + |E Y|.
         """
         z = tilt[:, None] * self.coefficient
-        each, tilted, spread, apart, growth, bottom = self.tilted_users(theta[:, None], z)
-        by_theta, mean = growth / (2 * bottom), tilted + self.offsets
-        value = each @ self.counts
+        log_mgf, tilted, spread, mean_gap, growth, denominator = self.tilted_users(
+            theta[:, None], z
+        )
+        by_theta, mean = growth / (2 * denominator), tilted + self.offsets
+        value = log_mgf @ self.counts
         if self.free:
             value = value + self._freedom(theta, by_theta)
         return Cumulant(
@@ -71,7 +73,7 @@ class RepeatedLaw(Law):
             by_tilt=(self.coefficient * tilted) @ self.counts,
             by_theta=by_theta @ self.counts,
             curvature=(self.coefficient**2 * spread) @ self.counts,
-            cross=(self.coefficient * apart * (1 + growth) / (2 * bottom**2)) @ self.counts,
+            cross=(self.coefficient * mean_gap * (1 + growth) / (2 * denominator**2)) @ self.counts,
             third=(self.coefficient**3 * spread * (1 + np.abs(mean))) @ self.counts,
         )
 
@@ -82,27 +84,31 @@ class RepeatedLaw(Law):
         1 + w growth.
         """
         share = (1 + theta) / 2
-        terms, other, tanh, growth = self._growth(z)
-        own_mean = self.offsets + self.contrast
-        own = (tanh + own_mean) / (1 + own_mean * tanh)
-        apart = own - other
-        bottom = 1 + share * growth
-        holders = share * (1 + growth) / bottom
-        tilted = other + holders * apart
-        spread = (1 - other**2 + holders * (other - own) * (other + own)) / self.repeats
-        spread = spread + holders * (1 - holders) * apart**2
+        terms, non_holder_mean, tanh, growth = self._growth(z)
+        untilted_mean = self.offsets + self.contrast
+        holder_mean = (tanh + untilted_mean) / (1 + untilted_mean * tanh)
+        mean_gap = holder_mean - non_holder_mean
+        denominator = 1 + share * growth
+        holders = share * (1 + growth) / denominator
+        tilted = non_holder_mean + holders * mean_gap
+        spread = (
+            1
+            - non_holder_mean**2
+            + holders * (non_holder_mean - holder_mean) * (non_holder_mean + holder_mean)
+        ) / self.repeats
+        spread = spread + holders * (1 - holders) * mean_gap**2
         value = terms + np.log1p(share * growth)
-        return value, tilted - self.offsets, spread, apart, growth, bottom
+        return value, tilted - self.offsets, spread, mean_gap, growth, denominator
 
     def _growth(self, z: Floats) -> tuple[Floats, ...]:
         """Return ln E exp(z (Y - o)) given -1, a sign's tilted mean, tanh z / r, and the growth.
 
         E exp(z Y) given +1 is that given -1 times 1 + growth.
         """
-        other_mean = self.offsets - self.contrast
-        terms, other, _, tanh, bottom = tilted_signs(z / self.repeats, other_mean)
-        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * tanh / bottom))
-        return self.repeats * terms - z * self.offsets, other, tanh, growth
+        untilted_mean = self.offsets - self.contrast
+        terms, non_holder_mean, _, tanh, denominator = tilted_signs(z / self.repeats, untilted_mean)
+        growth = np.expm1(self.repeats * np.log1p(2 * self.contrast * tanh / denominator))
+        return self.repeats * terms - z * self.offsets, non_holder_mean, tanh, growth
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the value of :meth:`cumulant`, and the slope of a line that bounds it."""
@@ -119,8 +125,8 @@ class RepeatedLaw(Law):
     @property
     def proxy(self) -> float:
         """Hoeffding's variance proxy: 1/r for the signs given the value, a^2 for the value."""
-        one = np.minimum(1, 1 / self.repeats + self.contrast**2)
-        return float(self.counts @ (self.coefficient**2 * one))
+        user_proxy = np.minimum(1, 1 / self.repeats + self.contrast**2)
+        return float(self.counts @ (self.coefficient**2 * user_proxy))
 
     def variances(self, theta: Floats) -> Floats:
         """Return the largest variance of Y at each level, shape (k, levels): for values +1 and -1.
@@ -129,12 +135,12 @@ class RepeatedLaw(Law):
         """
         theta = theta[:, None]
         flips = 1 - self.offsets**2 - self.contrast**2
-        within = flips - 2 * self.offsets * self.contrast * theta
-        return within / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
+        sign_variance = flips - 2 * self.offsets * self.contrast * theta
+        return sign_variance / self.repeats + self.contrast**2 * (1 - theta) * (1 + theta)
 
     def _variance_slopes(self, theta: Floats) -> Floats:
-        within = self.offsets * self.contrast / self.repeats
-        return -2 * (within + self.contrast**2 * theta[:, None])
+        sign_slope = self.offsets * self.contrast / self.repeats
+        return -2 * (sign_slope + self.contrast**2 * theta[:, None])
 
     def moments(self, theta: Floats) -> Moments:
         """Enclose the moments of S that the mean leaves possible.
@@ -145,24 +151,24 @@ class RepeatedLaw(Law):
         """
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
-            farthest = np.abs(self.offsets) + self.contrast
-            least = (square * (1 - farthest) * (1 + farthest) / self.repeats) @ self.counts
-            third = (cube * (1 + farthest) * self.variances(theta)) @ self.counts
-            slopes = cube * (1 + farthest) * self._variance_slopes(theta)
+            max_mean = np.abs(self.offsets) + self.contrast
+            least_variance = (square * (1 - max_mean) * (1 + max_mean) / self.repeats) @ self.counts
+            third = (cube * (1 + max_mean) * self.variances(theta)) @ self.counts
+            slopes = cube * (1 + max_mean) * self._variance_slopes(theta)
             third = third + self._freedom(theta, slopes)
             return Moments(
-                np.full((theta.size, 1), max(float(least), 0.0)),
+                np.full((theta.size, 1), max(float(least_variance), 0.0)),
                 self.largest_variance(theta)[:, None],
                 third[:, None],
             )
         edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
         mean = self.means(theta)
-        kept = (1 - mean) * (1 + mean) / self.repeats
-        grows = self.contrast**2 * (1 - 1 / self.repeats)
+        sign_variance = (1 - mean) * (1 + mean) / self.repeats
+        value_factor = self.contrast**2 * (1 - 1 / self.repeats)
 
         def summed(weight: Floats) -> Floats:
-            result: Floats = ((weight * kept) @ self.counts)[:, None]
-            return result + ((weight * grows) @ self.counts)[:, None] * edges
+            result: Floats = ((weight * sign_variance) @ self.counts)[:, None]
+            return result + ((weight * value_factor) @ self.counts)[:, None] * edges
 
         variance = summed(np.broadcast_to(square, mean.shape))
         third = summed(cube * (1 + np.abs(mean)))

@@ -117,21 +117,21 @@ class WindowLaw(Law):
         mean, z : ndarray of float64, shape (..., levels)
             Of one broadcast shape.
         """
-        one = self.symbols
-        grown = np.expm1(z[..., None] * one.values)
+        symbols = self.symbols
+        grown = np.expm1(z[..., None] * symbols.values)
         # one product of matrices for each level
-        rows = grown.reshape(-1, *one.values.shape).swapaxes(0, 1)
-        sums = (rows @ one.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)
-        low, high, low_mean, high_mean, low_square, high_square = np.moveaxis(sums, -1, 0)
-        half, share = (high - low) / 2, (1 + mean) / 2
-        bound = low + (high - low) * share
-        bottom = 1 + bound
-        square = one.squares[:, 0]
+        rows = grown.reshape(-1, *symbols.values.shape).swapaxes(0, 1)
+        sums = (rows @ symbols.moments).swapaxes(0, 1).reshape(*grown.shape[:-1], 6)
+        mass_low, mass_high, low_mean, high_mean, low_square, high_square = np.moveaxis(sums, -1, 0)
+        half, share = (mass_high - mass_low) / 2, (1 + mean) / 2
+        bound = mass_low + (mass_high - mass_low) * share
+        denominator = 1 + bound
+        square = symbols.squares[:, 0]
         rise = 2 + high_mean - low_mean  # reports are unbiased: their means are -1 and 1
-        first = (low_mean - 1 + rise * share) / bottom
-        second = (square + low_square + (high_square - low_square) * share) / bottom
-        by_mean = half / bottom
-        cross = rise / 2 / bottom - by_mean * first
+        first = (low_mean - 1 + rise * share) / denominator
+        second = (square + low_square + (high_square - low_square) * share) / denominator
+        by_mean = half / denominator
+        cross = rise / 2 / denominator - by_mean * first
         return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
@@ -169,8 +169,8 @@ class WindowLaw(Law):
 
         E[Y^2] is below the chord of its values at -1 and 1, which are equal.
         """
-        found: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
-        return found
+        variances: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
+        return variances
 
     def _variance_slopes(self, theta: Floats) -> Floats:
         slopes: Floats = -2 * theta[:, None] * self.contrast
@@ -198,19 +198,23 @@ class WindowLaw(Law):
         weight = self.counts * self.coefficient**2
         edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
         noise = float(np.array([float(x.worst_variance) for x in self.shapes]) @ weight)
-        most = self.largest_variance(theta)[:, None]
-        largest = np.minimum(noise + weight.sum() * edges[:, 1:], most)
-        farthest = float((self.symbols.largest * self.coefficient).max())
-        reach = farthest + np.abs(theta)[:, None] * float(self.coefficient.max())
-        return Moments(self.least_variance + weight.sum() * edges[:, :-1], largest, largest * reach)
+        variance_limit = self.largest_variance(theta)[:, None]
+        largest_variance = np.minimum(noise + weight.sum() * edges[:, 1:], variance_limit)
+        max_report = float((self.symbols.largest * self.coefficient).max())
+        max_deviation = max_report + np.abs(theta)[:, None] * float(self.coefficient.max())
+        return Moments(
+            self.least_variance + weight.sum() * edges[:, :-1],
+            largest_variance,
+            largest_variance * max_deviation,
+        )
 
-    def moments_around(self, theta: Floats, apart: Floats | float) -> Moments:
+    def moments_around(self, theta: Floats, radius: Floats | float) -> Moments:
         """Enclose the moments of S for all means that are at most so far from theta.
 
         Parameters
         ----------
         theta : ndarray of float64, shape (k,)
-        apart : float or ndarray of float64, shape (k,)
+        radius : float or ndarray of float64, shape (k,)
 
         Notes
         -----
@@ -218,13 +222,15 @@ class WindowLaw(Law):
         plane at theta.
         """
         square = self.coefficient**2
-        largest = (square * self.variances(theta)) @ self.counts
+        largest_variance = (square * self.variances(theta)) @ self.counts
         slopes = square * self._variance_slopes(theta)
         gain, slope = self._free_tangent(theta, slopes)
-        largest = largest + gain + np.abs(slope) * apart
-        farthest = ((self.symbols.largest + 1) * self.coefficient).max()
-        least = np.full((theta.size, 1), self.least_variance)
-        return Moments(least, largest[:, None], (largest * farthest)[:, None])
+        largest_variance = largest_variance + gain + np.abs(slope) * radius
+        max_deviation = ((self.symbols.largest + 1) * self.coefficient).max()
+        least_variance = np.full((theta.size, 1), self.least_variance)
+        return Moments(
+            least_variance, largest_variance[:, None], (largest_variance * max_deviation)[:, None]
+        )
 
 
 @functools.lru_cache(maxsize=64)
@@ -236,13 +242,13 @@ def _symbols_of(shapes: tuple[WindowShape, ...]) -> Symbols:
     moments = np.zeros((levels, symbols, 6))
     for row, shape in enumerate(shapes):
         y = shape.values
-        bottom = np.full(y.shape, float(shape.outside))
-        bottom[: shape.window] = float(shape.inside)
-        chances = np.stack([bottom, bottom[::-1]], axis=1)
+        probabilities = np.full(y.shape, float(shape.outside))
+        probabilities[: shape.window] = float(shape.inside)
+        chances = np.stack([probabilities, probabilities[::-1]], axis=1)
         values[row, : y.size] = y
         moments[row, : y.size] = np.concatenate([chances * y[:, None] ** k for k in range(3)], 1)
         at_knots = np.array([float(x) for x in shape.exact_squares])
         squares[row] = at_knots[np.minimum(np.arange(windows), shape.windows - 1)]
     largest = np.array([shape.values[-1] for shape in shapes])
-    least = np.array([shape.noise.min() for shape in shapes])
-    return Symbols(values, moments, squares, largest, least)
+    least_noise = np.array([shape.noise.min() for shape in shapes])
+    return Symbols(values, moments, squares, largest, least_noise)
