@@ -57,33 +57,36 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
+from estimators.bounds.inversion import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-Places = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 
-CENTRE = 2.0**-6
+CENTRAL_TILT = 2.0**-6
 """The tilt with the largest weight: the best one for some 40,000 reports of variance 1."""
-RATIO = 2.0  # between neighbours: with finer steps, no width gains more than 2%
-REACH = 20  # steps either way: from below one report to beyond 10^12
-SPREAD = 2.0  # of the weights, in units of ln(lambda)
-TERMS, BELOW = 6, 3  # that are summed, and how many of them are below the best: measured as RATIO
-STEPS = 30
-ROUNDS = 6  # of tangents for one sum; three are enough
-LINES = 5  # steps of Newton's method on a sum of lines
-ROWS = 2**13  # categories at a time, which a cache holds
+TILT_RATIO = 2.0  # between neighbours: with finer steps, no width gains more than 2%
+TILTS_PER_SIDE = 20  # steps either way: from below one report to beyond 10^12
+LOG_TILT_SPREAD = 2.0  # of the weights, in units of ln(lambda)
+MIXTURE_TERMS, TERMS_BELOW_BEST = (
+    6,
+    3,
+)  # that are summed, and how many of them are below the best: measured as RATIO
+MAX_DEVIATION_STEPS = 30
+MAX_TANGENT_ROUNDS = 6  # of tangents for one sum; three are enough
+LINE_NEWTON_STEPS = 5  # steps of Newton's method on a sum of lines
+CATEGORIES_PER_BLOCK = 2**13  # categories at a time, which a cache holds
 
-_OFFSETS = np.arange(-REACH, REACH + 1) * np.log(RATIO)
-TILTS = CENTRE * np.exp(_OFFSETS)
+_LOG_TILT_OFFSETS = np.arange(-TILTS_PER_SIDE, TILTS_PER_SIDE + 1) * np.log(TILT_RATIO)
+MIXTURE_TILTS = CENTRAL_TILT * np.exp(_LOG_TILT_OFFSETS)
 """lambda, on the scale of T."""
-LOG_WEIGHTS = -np.log1p((_OFFSETS / SPREAD) ** 2)
-LOG_WEIGHTS -= np.log(np.exp(LOG_WEIGHTS).sum())
+LOG_MIXTURE_WEIGHTS = -np.log1p((_LOG_TILT_OFFSETS / LOG_TILT_SPREAD) ** 2)
+LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
 
 def lower_limit(
-    law: Law, observed: Floats, pivots: Floats, pivot_of_sum: Places, log_p: float, total: float
+    law: Law, observed: Floats, pivots: Floats, pivot_of_sum: RowIndices, log_p: float, total: float
 ) -> Floats:
     """Return a theta that the mixture rejects as too small, or -1: now, or at any time before.
 
@@ -107,23 +110,23 @@ def lower_limit(
     ndarray of float64, shape (k,)
         At least -1.
     """
-    goal = SAFETY - log_p
+    goal = LOG_P_SAFETY - log_p
     terms = _terms(law, pivots, goal, total)
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - terms.width, (centre - 1) / 2)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_TANGENT_ROUNDS):
         checkpoint()
         lines = _tangents(law, theta, terms)
-        next_theta = lines.limit(pivots, goal)
-        converged = np.abs(next_theta - theta) <= CLOSE * terms.width
+        next_theta = lines.solve(pivots, goal)
+        converged = np.abs(next_theta - theta) <= LOG_P_TOLERANCE * terms.width
         theta = next_theta
         if converged.all():
             break
     limits = np.empty_like(observed)
-    for begin in range(0, observed.size, ROWS):
-        block = slice(begin, begin + ROWS)
-        limits[block] = lines.at(pivot_of_sum[block]).limit(observed[block], goal)
-    return np.maximum(limits - (ROUNDING + law.offset_rounding), -1.0)
+    for begin in range(0, observed.size, CATEGORIES_PER_BLOCK):
+        block = slice(begin, begin + CATEGORIES_PER_BLOCK)
+        limits[block] = lines.of_rows(pivot_of_sum[block]).solve(observed[block], goal)
+    return np.maximum(limits - (THETA_ROUNDING + law.offset_rounding), -1.0)
 
 
 class _Terms(NamedTuple):
@@ -140,21 +143,25 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
     sd = np.sqrt(law.largest_variance(theta))
-    best_term = np.log(np.minimum(score_width / sd, law.steepest) / (total * CENTRE)) / np.log(
-        RATIO
+    best_term = np.log(
+        np.minimum(score_width / sd, law.max_tilt) / (total * CENTRAL_TILT)
+    ) / np.log(TILT_RATIO)
+    first_term = np.clip(
+        np.floor(best_term).astype(int) + TILTS_PER_SIDE - TERMS_BELOW_BEST,
+        0,
+        MIXTURE_TILTS.size - MIXTURE_TERMS,
     )
-    first_term = np.clip(np.floor(best_term).astype(int) + REACH - BELOW, 0, TILTS.size - TERMS)
-    term_index = first_term[:, None] + np.arange(TERMS)
-    tilts = TILTS[term_index] * total
-    is_too_steep = tilts > law.steepest
+    term_index = first_term[:, None] + np.arange(MIXTURE_TERMS)
+    tilts = MIXTURE_TILTS[term_index] * total
+    is_too_steep = tilts > law.max_tilt
     return _Terms(
-        np.minimum(tilts, law.steepest),
-        np.where(is_too_steep, -np.inf, LOG_WEIGHTS[term_index]),
+        np.minimum(tilts, law.max_tilt),
+        np.where(is_too_steep, -np.inf, LOG_MIXTURE_WEIGHTS[term_index]),
         score_width * sd,
     )
 
 
-class Lines(NamedTuple):
+class LinearMixture(NamedTuple):
     """A mixture whose cumulants are lines: rows of terms, and `theta`, where the lines touch."""
 
     theta: Floats
@@ -163,9 +170,9 @@ class Lines(NamedTuple):
     value: Floats
     slope: Floats
 
-    def at(self, rows: Places) -> Lines:
+    def of_rows(self, rows: RowIndices) -> LinearMixture:
         """Return the lines of these rows."""
-        return Lines(*(part[rows] for part in self))
+        return LinearMixture(*(part[rows] for part in self))
 
     def log_mixture(self, theta: Floats, observed: Floats) -> tuple[Floats, Floats]:
         """Return the logarithm of the mixture and how fast it falls with theta, each (rows,)."""
@@ -178,22 +185,22 @@ class Lines(NamedTuple):
         falls = (shifted * self.slope).sum(axis=1) / mass
         return largest + np.log(mass), np.maximum(falls, 1e-300)
 
-    def limit(self, observed: Floats, goal: float) -> Floats:
+    def solve(self, observed: Floats, goal: float) -> Floats:
         """Return thetas in [-1, 1] at which the mixture has reached `goal`, or -1."""
         theta = self.theta
-        for _ in range(LINES):
+        for _ in range(LINE_NEWTON_STEPS):
             value, falls = self.log_mixture(theta, observed)
             theta = theta + (value - goal) / falls
         return np.clip(theta, -1.0, 1.0)
 
 
-def _tangents(law: Law, theta: Floats, terms: _Terms) -> Lines:
+def _tangents(law: Law, theta: Floats, terms: _Terms) -> LinearMixture:
     """Return the mixture of lines that touch the cumulants at `theta`, of shape (m,)."""
-    value, slope = touching_lines(law, theta, terms.tilts)
-    return Lines(theta, terms.tilts, terms.log_weights, value, slope)
+    value, slope = touch_cumulants(law, theta, terms.tilts)
+    return LinearMixture(theta, terms.tilts, terms.log_weights, value, slope)
 
 
-def touching_lines(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
+def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
     """Return lines that bound the cumulants for all means: their values at theta, and slopes.
 
     Parameters
@@ -228,16 +235,16 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
     return result
 
 
-def deviation(
-    cumulant: Callable[[Floats], Floats], steepest: float, log_p: float, total: float
+def deviation_bound(
+    cumulant: Callable[[Floats], Floats], max_tilt: float, log_p: float, total: float
 ) -> float:
     """Bound noise whose law is independent of the mean: |S - E S| at all times, 1 - 2 p.
 
     Parameters
     ----------
     cumulant : callable
-        Bounds ln E exp(tilt (S - E S)), for an array of tilts up to `steepest`.
-    steepest : float
+        Bounds ln E exp(tilt (S - E S)), for an array of tilts up to `max_tilt`.
+    max_tilt : float
     log_p : float
         ln p, the failure probability of one side over all times.
     total : float
@@ -248,20 +255,20 @@ def deviation(
     float
         In the unit of S; infinite for very few reports.
     """
-    tilts, log_weights = usable_tilts(steepest, total)
+    tilts, log_weights = usable_tilts(max_tilt, total)
     if not tilts.size:
         return np.inf
-    return float(deviations(cumulant(tilts)[None], tilts, log_weights, log_p)[0])
+    return float(deviation_bounds(cumulant(tilts)[None], tilts, log_weights, log_p)[0])
 
 
-def usable_tilts(steepest: float, total: float) -> tuple[Floats, Floats]:
-    """Return the mixture's tilts on the scale of S, up to `steepest`, and their log weights."""
-    tilts = TILTS * total
-    allowed = tilts <= steepest
-    return tilts[allowed], LOG_WEIGHTS[allowed]
+def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
+    """Return the mixture's tilts on the scale of S, up to `max_tilt`, and their log weights."""
+    tilts = MIXTURE_TILTS * total
+    allowed = tilts <= max_tilt
+    return tilts[allowed], LOG_MIXTURE_WEIGHTS[allowed]
 
 
-def deviations(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
+def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
     """Return :func:`deviation` for several sums at once.
 
     Parameters
@@ -276,19 +283,19 @@ def deviations(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) 
     -------
     ndarray of float64, shape (k,)
     """
-    goal = SAFETY - log_p
+    goal = LOG_P_SAFETY - log_p
     # the best single term is enough; from there Newton's method falls to the root of a convex sum
     bound = np.min((goal - log_weights + value) / tilts, axis=1)
-    for _ in range(STEPS):
+    for _ in range(MAX_DEVIATION_STEPS):
         checkpoint()
         terms = log_weights + tilts * bound[:, None] - value
         largest = terms.max(axis=1)
         chance = np.exp(terms - largest[:, None])
         total = chance.sum(axis=1)
         excess = largest + np.log(total) - goal
-        if (excess <= CLOSE).all():
+        if (excess <= LOG_P_TOLERANCE).all():
             break
-        step = (excess - CLOSE / 2) * (total / (chance @ tilts))
-        bound = np.where(excess <= CLOSE, bound, bound - step)
-    deviation_bounds: Floats = bound * (1 + ROUNDING)
+        step = (excess - LOG_P_TOLERANCE / 2) * (total / (chance @ tilts))
+        bound = np.where(excess <= LOG_P_TOLERANCE, bound, bound - step)
+    deviation_bounds: Floats = bound * (1 + THETA_ROUNDING)
     return deviation_bounds

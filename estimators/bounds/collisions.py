@@ -33,8 +33,8 @@ from estimators.bounds.self_normalised import self_normalised_interval
 from estimators.estimate import Floats
 from estimators.question import Question
 
-_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
-_SPLITS = (0.5, 0.2, 0.05, 0.01, 0.001)
+_RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)  # z / t, 1.3% apart
+_COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
 """Shares of the failure probability that collisions may have; the noise has the rest."""
 
 
@@ -54,8 +54,8 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     >>> round(collision_bound(512, 64, np.log(0.025)), 4)
     0.0155
     """
-    cumulant = rows * np.log1p((np.cosh(_TILTS) - 1) / buckets)
-    return min(1.0, float(((cumulant - log_p) / (rows * _TILTS)).min()))
+    cumulant = rows * np.log1p((np.cosh(_RELATIVE_TILTS) - 1) / buckets)
+    return min(1.0, float(((cumulant - log_p) / (rows * _RELATIVE_TILTS)).min()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +122,9 @@ class Collisions:
         if question.bound == "anytime":
             report_count = float(law.counts.sum())
             log_users = math.log(report_count) + math.log1p(report_count) if free else 0.0
-            noise_p = log_p + math.log1p(-_SPLITS[0])
+            noise_p = log_p + math.log1p(-_COLLISION_SHARES[0])
             limits = self_normalised_interval(law, sums, sizes, noise_p, total)
-            return self._wider(*limits, log_p + math.log(_SPLITS[0]) - log_users)
+            return self._wider(*limits, log_p + math.log(_COLLISION_SHARES[0]) - log_users)
         log_p -= math.log(2)
         split = self._best_split(law, log_p)
         limits = self_normalised_interval(law, sums, sizes, log_p + math.log1p(-split))
@@ -140,10 +140,10 @@ class Collisions:
 
     def _best_split(self, law: DifferenceLaw, log_p: float) -> float:
         """Return the share of p for collisions with the least width at small frequencies."""
-        variance = float(law.counts @ (law.coefficient**2 * law.least))
+        variance = float(law.counts @ (law.coefficient**2 * law.least_share))
 
         def width(split: float) -> float:
             noise = math.sqrt(-2 * (log_p + math.log1p(-split)) * variance)
             return noise + collision_bound(self.rows, self.buckets, log_p + math.log(split))
 
-        return min(_SPLITS, key=width)
+        return min(_COLLISION_SHARES, key=width)

@@ -17,12 +17,12 @@ import numpy as np
 
 from estimators.bounds.fourier.deviation import sharpened_deviation
 from estimators.bounds.fourier.laplace import log_laplace_remainder
-from estimators.bounds.laws.law import STEEPEST, tilted_sign_extremes
+from estimators.bounds.laws.law import MAX_SIGN_TILT, tilted_sign_extremes
 from estimators.bounds.tails import BERRY_ESSEEN, log_dense_remainder
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
+FLIP_TILTS = np.geomspace(0.05, 4, 400)[:, None]  # in units of the normal law's; 1.1% apart
 
 
 class Noise(Protocol):
@@ -33,7 +33,7 @@ class Noise(Protocol):
         """The largest variance of the noise."""
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
 
     def cumulant(self, tilt: Floats) -> Floats:
@@ -57,9 +57,9 @@ class FlipNoise:
         return float(self.counts @ (self.coefficient**2 * 4 * self.flip * (1 - self.flip)))
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """A steeper tilt gains nothing."""
-        return STEEPEST / float(self.coefficient.max())
+        return MAX_SIGN_TILT / float(self.coefficient.max())
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt noise), on either side."""
@@ -103,7 +103,7 @@ class LaplaceNoise:
         return float(self.counts @ (self._step**2 * (discrete_laplace.variance(self.rate) + 1 / 4)))
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """Just below the rate, where the generating function becomes infinite."""
         return 0.999 * float((self.rate / self._step).min())
 
@@ -118,7 +118,7 @@ class LaplaceNoise:
             self.cumulant,
             lambda tilt: log_laplace_remainder(self.counts, self.rate, self._step, tilt),
             math.sqrt(-2 * log_p / self.variance),
-            self.steepest,
+            self.max_tilt,
             log_p,
         )
 
@@ -147,7 +147,7 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     """
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
-    tilt = np.minimum(TILTS * scale, STEEPEST / coefficient.max())
+    tilt = np.minimum(FLIP_TILTS * scale, MAX_SIGN_TILT / coefficient.max())
     least_variance, largest_third = tilted_sign_extremes(
         tilt * coefficient, np.zeros_like(flip), 1 - 2 * flip
     )
@@ -160,7 +160,7 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     tilted = (cumulant + log_remainder - log_p) / tilt[:, 0]
     variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))
     third = float(counts @ (coefficient**3 * (1 - (1 - 2 * flip) ** 4)))
-    return min(float(tilted.min()), normal_deviation(variance, variance, third, log_p))
+    return min(float(tilted.min()), berry_esseen_deviation(variance, variance, third, log_p))
 
 
 def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floats) -> Floats:
@@ -170,7 +170,7 @@ def _flip_cumulant(counts: Floats, coefficient: Floats, flip: Floats, tilt: Floa
     return np.maximum(grows, falls) @ counts
 
 
-def normal_deviation(
+def berry_esseen_deviation(
     least_variance: float, largest_variance: float, third: float, log_p: float
 ) -> float:
     """Bound a sum by the Berry-Esseen theorem: infinite if the theorem gives no bound.

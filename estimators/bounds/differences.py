@@ -30,7 +30,7 @@ grows with phi and A, so for |phi| <= c and A <= A_max no w is farther from it t
 So a lower bound on sigma^2 determines R, and only the logarithm of R matters.
 
 **Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), where e(f) is the part
-that K accounts for: `DifferenceLaw.explained`. For one frequency tau^2 = sigma^2. For free
+that K accounts for: `DifferenceLaw.explained_variance`. For one frequency tau^2 = sigma^2. For free
 frequencies, sigma^2 is at least a known share of it. For fixed values, tau^2 is sigma^2 itself. The
 range of tau^2 is cut into cells. Each has its own tilt t, an R for its lower end, and thus limits
 that fail with probability p' a side for all laws in the cell: f is rejected if W - ln(R / p') >=
@@ -59,7 +59,7 @@ import math
 import numpy as np
 
 from estimators.bounds.intervals import interval, normal_quantile
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.inversion import LOG_P_SAFETY
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.law import Law
 from estimators.bounds.self_normalised import exponents, log_cosh, self_normalised_interval
@@ -67,10 +67,10 @@ from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 from estimators.question import Question
 
-SHARE = 0.01
+CELL_CHOICE_SHARE = 0.01
 """d: of the failure probability, for each of the four statements that choose cells."""
-RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 2%
-FEWEST = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
+BLOCK_CELL_RATIO = 1.25  # between neighbouring cells: with finer ones, no width gains more than 2%
+MIN_CELL_REPORTS = 16.0  # reports' worth of variance per -ln p: below, R gains nothing; measured
 
 
 def difference_limits(
@@ -124,17 +124,21 @@ def difference_interval(
     (0.1827, 0.2172)
     """
     observed = law.coefficient @ sums
-    if law.always and not (law.free or law.fixed):
+    if law.has_single_block and not (law.free or law.fixed):
         signs = Law(law.counts, law.coefficient, law.contrast)
         lower, upper = interval(signs, observed, log_p)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
     weight = law.counts * law.coefficient**2
-    largest_variance = float(weight @ law.largest)
-    least_edge = -FEWEST * log_p * float(law.coefficient.max()) ** 2
-    cell_count = max(0, math.ceil(math.log(largest_variance / least_edge) / math.log(RATIO)))
-    edges = least_edge * RATIO ** np.arange(cell_count + 1, dtype=np.float64)
-    first_cell, last_cell, first_interval = _cells(law, sums, sizes, log_p + math.log(SHARE), edges)
-    log_left = log_p + math.log1p(-4 * SHARE)
+    largest_variance = float(weight @ law.largest_share)
+    least_edge = -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2
+    cell_count = max(
+        0, math.ceil(math.log(largest_variance / least_edge) / math.log(BLOCK_CELL_RATIO))
+    )
+    edges = least_edge * BLOCK_CELL_RATIO ** np.arange(cell_count + 1, dtype=np.float64)
+    first_cell, last_cell, first_interval = _choose_cells(
+        law, sums, sizes, log_p + math.log(CELL_CHOICE_SHARE), edges
+    )
+    log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
     lower, upper = np.ones_like(observed), np.zeros_like(observed)
     tilts, costs = cell_tilts(law, edges, log_left)
     for cell in range(int(first_cell.min(initial=0)), int(last_cell.max(initial=0)) + 1):
@@ -158,7 +162,7 @@ def difference_interval(
     )
 
 
-def _cells(
+def _choose_cells(
     law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float, edges: Floats
 ) -> tuple[Floats, Floats, tuple[Floats, Floats]]:
     """Return the first and last cell that may contain tau^2, and an interval for f.
@@ -166,26 +170,24 @@ def _cells(
     Each of four statements fails with probability p. Cell 0 ends at the first of the edges.
     """
     square = law.coefficient**2
-    largest = float(law.counts * square @ law.largest)
+    largest = float(law.counts * square @ law.largest_share)
     if law.fixed:
         interval_of_f = np.zeros(sums.shape[1]), np.ones(sums.shape[1])
         terms, unit = sizes - law.contrast[:, None] * sums, square * (1 + law.contrast)
-        low, high = mean_around(square @ terms, float(unit.max()), log_p)
+        low, high = bernstein_limits(square @ terms, float(unit.max()), log_p)
     else:
         interval_of_f = self_normalised_interval(law, sums, sizes, log_p, refined=False)
-        is_known = law.least == law.largest
+        is_known = law.least_share == law.largest_share
         low = high = np.full(
-            sums.shape[1], float((law.counts * square)[is_known] @ law.least[is_known])
+            sums.shape[1], float((law.counts * square)[is_known] @ law.least_share[is_known])
         )
         if not is_known.all():
             unknown_weight = np.where(is_known, 0, square)
-            bernstein_limits = mean_around(
-                unknown_weight @ sizes, float(unknown_weight.max()), log_p
-            )
-            low, high = low + bernstein_limits[0], high + bernstein_limits[1]
-        least_variance = float(law.counts * square @ law.least)
-        low = np.clip(low, least_variance, largest) - law.explained(interval_of_f[1])
-        high = np.clip(high, least_variance, largest) - law.explained(interval_of_f[0])
+            more = bernstein_limits(unknown_weight @ sizes, float(unknown_weight.max()), log_p)
+            low, high = low + more[0], high + more[1]
+        least_variance = float(law.counts * square @ law.least_share)
+        low = np.clip(low, least_variance, largest) - law.explained_variance(interval_of_f[1])
+        high = np.clip(high, least_variance, largest) - law.explained_variance(interval_of_f[0])
     rounding, last_cell = 1e-12 * largest, edges.size - 1
     return (
         np.minimum(np.searchsorted(edges, low - rounding, side="right"), last_cell),
@@ -194,7 +196,7 @@ def _cells(
     )
 
 
-def mean_around(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
+def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
     """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality.
 
     Parameters
@@ -235,7 +237,7 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / np.sqrt(least_variance * largest_variance))
         log_remainders = [log_remainder(law, x, least_variance) for x in law.tilts(tilt)]
-        cost = SAFETY - log_p + np.maximum(*log_remainders)
+        cost = LOG_P_SAFETY - log_p + np.maximum(*log_remainders)
     return tilt, cost
 
 
@@ -252,9 +254,9 @@ def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floa
 
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
     variance_factor = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
-    sd = np.sqrt(variance_factor.min(axis=1) * law.unexplained * least_variance)
+    sd = np.sqrt(variance_factor.min(axis=1) * law.unexplained_share * least_variance)
     xi, zeta = x * tanh - psi, x - psi * tanh
-    deviation_up = x + psi + (law.largest * xi + c * zeta) / (1 + c * tanh)
+    deviation_up = x + psi + (law.largest_share * xi + c * zeta) / (1 + c * tanh)
     deviation_down = x - psi + c * zeta / (1 - c * tanh)
     max_deviation = np.minimum(2 * x, np.maximum(deviation_up, deviation_down)).max(axis=1)
     positive_sd = np.maximum(sd, 1e-300)

@@ -28,22 +28,22 @@ from estimators.bounds import Law
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.point_collisions import Table, most_collisions
+from estimators.bounds.point_collisions import HashTable, max_collision_share
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-LEAST_REPORTS = 25
+MIN_REPORTS = 25
 """Of a level: with fewer there is little to compare. It looks at counts, never at values."""
-LEAST_VECTORS = 100
+MIN_VECTORS = 100
 """Of a level of directions, whose means are taken for normal."""
-CANDIDATES = 64
+CATEGORIES_PER_SEARCH = 64
 """Categories whose least Q is searched for at once."""
-SPENT = 1e-7
+COLLISION_P_VALUE = 1e-7
 """The part of a p-value that is for collisions beyond their bound."""
-POINTS, ZOOMS = 9, 30
+GRID_POINTS, MAX_ZOOMS = 9, 30
 """Of a search for the least Q: each grid has a quarter of the steps of the one before."""
-CLOSE = 0.01
+Q_TOLERANCE = 0.01
 """The search ends when the least Q is known to this, or to this share of it."""
 Tail = Callable[[int, float], float]
 """From a number of levels and Q to a p-value."""
@@ -86,7 +86,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     >>> heterogeneity(law, np.array([[0.10], [0.30]])) < 1e-12
     True
     """
-    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
     means = means[levels]
@@ -111,7 +111,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         return level_scores
 
     precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels]
-    return _least(means, precision[:, None], scores, -1.0)
+    return _least_p_value(means, precision[:, None], scores, -1.0)
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
@@ -128,10 +128,12 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     sums, sizes : ndarray of float64, shape (levels, k)
         The sums of D and of abs(D), for each of k categories.
     """
-    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
         return None
-    n, contrast, least_share = (x[levels, None] for x in (law.counts, law.contrast, law.least))
+    n, contrast, least_share = (
+        x[levels, None] for x in (law.counts, law.contrast, law.least_share)
+    )
     sums, sizes = sums[levels], sizes[levels]
 
     share_slope = np.where(
@@ -147,10 +149,10 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
         return difference_scores(sums[:, None, chosen], n[:, None], mean, share)
 
     precision = (n * contrast) ** 2 / np.maximum(sizes, n * least_share + 1e-12)
-    return _least(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
+    return _least_p_value(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
 
 
-def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) -> float | None:
+def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
     """Return the p-value for reports of hashed points, whose collisions differ between levels.
 
     A level's mean is not f but f + (1 - f) c, with its own c: between 0 and B for all levels and
@@ -176,11 +178,11 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) ->
     False
     True
     """
-    levels = np.flatnonzero(law.counts >= LEAST_REPORTS)
+    levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not means.size or levels.size < 2:
         return None
-    log_p = np.log(SPENT / (levels.size * means.shape[1]))
-    bounds = [most_collisions(*tables[level], float(log_p)) for level in levels.tolist()]
+    log_p = np.log(COLLISION_P_VALUE / (levels.size * means.shape[1]))
+    bounds = [max_collision_share(*tables[level], float(log_p)) for level in levels.tolist()]
     excess, means = np.array(bounds)[:, None], means[levels]
     n, contrast = law.counts[levels, None], law.contrast[levels, None]
     offset = law.offsets[levels, None]
@@ -196,8 +198,8 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[Table]) ->
 
     precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels, None]
     least_means = (means - excess) / np.maximum(1 - excess, 1e-12)
-    p_value = _least(means, precision, scores, -1.0, least_means)
-    return min(1.0, p_value + SPENT)
+    p_value = _least_p_value(means, precision, scores, -1.0, least_means)
+    return min(1.0, p_value + COLLISION_P_VALUE)
 
 
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
@@ -221,7 +223,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
     >>> heterogeneity_of_vectors(counts, squares, np.array([[0.1, 0.1], [0.3, 0.1]])) < 1e-12
     True
     """
-    levels = np.flatnonzero(counts >= LEAST_VECTORS)
+    levels = np.flatnonzero(counts >= MIN_VECTORS)
     if levels.size < 2:
         return None
     n, means = counts[levels, None], means[levels]
@@ -232,7 +234,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
         variance: Floats = mean_square[:, None, chosen] - theta**2
         return deviation / np.sqrt(np.maximum(variance, 1e-12) / n[:, None])
 
-    return _least(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)
+    return _least_p_value(means, n / np.maximum(mean_square, 1e-12), scores, -1.0)
 
 
 def heterogeneity_of_bounded(
@@ -267,7 +269,7 @@ def heterogeneity_of_bounded(
     >>> heterogeneity_of_bounded(counts, ones, ones, np.array([[0.1], [0.3]])) < 1e-12
     True
     """
-    levels = np.flatnonzero(counts >= LEAST_REPORTS)
+    levels = np.flatnonzero(counts >= MIN_REPORTS)
     if levels.size < 2:
         return None
     n, means = counts[levels, None], means[levels]
@@ -289,7 +291,7 @@ def heterogeneity_of_bounded(
         )
         return level_scores
 
-    return _least(means, n / squares[levels], scores, -1.0, tail=_tail_of_exponents)
+    return _least_p_value(means, n / squares[levels], scores, -1.0, tail=_tail_of_exponents)
 
 
 def _tail_of_squares(levels: int, statistic: float) -> float:
@@ -304,7 +306,7 @@ def _tail_of_exponents(levels: int, statistic: float) -> float:
     return _tail_of_squares(2 * levels, max(statistic - 2 * levels * float(np.log(2)), 0.0))
 
 
-def _least(
+def _least_p_value(
     means: Floats,
     precision: Floats,
     scores: Scores,
@@ -335,19 +337,23 @@ def _least(
     pooled = np.clip((precision * means).sum(axis=0) / total, lowest, 1.0)
     pooled_statistic = _statistic(scores, pooled[None, :], np.arange(k))[0]
     order, least_statistic = np.argsort(-pooled_statistic, kind="stable"), 0.0
-    for begin in range(0, k, CANDIDATES):
-        chosen = order[begin : begin + CANDIDATES]
+    for begin in range(0, k, CATEGORIES_PER_SEARCH):
+        chosen = order[begin : begin + CATEGORIES_PER_SEARCH]
         largest_statistic = pooled_statistic[chosen[0]]
         if largest_statistic <= least_statistic or k * tail(levels, float(largest_statistic)) >= 1:
             break
         ends = np.clip(
             [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0
         )
-        least_statistic = max(least_statistic, _largest_bound(scores, ends[0], ends[1], chosen))
+        least_statistic = max(
+            least_statistic, _search_least_statistic(scores, ends[0], ends[1], chosen)
+        )
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 
-def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]) -> float:
+def _search_least_statistic(
+    scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]
+) -> float:
     """Return a lower bound on the largest least Q of these categories, close to it.
 
     The least Q is between the levels' means: outside, every score is larger. The square of the
@@ -357,19 +363,19 @@ def _largest_bound(scores: Scores, low: Floats, high: Floats, chosen: NDArray[np
     other scores are convex, or nearly so. For sums of +1, -1 and 0 of a category that nobody holds
     the result is at most Q at the true mean, 0, in any case.
     """
-    grid = np.linspace(0, 1, POINTS)[:, None]
+    grid = np.linspace(0, 1, GRID_POINTS)[:, None]
     bound = np.zeros(chosen.size)
     least_statistic = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]
-    for _ in range(ZOOMS):
+    for _ in range(MAX_ZOOMS):
         checkpoint()
         theta = low + grid * (high - low)
         statistic = _statistic(scores, theta, chosen)
-        middle = np.clip(statistic.argmin(axis=0), 1, POINTS - 2)
+        middle = np.clip(statistic.argmin(axis=0), 1, GRID_POINTS - 2)
         neighbours = middle + np.array([[-1], [0], [1]])
         left, centre, right = np.take_along_axis(statistic, neighbours, axis=0)
         bound = np.maximum(bound, 2 * centre - np.maximum(left, right))
         least_statistic = np.minimum(least_statistic, statistic.min(axis=0))
-        if least_statistic.max() - bound.max() <= CLOSE * (1 + least_statistic.max()):
+        if least_statistic.max() - bound.max() <= Q_TOLERANCE * (1 + least_statistic.max()):
             break
         low, _, high = np.take_along_axis(theta, neighbours, axis=0)
     return float(np.minimum(bound, least_statistic).max())

@@ -12,9 +12,9 @@ from estimators.bounds.own_values import own_value_limits
 from estimators.estimate import Floats
 from estimators.question import Question
 
-GRAIN = 0.02
+GROUP_WIDTH = 0.02
 """Of a half-width: widens bounds by 1% on average where there are many categories."""
-STRIDE, PIVOTS = 0.1, 64
+PIVOT_SPACING, MAX_PIVOTS = 0.1, 64
 """Of a half-width, and how many at most: sums whose tangents serve for all times; measured."""
 
 
@@ -55,23 +55,23 @@ def limits(
     if not observed.size:  # an open vocabulary of which nothing is asked for
         return observed, observed
     if question.panes != 1:
-        return over_panes(law, observed, question, log_p)
+        return limits_over_panes(law, observed, question, log_p)
     if question.target == "sample" and noise is not None:
         if question.bound == "normal":
             margin = normal_quantile(log_p) * noise.variance**0.5
         elif question.bound == "anytime":
-            margin = anytime.deviation(noise.cumulant, noise.steepest, log_p, total)
+            margin = anytime.deviation_bound(noise.cumulant, noise.max_tilt, log_p, total)
         else:
             margin = noise.deviation(log_p)
         return np.clip(observed - margin, -1, 1), np.clip(observed + margin, -1, 1)
     if question.bound == "normal":
-        return normal(law, observed, log_p)
+        return normal_limits(law, observed, log_p)
     if question.target == "sample" and signs is not None:
         return own_value_limits(law, signs, log_p, total if question.bound == "anytime" else None)
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
 
 
-def over_panes(
+def limits_over_panes(
     law: Law, observed: Floats, question: Question, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on theta from signs that are independent only within each of several panes.
@@ -158,12 +158,14 @@ def interval(
 def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None) -> Floats:
     order = np.argsort(observed)
     ascending = observed[order]
-    positions = _places(law, ascending, log_p)
+    positions = _positions(law, ascending, log_p)
     if total is None:
-        first_members, group = _groups(positions, GRAIN)
+        first_members, group = _group_positions(positions, GROUP_WIDTH)
         limit = inversion.lower_limit(law, ascending[first_members], log_p)[group]
     else:
-        first_members, group = _groups(positions, max(STRIDE, float(positions[-1]) / PIVOTS))
+        first_members, group = _group_positions(
+            positions, max(PIVOT_SPACING, float(positions[-1]) / MAX_PIVOTS)
+        )
         last_members = np.append(first_members[1:], observed.size) - 1
         pivots = (ascending[first_members] + ascending[last_members]) / 2
         limit = anytime.lower_limit(law, ascending, pivots, group, log_p, total)
@@ -172,22 +174,22 @@ def _lower_limits(law: Law, observed: Floats, log_p: float, total: float | None)
     return limits
 
 
-def _places(law: Law, ascending: Floats, log_p: float) -> Floats:
+def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
     """Return how many half-widths, approximately, each sum is above the least one."""
-    ranks = np.linspace(0, ascending.size - 1, min(ascending.size, PIVOTS)).astype(np.intp)
+    ranks = np.linspace(0, ascending.size - 1, min(ascending.size, MAX_PIVOTS)).astype(np.intp)
     sampled = ascending[ranks]
     half = np.sqrt(-2 * log_p * law.largest_variance(np.clip(sampled, -1, 1)))
     steps = np.diff(ascending, prepend=ascending[:1])
     return np.cumsum(steps / np.interp(ascending, sampled, half))
 
 
-def _groups(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the first of each group of places within `width`, and the group of each place."""
     starts = np.diff(np.floor(positions / width), prepend=-1) > 0
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
-def normal(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
+def normal_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the interval of the normal law: asymptotic, for comparison only.
 
     Its variance is the largest one possible for the estimated mean: exact for signs with one common

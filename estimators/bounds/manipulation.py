@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
 
-MOST_STEPS = 100
+MAX_DINKELBACH_STEPS = 100
 """Of a search that takes a handful."""
 
 
@@ -124,7 +124,7 @@ def largest_shifts(
     shifts = np.zeros(values.shape)
     for gain in (reach.highest - values[:, None], values[:, None] - reach.lowest):
         if among:
-            change = _taken_away(gain, counts, reach.weights, total, reports)
+            change = _largest_removal(gain, counts, reach.weights, total, reports)
         else:
             weight = reports * reach.weights
             change = (gain * (weight / (total + weight))).max(axis=1)
@@ -132,14 +132,14 @@ def largest_shifts(
     return shifts
 
 
-def _taken_away(
+def _largest_removal(
     gain: Floats, counts: Counts, weights: Floats, total: float, reports: int
 ) -> Floats:
     """Return the largest change by `reports` of the counted ones; shape (k,)."""
     if reports >= counts.sum():
         return np.full(len(gain), np.inf)
     change = np.zeros(len(gain))
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_DINKELBACH_STEPS):
         worth = weights * (gain + change[:, None])
         order = np.argsort(-worth, axis=1)
         ordered_counts: NDArray[np.int64] = counts[order]

@@ -44,8 +44,8 @@ import numpy as np
 from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Floats
 
-HALVINGS = 45
-OTHERS, EACH = 0.7, 0.1
+BISECTION_STEPS = 45
+INTERFERENCE_SHARE, STATEMENT_SHARE = 0.7, 0.1
 """Shares of the failure probability: others; and their norm, the holders' sum, their rows."""
 
 
@@ -69,16 +69,16 @@ def own_sign_limits(
     lower, upper : ndarray of float64, shape (k,)
         Within [0, 1]; [0, 1] itself if there are too few rows for p.
     """
-    interference_factor = math.sqrt(-2 * (log_p + math.log(OTHERS)))
-    log_inverse_p = -(log_p + math.log(EACH))
+    interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
+    log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))
     remaining_slope = 1 - interference_factor / math.sqrt(rows)
     if remaining_slope <= 0:
         return np.zeros_like(observed), np.ones_like(observed)
     largest = float(law.coefficient.max())
     if law.free:
-        unit = float((law.coefficient * law.largest / law.contrast).max())
+        unit = float((law.coefficient * law.largest_share / law.contrast).max())
     else:
-        unit = float(law.counts @ (law.coefficient**2 * law.largest))
+        unit = float(law.counts @ (law.coefficient**2 * law.largest_share))
 
     def allowed(f: Floats) -> Floats:
         total = np.sqrt(2 * log_inverse_p * unit * f) + 2 / 3 * largest * log_inverse_p
@@ -90,7 +90,7 @@ def own_sign_limits(
     lower, upper_of_lower = np.zeros_like(observed), np.clip(observed, 0, 1)
     start = np.maximum(observed, 0)
     lower_of_upper, upper = np.clip(start, 0, 1), np.ones_like(observed)
-    for _ in range(HALVINGS):
+    for _ in range(BISECTION_STEPS):
         middle = (lower + upper_of_lower) / 2
         rejected = (observed - middle) * remaining_slope > allowed(middle)
         lower, upper_of_lower = (

@@ -48,14 +48,20 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds import anytime
-from estimators.bounds.inversion import ROUNDING, SAFETY
-from estimators.bounds.laws.law import STEEPEST, Law
+from estimators.bounds.inversion import LOG_P_SAFETY, THETA_ROUNDING
+from estimators.bounds.laws.law import MAX_SIGN_TILT, Law
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 
-CELL = 1.1  # ratio of variances between neighbours: finer ones gain less than 0.5% of a width
-FARTHEST = 1.5  # of tilt times s_l: farther, W is mostly that of the noisiest levels; measured
-NEAR = 4.0  # tilts within this factor of the best for a normal law are summed, for all times
+SHARE_CELL_RATIO = (
+    1.1  # ratio of variances between neighbours: finer ones gain less than 0.5% of a width
+)
+MAX_TILT_FACTOR = (
+    1.5  # of tilt times s_l: farther, W is mostly that of the noisiest levels; measured
+)
+MIXTURE_REACH = (
+    4.0  # tilts within this factor of the best for a normal law are summed, for all times
+)
 
 
 class _Line(NamedTuple):
@@ -93,22 +99,23 @@ def own_value_limits(
     >>> float(lower[0].round(3)), float(upper[0].round(3))
     (-0.034, 0.034)
     """
-    find = _limit if total is None else _limit_at_all_times
+    find = _fixed_limit if total is None else _anytime_limit
     scale = 0.0 if total is None else total
     lower, upper = find(law, signs, log_p, scale), -find(law.mirrored(), -signs, log_p, scale)
-    centre = _centre(law, signs)
+    centre = _clipped_estimate(law, signs)
     return np.minimum(lower, centre), np.maximum(upper, centre)
 
 
-def _centre(law: Law, signs: Floats) -> Floats:
+def _clipped_estimate(law: Law, signs: Floats) -> Floats:
     """Return the estimate, within [-1, 1]."""
     return np.clip(law.coefficient @ (signs - (law.counts * law.offsets)[:, None]), -1, 1)
 
 
-def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
+def _fixed_limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
     end_variances = _variance(law, np.array([-1.0, 1.0]))
     cell_count = max(
-        1, math.ceil(abs(math.log(end_variances[1] / end_variances[0])) / math.log(CELL))
+        1,
+        math.ceil(abs(math.log(end_variances[1] / end_variances[0])) / math.log(SHARE_CELL_RATIO)),
     )
     variances = np.geomspace(end_variances[0], end_variances[1], cell_count + 1)
     edges = np.linspace(-1.0, 1.0, 2)
@@ -119,8 +126,8 @@ def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
     cost = np.full(cell_count, -log_p)
     for _ in range(3):
         tilt = np.sqrt(np.maximum(2 * cost, 1.0) / middle)
-        cost = SAFETY - log_p + _log_remainder(law, tilt, edges)
-    x, *lines = _tilted(law, tilt)
+        cost = LOG_P_SAFETY - log_p + _log_remainder(law, tilt, edges)
+    x, *lines = _bound_cumulant(law, tilt)
     surplus = x @ signs - cost[:, None]
     cell_limits = np.maximum(
         *((surplus - at_zero[:, None]) / slope[:, None] for at_zero, slope in lines)
@@ -128,19 +135,23 @@ def _limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
     is_accepted = cell_limits < edges[1:, None]
     first_cell = np.argmax(is_accepted, axis=0)
     limits = np.maximum(cell_limits[first_cell, np.arange(signs.shape[1])], edges[first_cell])
-    return np.where(is_accepted.any(axis=0), np.clip(limits - _slack(law), -1.0, 1.0), 1.0)
+    return np.where(
+        is_accepted.any(axis=0), np.clip(limits - _rounding_margin(law), -1.0, 1.0), 1.0
+    )
 
 
-def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> Floats:
-    goal = SAFETY - log_p
+def _anytime_limit(law: Law, signs: Floats, log_p: float, total: float) -> Floats:
+    goal = LOG_P_SAFETY - log_p
     best_tilts = np.sqrt(2 * (goal + 2) / _variance(law, np.array([-1.0, 1.0])))
-    tilt_grid = anytime.TILTS * total
-    is_near = (tilt_grid >= best_tilts.min() / NEAR) & (tilt_grid <= best_tilts.max() * NEAR)
+    tilt_grid = anytime.MIXTURE_TILTS * total
+    is_near = (tilt_grid >= best_tilts.min() / MIXTURE_REACH) & (
+        tilt_grid <= best_tilts.max() * MIXTURE_REACH
+    )
     if not is_near.any():
         return np.full(signs.shape[1], -1.0)
-    tilt, log_weights = tilt_grid[is_near], anytime.LOG_WEIGHTS[is_near]
-    x, below, above = _tilted(law, tilt)
-    centre = _centre(law, signs)[:, None]
+    tilt, log_weights = tilt_grid[is_near], anytime.LOG_MIXTURE_WEIGHTS[is_near]
+    x, below, above = _bound_cumulant(law, tilt)
+    centre = _clipped_estimate(law, signs)[:, None]
     is_first_lower = below[0] + centre * below[1] <= above[0] + centre * above[1]
     at_zero, slope = (
         np.where(is_first_lower, first_line, second_line)
@@ -149,18 +160,20 @@ def _limit_at_all_times(law: Law, signs: Floats, log_p: float, total: float) -> 
     terms = (x @ signs).T + log_weights - at_zero
     shape = terms.shape
     start = ((terms - goal) / slope).max(axis=1)
-    lines = anytime.Lines(start, slope, terms, slope * start[:, None], slope)
-    return np.clip(lines.limit(np.zeros(shape[0]), goal) - _slack(law), -1.0, 1.0)
+    lines = anytime.LinearMixture(start, slope, terms, slope * start[:, None], slope)
+    return np.clip(lines.solve(np.zeros(shape[0]), goal) - _rounding_margin(law), -1.0, 1.0)
 
 
-def _tilted(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
+def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
     """Return x, of shape (tilts, levels), and two lines in theta that bound K."""
     holder_mean, non_holder_mean = _means(law)
-    growth = np.expm1(np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * STEEPEST))
+    growth = np.expm1(
+        np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * MAX_SIGN_TILT)
+    )
     denominator = holder_mean - (1 + growth) * non_holder_mean
     tanh = np.where(growth < denominator, growth / np.maximum(denominator, 1e-300), 1.0)
-    x = np.arctanh(np.minimum(tanh, math.tanh(STEEPEST)))
-    x = np.minimum(x, FARTHEST * tilt[:, None] * law.coefficient)
+    x = np.arctanh(np.minimum(tanh, math.tanh(MAX_SIGN_TILT)))
+    x = np.minimum(x, MAX_TILT_FACTOR * tilt[:, None] * law.coefficient)
     base = (np.log1p((1 + non_holder_mean) / 2 * np.expm1(2 * x)) - x) @ law.counts
     tanh_x = np.tanh(x)
     holder_gain = np.log1p(
@@ -195,7 +208,7 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     """Return ln R, for each tilt and all thetas between two of the edges."""
     from scipy.special import erfcx
 
-    x, _, _ = _tilted(law, tilt)
+    x, _, _ = _bound_cumulant(law, tilt)
     tanh = np.tanh(x)
     mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
     holder_variance, non_holder_variance = (x**2 * (1 - m) * (1 + m) for m in mean)
@@ -215,5 +228,5 @@ def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
     return np.log(np.minimum(remainder, 1.0))
 
 
-def _slack(law: Law) -> float:
-    return ROUNDING + law.offset_rounding
+def _rounding_margin(law: Law) -> float:
+    return THETA_ROUNDING + law.offset_rounding

@@ -34,14 +34,14 @@ import math
 
 import numpy as np
 
-_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)
+_RELATIVE_TILTS = np.geomspace(2.0**-12, 2.0**6, 1000)
 
-Table = tuple[int, int]
+HashTable = tuple[int, int]
 """The rows and the points of a row, t and K, of one level."""
 
 
 @functools.lru_cache(maxsize=1024)
-def most_collisions(rows: int, points: int, log_p: float) -> float:
+def max_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return B, at most 1: c is larger with probability at most p.
 
     Parameters
@@ -56,12 +56,12 @@ def most_collisions(rows: int, points: int, log_p: float) -> float:
     >>> round(most_collisions(1024, 364, np.log(0.025)) - 1 / 364, 4)
     0.0055
     """
-    cumulant = rows * np.log1p(np.expm1(_TILTS) / points)
-    return min(1.0, float(((cumulant - log_p) / (rows * _TILTS)).min()))
+    cumulant = rows * np.log1p(np.expm1(_RELATIVE_TILTS) / points)
+    return min(1.0, float(((cumulant - log_p) / (rows * _RELATIVE_TILTS)).min()))
 
 
 @functools.lru_cache(maxsize=1024)
-def least_collisions(rows: int, points: int, log_p: float) -> float:
+def min_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return b, at least 0: c is smaller with probability at most p.
 
     Parameters
@@ -78,11 +78,11 @@ def least_collisions(rows: int, points: int, log_p: float) -> float:
     >>> least_collisions(1024, 364, np.log(0.025))
     0.0
     """
-    cumulant = rows * np.log1p(np.expm1(-_TILTS) / points)
-    return max(0.0, float(((log_p - cumulant) / (rows * _TILTS)).max()))
+    cumulant = rows * np.log1p(np.expm1(-_RELATIVE_TILTS) / points)
+    return max(0.0, float(((log_p - cumulant) / (rows * _RELATIVE_TILTS)).max()))
 
 
-def collisions_log_p(log_p: float, levels: int) -> float:
+def collision_log_p(log_p: float, levels: int) -> float:
     """Return ln p of one level's collisions: half of p is for collisions, at some level.
 
     Parameters

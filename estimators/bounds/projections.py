@@ -44,9 +44,9 @@ from estimators.bounds.laws.law import Law
 from estimators.estimate import Floats
 from estimators.question import Question
 
-SHARES = 0.5 ** np.arange(1.0, 13.0)
+BIAS_SHARES = 0.5 ** np.arange(1.0, 13.0)
 """Of beta, for the bias: the one for which the width is least by design."""
-ALWAYS = 1 / 8
+ANYTIME_BIAS_SHARE = 1 / 8
 """The share for bounds at all times, which must not follow the number of reports."""
 
 
@@ -85,7 +85,7 @@ def projection_limits(
     """
     always = question.bound == "anytime"
     moves = always and not (question.target == "population" and question.weights != "uniform")
-    shares = np.array([ALWAYS]) if always else SHARES
+    shares = np.array([ANYTIME_BIAS_SHARE]) if always else BIAS_SHARES
     bias = np.sqrt(2 / rows * ((log_values if moves else 0.0) - log_p - np.log(shares)))
     noise = np.sqrt(2 * law.worst_variance * (-log_p - np.log1p(-shares)))
     best = int(np.argmin(bias + noise))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.laws.law import STEEPEST, Law, tilted_signs
+from estimators.bounds.laws.law import MAX_SIGN_TILT, Law, tilted_signs
 from estimators.bounds.laws.repeated import RepeatedLaw
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
@@ -26,11 +26,11 @@ Levels = NDArray[np.intp]
 """Rows of a law."""
 LawOfLevels = TypeVar("LawOfLevels", bound=Law)
 
-NEWTON_STEPS, SETTLED = 5, 1e-4
+NEWTON_STEPS, TILT_TOLERANCE = 5, 1e-4
 """Steps at most, and the last one, as a share of the tilt: what is left is its square."""
-NEAR = 0.1
+MIN_CORRECTED_ROOT = 0.1
 """A signed root below which its correction loses its digits, and is left out."""
-ROUNDED = 2.0**-53
+PROBABILITY_ROUNDING = 2.0**-53
 """No probability is nearer to 0 or 1 than it can be told from them: at large epsilons it rounds."""
 
 
@@ -57,7 +57,7 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
     >>> binomial_scores(np.array([5.0, 12.0, 2.0]), np.array([10.0, 20.0, 20.0]), 0.5).round(3)
     array([ 0.   ,  0.448, -3.289])
     """
-    mean = trials * np.clip(chance, ROUNDED, 1 - ROUNDED)
+    mean = trials * np.clip(chance, PROBABILITY_ROUNDING, 1 - PROBABILITY_ROUNDING)
     neighbour = ones - np.sign(ones - mean)
     deviation = np.where((neighbour - mean) * (ones - mean) > 0, neighbour - mean, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -84,7 +84,7 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
     the t with K'(t) = d, which solves a quadratic equation in e^t. Because the step of a sign is 2,
     n d is the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
     """
-    mean = np.clip(mean, ROUNDED - 1, 1 - ROUNDED)
+    mean = np.clip(mean, PROBABILITY_ROUNDING - 1, 1 - PROBABILITY_ROUNDING)
     expected = trials * mean
     neighbour = sums - 2 * np.sign(sums - expected)
     is_beyond_neighbour = (neighbour - expected) * (sums - expected) > 0
@@ -127,7 +127,7 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
     if isinstance(law, WindowLaw):
-        return _window_scores(_each(law, levels), means, theta)
+        return _window_scores(_select_levels(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
     deviation = means - theta
     step = np.zeros(law.counts.size)
@@ -139,7 +139,9 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
         rows, sign = level[is_beyond_step], np.sign(deviation[is_beyond_step])
         at = np.broadcast_to(theta, means.shape)[is_beyond_step]
         observed = sign * means[is_beyond_step] - step[rows]
-        scores[is_beyond_step] = sign * _signed_roots(_each(law, rows, sign), observed, sign * at)
+        scores[is_beyond_step] = sign * _signed_roots(
+            _select_levels(law, rows, sign), observed, sign * at
+        )
     return scores
 
 
@@ -151,7 +153,7 @@ def _window_scores(law: WindowLaw, means: Floats, theta: Floats) -> Floats:
     return np.moveaxis(sign * roots, -1, 0)
 
 
-def _each(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
+def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLevels:
     """Return a law whose levels are these rows of another, mirrored where the sign is -1."""
     counts, contrast = law.counts[rows], law.contrast[rows]
     changed: dict[str, Any] = {"coefficient": 1 / (counts * contrast)}
@@ -168,36 +170,36 @@ def _each(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -> LawOfLe
 
 def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     """Return the scores, at least zero, of means above theta, shape (..., levels)."""
-    steepest = np.full(law.counts.size, STEEPEST)
+    max_tilt = np.full(law.counts.size, MAX_SIGN_TILT)
     if law.rate is not None:
-        steepest = np.minimum(steepest, 0.999 * law.rate / law.unit)
+        max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)
     if isinstance(law, WindowLaw):
-        steepest = steepest / np.array([shape.values[-1] for shape in law.shapes])
+        max_tilt = max_tilt / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
     if isinstance(law, WindowLaw):
         variance = law.symbols.squares[:, 0] - theta**2
     else:
-        variance = _tilted(law, theta, np.zeros_like(theta))[2]
-    tilt = np.minimum(steepest, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
+        variance = _tilted_moments(law, theta, np.zeros_like(theta))[2]
+    tilt = np.minimum(max_tilt, law.contrast * (observed - theta) / np.maximum(variance, 1e-12))
     for _ in range(NEWTON_STEPS):
         checkpoint()
-        _, mean, variance = _tilted(law, theta, tilt)
+        _, mean, variance = _tilted_moments(law, theta, tilt)
         next_tilt = tilt + (slope - mean) / np.maximum(variance, 1e-300)
-        previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), steepest)
-        if (np.abs(tilt - previous_tilt) <= SETTLED * tilt).all():
+        previous_tilt, tilt = tilt, np.minimum(np.clip(next_tilt, tilt / 4, tilt * 4), max_tilt)
+        if (np.abs(tilt - previous_tilt) <= TILT_TOLERANCE * tilt).all():
             break
-    value, _, variance = _tilted(law, theta, tilt)
+    value, _, variance = _tilted_moments(law, theta, tilt)
     root: Floats = np.sqrt(2 * law.counts * np.maximum(tilt * slope - value, 0.0))
     if isinstance(law, RepeatedLaw):
         return root
-    positive_root = np.maximum(root, NEAR)
+    positive_root = np.maximum(root, MIN_CORRECTED_ROOT)
     standardized_tilt = tilt * np.sqrt(law.counts * variance)
     correction = np.log(np.maximum(standardized_tilt, 1e-300) / positive_root) / positive_root
-    corrected = root + np.where(root > NEAR, np.minimum(correction, 0.0), 0.0)
+    corrected = root + np.where(root > MIN_CORRECTED_ROOT, np.minimum(correction, 0.0), 0.0)
     return np.maximum(corrected, 0.0)
 
 
-def _tilted(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
+def _tilted_moments(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(tilt (Y - o)) of one report of each level, and its first two derivatives."""
     if isinstance(law, RepeatedLaw):
         value, mean, variance, *_ = law.tilted_users(theta, tilt)

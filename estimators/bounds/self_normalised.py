@@ -15,9 +15,9 @@ from __future__ import annotations
 import numpy as np
 
 from estimators.bounds import anytime
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.inversion import LOG_P_SAFETY
 from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.laws.law import STEEPEST
+from estimators.bounds.laws.law import MAX_SIGN_TILT
 from estimators.estimate import Floats
 
 
@@ -67,14 +67,14 @@ def self_normalised_interval(
     tilts = _tilts(law, log_p)
     log_shares = np.full(len(tilts), -np.log(len(tilts)))
     if total is not None:
-        steepest = STEEPEST / float(law.coefficient.max())
-        tilt_grid = anytime.TILTS * total
-        is_near = (tilt_grid >= tilts.min() / 2) & (tilt_grid <= min(2 * tilts.max(), steepest))
-        tilts, log_shares = tilt_grid[is_near], anytime.LOG_WEIGHTS[is_near]
+        max_tilt = MAX_SIGN_TILT / float(law.coefficient.max())
+        tilt_grid = anytime.MIXTURE_TILTS * total
+        is_near = (tilt_grid >= tilts.min() / 2) & (tilt_grid <= min(2 * tilts.max(), max_tilt))
+        tilts, log_shares = tilt_grid[is_near], anytime.LOG_MIXTURE_WEIGHTS[is_near]
     lower, upper = np.full(sums.shape[1], law.lowest), np.ones(sums.shape[1])
     for tilt_number, tilt in enumerate(tilts.tolist()):
         above, below = exponents(law, tilts[tilt_number : tilt_number + 1], sums, sizes)
-        cost = SAFETY - log_p - float(log_shares[tilt_number])
+        cost = LOG_P_SAFETY - log_p - float(log_shares[tilt_number])
         low, high = law.limits(tilt, above[0] - cost, below[0] - cost, refined)
         lower, upper = np.maximum(lower, low), np.minimum(upper, high)
     return lower, upper
@@ -107,9 +107,9 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
     """
     weight = law.counts * law.coefficient**2
     # a steeper tilt than this gains nothing, and loses digits
-    min_variance = -2 * log_p * (float(law.coefficient.max()) / STEEPEST) ** 2
-    least_variance = max(float(weight @ law.least), min_variance)
-    largest_variance = max(float(weight @ law.largest), 2 * min_variance)
+    min_variance = -2 * log_p * (float(law.coefficient.max()) / MAX_SIGN_TILT) ** 2
+    least_variance = max(float(weight @ law.least_share), min_variance)
+    largest_variance = max(float(weight @ law.largest_share), 2 * min_variance)
     steps = max(1, int(np.ceil(np.log2(largest_variance / least_variance) / 2)))
     variance_grid = np.geomspace(least_variance, largest_variance, 2 * steps + 1)[1::2]
     return np.sqrt(-2 * log_p / variance_grid)

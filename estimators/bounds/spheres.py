@@ -18,18 +18,30 @@ import numpy as np
 
 from estimators.bounds import anytime
 from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.hemispheres import FARTHEST, hemisphere_moduli, mean_cosh, series
-from estimators.bounds.fourier.pieces import STEP, Pieces, largest_cumulants, log_paired_remainder
-from estimators.bounds.fourier.remainder import nodes
+from estimators.bounds.fourier.hemispheres import (
+    MAX_FREQUENCY,
+    hemisphere_moduli,
+    mean_cosh,
+    sum_series,
+)
+from estimators.bounds.fourier.pieces import (
+    PAIRED_NODE_STEP,
+    Pieces,
+    largest_cumulants,
+    log_paired_remainder,
+)
+from estimators.bounds.fourier.remainder import frequency_nodes
 from estimators.bounds.intervals import normal_quantile
 from estimators.estimate import Floats
 from estimators.question import Question
 
-STEEPEST = 8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
-COARSE = 8  # of some hundred tilts that are a few percent apart
-STEPS, CLOSE = 40, 1e-12  # of Newton's method; five to eight are enough
-LAST = 1e-14  # of a series: far above the rounding errors of its summands
-KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
+MAX_DIRECTION_TILT = (
+    8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
+)
+COARSE_STRIDE = 8  # of some hundred tilts that are a few percent apart
+MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # of Newton's method; five to eight are enough
+SERIES_TOLERANCE = 1e-14  # of a series: far above the rounding errors of its summands
+MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
 class VectorNoise(Protocol):
@@ -147,14 +159,14 @@ class Directions:
         """
         scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
         return sharpened_deviation(
-            self._coordinate_cumulant, self._log_remainder, scale, self.steepest, log_p
+            self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
         )
 
     @functools.cached_property
     def _means(self) -> Floats:
         """Knots for the mean of a report's coordinate, shape (levels, knots)."""
-        farthest: Floats = self.contrast / width(self.dimension)
-        return farthest[:, None] * np.linspace(-1, 1, KNOTS)
+        farthest: Floats = self.contrast / inverse_mean_size(self.dimension)
+        return farthest[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
 
     def _grown(self, z: Floats) -> Floats:
         """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
@@ -182,8 +194,8 @@ class Directions:
 
     def _log_remainder_at(self, tilt: float) -> float:
         d, a, s = self.dimension, self.contrast, self.coefficient
-        frequencies = nodes(self.counts, s**2 / d, STEP)
-        frequencies = frequencies[frequencies * s.max() <= FARTHEST * math.sqrt(d)]
+        frequencies = frequency_nodes(self.counts, s**2 / d, PAIRED_NODE_STEP)
+        frequencies = frequencies[frequencies * s.max() <= MAX_FREQUENCY * math.sqrt(d)]
         t, tau = tilt * s, s[:, None] * frequencies
         radius = np.hypot(t[:, None], tau)
         odd = _odd_part(d, radius)
@@ -218,19 +230,19 @@ class Directions:
             np.geomspace(0.02, 4, 200)
             * math.sqrt(self.dimension * self.dimension / self.variance)
             * math.sqrt(-2 * log_beta / self.dimension + 1),
-            self.steepest,
+            self.max_tilt,
         )
-        markov = longest(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
-        return min(markov, steady_length(self, log_beta))
+        markov = length_bound(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
+        return min(markov, mcdiarmid_length(self, log_beta))
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
+        return MAX_DIRECTION_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
         """Bound one coordinate of N at all times at once; `total` as in `anytime.deviation`."""
-        return anytime.deviation(self.cumulant, self.steepest, log_p, total)
+        return anytime.deviation_bound(self.cumulant, self.max_tilt, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once.
@@ -240,16 +252,16 @@ class Directions:
         steeper by sqrt(d), for a coordinate's part of N is that much smaller; by Ville's inequality
         each exceeds its share's inverse, at any time, with a chance of at most its share.
         """
-        tilt = anytime.TILTS * total * math.sqrt(self.dimension)
-        allowed = tilt <= self.steepest
+        tilt = anytime.MIXTURE_TILTS * total * math.sqrt(self.dimension)
+        allowed = tilt <= self.max_tilt
         if not allowed.any():
             return math.inf
         tilt = tilt[allowed]
-        goal = self.cumulant(tilt) - log_beta - anytime.LOG_WEIGHTS[allowed]
-        return float(lengths(self.dimension, tilt, goal).min())
+        goal = self.cumulant(tilt) - log_beta - anytime.LOG_MIXTURE_WEIGHTS[allowed]
+        return float(length_bounds(self.dimension, tilt, goal).min())
 
 
-def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
+def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t.
 
     Every COARSE-th tilt is tried, and then those around the best one.
@@ -263,13 +275,13 @@ def longest(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> f
     goal : callable
         For an array of tilts; above 0.
     """
-    coarse = lengths(dimension, tilt[::COARSE], goal(tilt[::COARSE]))
-    best_index = COARSE * int(coarse.argmin())
-    fine_tilts = tilt[max(best_index - COARSE + 1, 0) : best_index + COARSE]
-    return float(min(coarse.min(), lengths(dimension, fine_tilts, goal(fine_tilts)).min()))
+    coarse = length_bounds(dimension, tilt[::COARSE_STRIDE], goal(tilt[::COARSE_STRIDE]))
+    best_index = COARSE_STRIDE * int(coarse.argmin())
+    fine_tilts = tilt[max(best_index - COARSE_STRIDE + 1, 0) : best_index + COARSE_STRIDE]
+    return float(min(coarse.min(), length_bounds(dimension, fine_tilts, goal(fine_tilts)).min()))
 
 
-def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
+def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf where goal is infinite.
 
     Newton's method falls to the root of a convex function. Its derivative is at least x / (d + x),
@@ -285,17 +297,17 @@ def lengths(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     finite = np.isfinite(goal)
     log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2
     x = log_mean_goal + np.sqrt(log_mean_goal * (log_mean_goal + 2 * dimension))
-    for _ in range(STEPS):
+    for _ in range(MAX_LENGTH_STEPS):
         step = (log_mean_cosh(dimension, x) - log_mean_goal) * ((inner + np.hypot(x, outer)) / x)
         x = x - step
-        if (np.abs(step) <= CLOSE * x).all():
+        if (np.abs(step) <= LENGTH_TOLERANCE * x).all():
             break
     bounds = np.full(tilt.shape, np.inf)
-    bounds[finite] = x * (1 + 2 * CLOSE) / tilt[finite]
+    bounds[finite] = x * (1 + 2 * LENGTH_TOLERANCE) / tilt[finite]
     return bounds
 
 
-def steady_length(law: VectorNoise, log_beta: float) -> float:
+def mcdiarmid_length(law: VectorNoise, log_beta: float) -> float:
     """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
     step = 1 + math.sqrt(law.dimension) * law.unit
     spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step
@@ -328,7 +340,7 @@ def vector_deviations(
     return law.coordinate_deviation(log_p), law.radius(log_beta)
 
 
-def width(dimension: int) -> float:
+def inverse_mean_size(dimension: int) -> float:
     """Return K_d = sqrt(pi) Gamma((d + 1) / 2) / Gamma(d / 2), which is 1 / E0 |Z|.
 
     Examples
@@ -365,7 +377,7 @@ def _even_part(dimension: int, z: Floats) -> Floats:
 
 def _odd_part(dimension: int, z: Floats) -> Floats:
     """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
-    cube = 2 / (width(dimension) * (dimension + 1))
+    cube = 2 / (inverse_mean_size(dimension) * (dimension + 1))
     return _series(dimension, z, z**3 * (cube / 6), 3)
 
 
@@ -374,5 +386,5 @@ def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
 
     E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). Rounding and the rest that is omitted are below LAST.
     """
-    sums = series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
-    return term * sums * (1 + LAST)
+    sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
+    return term * sums * (1 + SERIES_TOLERANCE)

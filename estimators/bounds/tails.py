@@ -31,7 +31,7 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: 
         The least of the bounds for this law.
     """
     chernoff = cumulant.value - tilt * observed
-    if law.exact:
+    if law.is_determined_by_mean:
         return chernoff + _log_tilted_remainder(tilt, observed, cumulant)
     bounds = [chernoff, _log_berry_esseen(law, theta, observed)]
     if law.rate is None:

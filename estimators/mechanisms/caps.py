@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps.coordinates import CapReports
+from estimators.bounds.caps.coordinates import CoordinateBounds
 from estimators.bounds.caps.growth import ReportLaw, report_law
 from estimators.bounds.caps.law import Candidates
 from estimators.bounds.spheres import VectorLaw
@@ -172,7 +172,7 @@ class Caps(RankedDirections):
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
         each = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
-        return CapReports(*each, squares=squares, levels=len(self.epsilons))
+        return CoordinateBounds(*each, squares=squares, levels=len(self.epsilons))
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid

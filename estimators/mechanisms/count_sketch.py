@@ -192,7 +192,7 @@ class CountSketch(OutputSets, Differences):
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
         own = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
+        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, free=own)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         apart = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
         return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)

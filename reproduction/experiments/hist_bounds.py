@@ -71,7 +71,7 @@ def exact_bound(epsilon: float) -> float:
     coefficient = 1 / (USERS * (1 - 2 * flip))
     noise = FlipNoise(np.array([float(USERS)]), np.array([coefficient]), np.array([flip]))
     normal = math.sqrt(2 * math.log(2 * CATEGORIES) / noise.variance)
-    tilt = np.minimum(normal * np.geomspace(1e-3, 1e3, PER_TILT), noise.steepest)
+    tilt = np.minimum(normal * np.geomspace(1e-3, 1e3, PER_TILT), noise.max_tilt)
     return float(((math.log(2 * CATEGORIES) + noise.cumulant(tilt)) / tilt).min()) / 2
 
 

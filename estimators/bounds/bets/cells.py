@@ -8,26 +8,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimators.bounds.bets.knot_gains import log_fourier
-from estimators.bounds.bets.symbol_bets import SymbolBets, lower_limits
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.bets.knot_gains import log_fourier_remainder
+from estimators.bounds.bets.symbol_bets import SymbolBets, solve_lower_limits
+from estimators.bounds.inversion import LOG_P_SAFETY
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.bounds.tails import BERRY_ESSEEN
 from estimators.estimate import Floats
 
-RATIO = 1.15  # between neighbouring cells
-BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
-PARTS = 32  # of the range of the users' own variance, if their means are free
+CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
+MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
+VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
 
 
 def cell_edges(law: WindowLaw) -> Floats:
     """Return the edges of the cells, from the least to the largest tau^2 or beyond."""
-    number = math.ceil(math.log(law.worst_variance / law.least_variance) / math.log(RATIO))
-    edges: Floats = law.least_variance * RATIO ** np.arange(max(number, 1) + 1.0)
+    number = math.ceil(
+        math.log(law.worst_variance / law.least_variance) / math.log(CELL_VARIANCE_RATIO)
+    )
+    edges: Floats = law.least_variance * CELL_VARIANCE_RATIO ** np.arange(max(number, 1) + 1.0)
     return edges
 
 
-def cells_of(edges: Floats, interval: tuple[float, float]) -> range:
+def cells_meeting(edges: Floats, interval: tuple[float, float]) -> range:
     """Return the cells that an interval for tau^2 meets.
 
     Parameters
@@ -41,19 +43,19 @@ def cells_of(edges: Floats, interval: tuple[float, float]) -> range:
     return range(first, last + 1)
 
 
-def bins_between(low: float, high: float) -> tuple[Floats, Floats]:
+def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
     """Return the ends of the bins of the mean that an interval meets, each of shape (bins,).
 
     Parameters
     ----------
     low, high : float
     """
-    edges = np.linspace(-1, 1, BINS + 1)
+    edges = np.linspace(-1, 1, MEAN_BINS + 1)
     is_met = (edges[:-1] <= high) & (edges[1:] >= low)
     return edges[:-1][is_met], edges[1:][is_met]
 
 
-class Bet:
+class CellBet:
     """The tilt for all data whose tau^2 is in a cell.
 
     Parameters
@@ -61,7 +63,7 @@ class Bet:
     law : WindowLaw
     least, largest : float
         The ends of the cell.
-    steepest : float
+    max_tilt : float
         The largest tilt.
     log_p : float
         ln p, the failure probability.
@@ -90,11 +92,11 @@ class Bet:
             cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least_variance))))
 
     @functools.cached_property
-    def fourier(self) -> float:
+    def log_fourier(self) -> float:
         """By Graham and Vaaler: ln R for all means. It takes longer than all the rest."""
-        return min(0.0, log_fourier(self.law, self.tilt))
+        return min(0.0, log_fourier_remainder(self.law, self.tilt))
 
-    def log_own(self, low: Floats | float, high: Floats | float) -> Floats:
+    def log_berry_esseen(self, low: Floats | float, high: Floats | float) -> Floats:
         """Return ln R by Berry and Esseen, shape (..., parts): for each part of the variance.
 
         Parameters
@@ -104,16 +106,16 @@ class Bet:
         """
         law, least_variance = self.law, np.array([self.least])
         if law.free:  # the variance of the reports may be anything from that of the noise to tau^2
-            return log_berry_esseen(law, self.tilt, self._parts[:-1], np.inf, (-1.0, 1.0))
-        return log_berry_esseen(law, self.tilt, least_variance, self.largest, (low, high))
+            return log_berry_esseen_remainder(law, self.tilt, self._parts[:-1], np.inf, (-1.0, 1.0))
+        return log_berry_esseen_remainder(law, self.tilt, least_variance, self.largest, (low, high))
 
-    def with_own(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
+    def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
 
         Parameters
         ----------
         log_berry_esseen_parts : ndarray of float64, shape (..., parts)
-            From :meth:`log_own`.
+            From :meth:`log_berry_esseen`.
         fourier : float
             `fourier`, or more.
         """
@@ -126,25 +128,25 @@ class Bet:
 
     @functools.cached_property
     def _parts(self) -> Floats:
-        return np.linspace(min(self.law.least_variance, self.least), self.least, PARTS + 1)
+        return np.linspace(min(self.law.least_variance, self.least), self.least, VARIANCE_PARTS + 1)
 
     def log_remainder(self, low: Floats | float, high: Floats | float) -> Floats:
-        """Return ln R for all means from `low` to `high`: as for :meth:`log_own`."""
-        return self.with_own(self.log_own(low, high), self.fourier)
+        """Return ln R for all means from `low` to `high`: as for :meth:`log_berry_esseen`."""
+        return self.combine_remainders(self.log_berry_esseen(low, high), self.log_fourier)
 
 
-class Fourier(dict[float, float]):
+class FourierRemainders(dict[float, float]):
     """The Fourier remainders of the cells of one law: those of one tilt are equal."""
 
-    def of(self, cell: Bet) -> float:
-        """Return `cell.fourier`."""
+    def remainder_of(self, cell: CellBet) -> float:
+        """Return `cell.log_fourier`."""
         if cell.tilt not in self:
-            self[cell.tilt] = cell.fourier
+            self[cell.tilt] = cell.log_fourier
         return self[cell.tilt]
 
 
-def narrowest_common(
-    bets: SymbolBets, cells: Sequence[Bet], mean_limits: tuple[float, float]
+def limits_in_all_cells(
+    bets: SymbolBets, cells: Sequence[CellBet], mean_limits: tuple[float, float]
 ) -> tuple[float, float]:
     """Return lower limits of theta and of -theta that hold in all cells.
 
@@ -161,34 +163,43 @@ def narrowest_common(
     cannot decide, so its Fourier integral is left out.
     """
     tilts = np.array([cell.tilt for cell in cells])
-    gains = bets.gains_of_sides(tilts)
-    bin_low, bin_high = bins_between(mean_limits[0], -mean_limits[1])
+    gains = bets.gains_of_both_sides(tilts)
+    bin_low, bin_high = mean_bins_meeting(mean_limits[0], -mean_limits[1])
     bin_ends = np.stack([bin_low, -bin_high[::-1]]), np.stack([bin_high, -bin_low[::-1]])
     if bets.law.free:
         bin_ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
-    log_berry_esseen_parts = [cell.log_own(*(end[..., None] for end in bin_ends)) for cell in cells]
+    log_berry_esseen_parts = [
+        cell.log_berry_esseen(*(end[..., None] for end in bin_ends)) for cell in cells
+    ]
 
     def limits(cell_rows: list[int], fourier: list[float]) -> Floats:
         """Return both limits in some cells, shape (2, cells)."""
         pairs = zip(cell_rows, fourier, strict=True)
-        cost = [cells[i].with_own(log_berry_esseen_parts[i], x) - cells[i].log_p for i, x in pairs]
-        required_gain = np.array([np.broadcast_to(x, bin_ends[0].shape) for x in cost]) + SAFETY
+        cost = [
+            cells[i].combine_remainders(log_berry_esseen_parts[i], x) - cells[i].log_p
+            for i, x in pairs
+        ]
+        required_gain = (
+            np.array([np.broadcast_to(x, bin_ends[0].shape) for x in cost]) + LOG_P_SAFETY
+        )
         surplus = gains[:, cell_rows, None] - required_gain.swapaxes(0, 1)
         tilt = np.broadcast_to(tilts[cell_rows][None, :, None], surplus.shape)
-        bin_limits = lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
-        return _through(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
+        bin_limits = solve_lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
+        return _advance_through_bins(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
 
     optimistic_limits = limits(list(range(len(cells))), [0.0] * len(cells))
-    common_limits, fourier = np.ones(2), Fourier()
+    common_limits, fourier = np.ones(2), FourierRemainders()
     for cell in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
         if (optimistic_limits[:, cell] < common_limits).any():
             common_limits = np.minimum(
-                common_limits, limits([cell], [fourier.of(cells[cell])])[:, 0]
+                common_limits, limits([cell], [fourier.remainder_of(cells[cell])])[:, 0]
             )
     return float(common_limits[0]), float(common_limits[1])
 
 
-def _through(bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]) -> Floats:
+def _advance_through_bins(
+    bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]
+) -> Floats:
     """Return how far all is rejected, bin by bin.
 
     Parameters
@@ -211,7 +222,7 @@ def _through(bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float])
     return limits
 
 
-def log_berry_esseen(
+def log_berry_esseen_remainder(
     law: WindowLaw,
     tilt: float,
     least_variance: Floats,

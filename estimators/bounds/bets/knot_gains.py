@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.fourier.phases import Phases
-from estimators.bounds.fourier.remainder import log_remainder, nodes
+from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
 from estimators.exact.windows import T, WindowShape
 
-FARTHEST = 200.0  # of tau: what is beyond gains less than 1% of R
+MAX_RELATIVE_FREQUENCY = 200.0  # of tau: what is beyond gains less than 1% of R
 
 
-def log_fourier(law: WindowLaw, tilt: float) -> float:
+def log_fourier_remainder(law: WindowLaw, tilt: float) -> float:
     """Return ln R by Graham and Vaaler, for all data.
 
     Parameters
@@ -27,8 +27,10 @@ def log_fourier(law: WindowLaw, tilt: float) -> float:
         t.
     """
     gains = _KnotGains(law, tilt)
-    frequencies = nodes(law.counts, gains.variance)
-    phases = Phases.near(frequencies[: max(64, int(np.searchsorted(frequencies, FARTHEST)))])
+    frequencies = frequency_nodes(law.counts, gains.variance)
+    phases = Phases.near_nodes(
+        frequencies[: max(64, int(np.searchsorted(frequencies, MAX_RELATIVE_FREQUENCY)))]
+    )
     modulus = gains.log_modulus(phases)
     return float(log_remainder(1.0, phases.nodes, modulus, law.counts, gains.variance))
 
@@ -108,7 +110,7 @@ class _KnotGains:
 
     def log_modulus(self, phases: Phases) -> Floats:
         """Return ln of the largest modulus over the knots, shape (levels, nodes)."""
-        means = self._means(phases.of(self.gain))
+        means = self._means(phases.factors_of(self.gain))
         square = np.maximum.reduceat(means.real**2 + means.imag**2, self.knots.first, axis=1)
         with np.errstate(divide="ignore"):
             log_moduli: Floats = np.log(square.T) / 2

@@ -25,14 +25,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.inversion import ROUNDING
+from estimators.bounds.inversion import THETA_ROUNDING
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Counts, Floats
 from estimators.interruption import checkpoint
 
-BOLDEST = 0.95
+MAX_STAKE = 0.95
 """Of what can be lost with one report. Bolder bets gain nothing for more than a few reports."""
-STEPS = 60  # of Newton's method at most: it takes about five
+MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about five
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +58,9 @@ class SymbolBets:
         return SymbolBets(self.law, counts)
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest t."""
-        return BOLDEST / float((self.law.coefficient * self.law.symbols.largest).max())
+        return MAX_STAKE / float((self.law.coefficient * self.law.symbols.largest).max())
 
     @functools.cached_property
     def mean(self) -> float:
@@ -68,7 +68,7 @@ class SymbolBets:
         law = self.law
         return float(np.einsum("lj,lj,l->", self.counts, law.symbols.values, law.coefficient))
 
-    def spread(self, theta: float) -> float:
+    def observed_variance(self, theta: float) -> float:
         """Return the observed variance of S if its mean is theta, at least that of the noise."""
         law, symbols = self.law, self.law.symbols
         squares = np.einsum("lj,lj,l->", self.counts, symbols.values**2, law.coefficient**2)
@@ -87,11 +87,11 @@ class SymbolBets:
         Parameters
         ----------
         tilts : ndarray of float64, shape (m,)
-            At most `steepest`.
+            At most `max_tilt`.
         """
         return self._log_growth(tilts) @ self.counts.ravel()
 
-    def gains_of_sides(self, tilts: Floats) -> Floats:
+    def gains_of_both_sides(self, tilts: Floats) -> Floats:
         """Return W for each t, of these bets and of the mirrored ones, shape (2, m)."""
         grown = self._log_growth(tilts)
         return np.stack([grown @ side.counts.ravel() for side in (self, self.mirrored())])
@@ -104,7 +104,7 @@ class SymbolBets:
 
     def fair(self, tilts: Floats, theta: Floats | float) -> Floats:
         """Return K for each t and theta, which broadcast."""
-        return fair(self.law, tilts, theta).value
+        return log_expected_wealth(self.law, tilts, theta).value
 
     def lower_limit(self, tilts: Floats, gains: Floats) -> float:
         """Return a theta in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
@@ -114,10 +114,10 @@ class SymbolBets:
         tilts, gains : ndarray of float64, shape (m,)
             t, and W less what it has to exceed.
         """
-        return float(lower_limits(self.law, tilts, gains[None])[0])
+        return float(solve_lower_limits(self.law, tilts, gains[None])[0])
 
 
-class Fair(NamedTuple):
+class ExpectedWealth(NamedTuple):
     """K, and its first two derivatives by theta."""
 
     value: Floats
@@ -125,7 +125,7 @@ class Fair(NamedTuple):
     curvature: Floats
 
 
-def fair(law: WindowLaw, tilts: Floats, theta: Floats | float) -> Fair:
+def log_expected_wealth(law: WindowLaw, tilts: Floats, theta: Floats | float) -> ExpectedWealth:
     """Return K and its derivatives, for tilts and means that broadcast.
 
     Parameters
@@ -138,14 +138,14 @@ def fair(law: WindowLaw, tilts: Floats, theta: Floats | float) -> Fair:
         users = float(law.counts.sum())
         grown = tilts * (theta / users)
         slope = tilts / (1 + grown)
-        return Fair(users * np.log1p(grown), slope, -(slope**2) / users)
+        return ExpectedWealth(users * np.log1p(grown), slope, -(slope**2) / users)
     stakes = tilts[..., None] * law.coefficient
     grown = stakes * np.asarray(theta)[..., None]
     rate = stakes / (1 + grown)
-    return Fair(np.log1p(grown) @ law.counts, rate @ law.counts, -(rate**2) @ law.counts)
+    return ExpectedWealth(np.log1p(grown) @ law.counts, rate @ law.counts, -(rate**2) @ law.counts)
 
 
-def lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
+def solve_lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
     """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
 
     Parameters
@@ -168,18 +168,18 @@ def lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
     if not gains.size:
         return np.full(len(gains), -1.0)
     theta = np.zeros(len(gains))
-    for _ in range(STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         checkpoint()
-        value, slope, _ = fair(law, tilts, theta[:, None])
+        value, slope, _ = log_expected_wealth(law, tilts, theta[:, None])
         terms = gains - value
         largest = terms.max(axis=1)
         share = np.exp(terms - largest[:, None])
         total = share.sum(axis=1)
         descent = (share * slope).sum(axis=1) / total
         next_theta = np.clip(theta + (largest + np.log(total)) / descent, -1.0, 1.0)
-        converged = np.abs(next_theta - theta) <= ROUNDING / 8
+        converged = np.abs(next_theta - theta) <= THETA_ROUNDING / 8
         theta = next_theta
         if converged.all():
             break
-    limits: Floats = np.maximum(theta - ROUNDING, -1.0)
+    limits: Floats = np.maximum(theta - THETA_ROUNDING, -1.0)
     return limits

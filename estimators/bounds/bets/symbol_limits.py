@@ -47,19 +47,19 @@ import math
 
 import numpy as np
 
-from estimators.bounds.anytime import LOG_WEIGHTS, TILTS
-from estimators.bounds.bets.cells import Bet, cell_edges, cells_of, narrowest_common
-from estimators.bounds.bets.symbol_bets import BOLDEST, SymbolBets
+from estimators.bounds.anytime import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS
+from estimators.bounds.bets.cells import CellBet, cell_edges, cells_meeting, limits_in_all_cells
+from estimators.bounds.bets.symbol_bets import MAX_STAKE, SymbolBets
 from estimators.bounds.intervals import normal_quantile
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.inversion import LOG_P_SAFETY
 from estimators.estimate import Floats
 from estimators.question import Question
 
-SHARE = 0.01
+CELL_CHOICE_SHARE = 0.01
 """d: of the failure probability, for each of the four statements that choose cells."""
-NEAR = 0.15
+MAX_CENTRE_DISTANCE = 0.15
 """Of a report's least standard deviation: how far a mean is from the centre of squares at most."""
-CENTRES = 64  # of squares, whose intervals are computed together
+CENTRES_PER_BATCH = 64  # of squares, whose intervals are computed together
 
 
 def symbol_limits(
@@ -95,13 +95,15 @@ def symbol_limits(
     (-0.033, 0.033)
     """
     if question.bound == "normal":
-        return _normal(bets, log_p)
+        return _normal_limits(bets, log_p)
     if question.bound == "anytime":
-        return at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
-    return fixed(bets, log_p)
+        return anytime_lower_limit(bets, log_p, total), -anytime_lower_limit(
+            bets.mirrored(), log_p, total
+        )
+    return fixed_limits(bets, log_p)
 
 
-def at_all_times(bets: SymbolBets, log_p: float, total: float) -> float:
+def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
     """Return a theta that the mixture rejects as too small: now, or at any time before.
 
     Parameters
@@ -112,13 +114,15 @@ def at_all_times(bets: SymbolBets, log_p: float, total: float) -> float:
     total : float
         N, from :func:`estimators.weights.total_weight`.
     """
-    tilts = TILTS * total
-    allowed = tilts <= bets.steepest
+    tilts = MIXTURE_TILTS * total
+    allowed = tilts <= bets.max_tilt
     tilts = tilts[allowed]
-    return bets.lower_limit(tilts, bets.gains(tilts) + LOG_WEIGHTS[allowed] + log_p - SAFETY)
+    return bets.lower_limit(
+        tilts, bets.gains(tilts) + LOG_MIXTURE_WEIGHTS[allowed] + log_p - LOG_P_SAFETY
+    )
 
 
-def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return both limits for a number of reports that is fixed in advance.
 
     Parameters
@@ -127,19 +131,19 @@ def fixed(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     log_p : float
         ln p, the failure probability of one side.
     """
-    law, log_statement_p = bets.law, log_p + math.log(SHARE)
-    low, high = mean_range(bets, log_statement_p)
-    log_left = log_p + math.log1p(-4 * SHARE)
+    law, log_statement_p = bets.law, log_p + math.log(CELL_CHOICE_SHARE)
+    low, high = mean_interval(bets, log_statement_p)
+    log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
     edges = cell_edges(law)
     cells = [
-        Bet(law, float(edges[cell]), float(edges[cell + 1]), bets.steepest, log_left)
-        for cell in cells_of(edges, spread(bets, (low, high), log_statement_p))
+        CellBet(law, float(edges[cell]), float(edges[cell + 1]), bets.max_tilt, log_left)
+        for cell in cells_meeting(edges, variance_interval(bets, (low, high), log_statement_p))
     ]
-    lower, upper = narrowest_common(bets, cells, (low, -high))
+    lower, upper = limits_in_all_cells(bets, cells, (low, -high))
     return lower, -upper
 
 
-def mean_range(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def mean_interval(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return an interval for the mean; each of its ends fails with probability p.
 
     Counts that no mean explains, such as fabricated ones, may reject all means. Then the interval
@@ -152,20 +156,23 @@ def mean_range(bets: SymbolBets, log_p: float) -> tuple[float, float]:
         ln p.
     """
     total = float(bets.law.counts.sum())  # the tilts of the mixture suit reports of one weight
-    low, high = at_all_times(bets, log_p, total), -at_all_times(bets.mirrored(), log_p, total)
+    low, high = (
+        anytime_lower_limit(bets, log_p, total),
+        -anytime_lower_limit(bets.mirrored(), log_p, total),
+    )
     return min(low, high), max(low, high)
 
 
-def _normal(bets: SymbolBets, log_p: float) -> tuple[float, float]:
+def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return the limits of a normal law with the variance that was observed."""
     theta = bets.mean
-    variance = bets.spread(min(max(theta, -1.0), 1.0))
+    variance = bets.observed_variance(min(max(theta, -1.0), 1.0))
     margin = normal_quantile(log_p) * math.sqrt(variance)
     lower, upper = np.clip([theta - margin, theta + margin], -1, 1).tolist()
     return lower, upper
 
 
-def spread(
+def variance_interval(
     bets: SymbolBets, mean_interval: tuple[float, float], log_p: float
 ) -> tuple[float, float]:
     """Return an interval for tau^2; each of its ends fails with probability p.
@@ -179,18 +186,20 @@ def spread(
         ln p.
     """
     law, weight = bets.law, bets.square_weight
-    half = NEAR * math.sqrt(law.least_variance / weight)
+    half = MAX_CENTRE_DISTANCE * math.sqrt(law.least_variance / weight)
     first, last = (math.floor(x / (2 * half) + 0.5) for x in mean_interval)
     low, high = math.inf, -math.inf
-    for start in range(first, last + 1, CENTRES):
-        centres = 2 * half * np.arange(start, min(start + CENTRES, last + 1), dtype=np.float64)
-        square_low, square_high = squares(bets, centres, log_p)
+    for start in range(first, last + 1, CENTRES_PER_BATCH):
+        centres = (
+            2 * half * np.arange(start, min(start + CENTRES_PER_BATCH, last + 1), dtype=np.float64)
+        )
+        square_low, square_high = square_sum_intervals(bets, centres, log_p)
         low, high = min(low, float(square_low.min())), max(high, float(square_high.max()))
     rounding = 1e-12 * law.worst_variance
     return low - half**2 * weight - rounding, high + rounding
 
 
-def squares(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
+def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return intervals for the means of the sums of all (s Y - m)^2: m is s a, or a / n.
 
     Parameters
@@ -210,10 +219,10 @@ def squares(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Fl
     squared_deviations = (s[:, None] * law.symbols.values - centre_per_report[..., None]) ** 2
     max_square = (np.abs(s * law.symbols.largest) + np.abs(centre_per_report)).max(axis=1) ** 2
     tilt_count = 2 + max(0, math.ceil(math.log2(n) / 2))
-    tilts = BOLDEST / max_square[:, None] * 2.0 ** -np.arange(tilt_count)
+    tilts = MAX_STAKE / max_square[:, None] * 2.0 ** -np.arange(tilt_count)
     stakes = tilts[:, :, None] * squared_deviations.reshape(centres.size, 1, -1)
     gain_above, gain_below = (np.log1p(x) @ bets.counts.ravel() for x in (stakes, -stakes))
-    cost = SAFETY - log_p + math.log(tilt_count)
+    cost = LOG_P_SAFETY - log_p + math.log(tilt_count)
     low = n / tilts * np.expm1((gain_above - cost) / n)
     high = -n / tilts * np.expm1((gain_below - cost) / n)
     return low.max(axis=1), high.min(axis=1)

@@ -14,21 +14,26 @@ from numpy.typing import NDArray
 
 from estimators.bounds import anytime
 from estimators.bounds.caps import concentration
-from estimators.bounds.caps.lengths import CapNoise
+from estimators.bounds.caps.lengths import RankedNoise
 from estimators.bounds.caps.remainder import log_remainder
-from estimators.bounds.caps.unevenness import largest_squares
-from estimators.bounds.fourier.deviation import likely_tilt
+from estimators.bounds.caps.unevenness import bound_mean_squares
+from estimators.bounds.fourier.deviation import choose_tilt
 from estimators.estimate import Floats
 
-SPENT = 0.04  # of beta, for the upper bounds on q
-FINE = 1.03  # ratio of tilts
-ALIKE, GROUPS = 0.1, 16  # of ln variance: coordinates that share a tilt, and how many groups
-LITTLE = 0.05  # of the mean square: if squares of means are less, the variance says nothing more
-SAME = 0.002  # of ln variance: coordinates that share a bound
+SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
+TILT_STEP_RATIO = 1.03  # ratio of tilts
+MAX_GROUP_SPREAD, MAX_TILT_GROUPS = (
+    0.1,
+    16,
+)  # of ln variance: coordinates that share a tilt, and how many groups
+MIN_STEADY_SHARE = (
+    0.05  # of the mean square: if squares of means are less, the variance says nothing more
+)
+BOUND_SPREAD = 0.002  # of ln variance: coordinates that share a bound
 
 
 @dataclasses.dataclass(frozen=True)
-class CapReports(CapNoise):
+class CoordinateBounds(RankedNoise):
     """Bounds of each coordinate's own, from the sums of squares of reports.
 
     Parameters
@@ -53,17 +58,19 @@ class CapReports(CapNoise):
 
         Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder.
         """
-        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SPENT)
-        columns = self.columns(math.log(2 * SPENT) + log_p, fixed=True)
+        tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
+        columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
         variance = self.variances(columns)
         bound = np.minimum(bound, self._sharpened(columns, variance, goal))
         if self.mean is None:
             return bound
-        for _ in range(concentration.ROUNDS):
+        for _ in range(concentration.MAX_ROUNDS):
             least_mean = np.maximum(np.abs(self.mean) - bound, 0.0)
-            remaining_variance = np.maximum(variance - self.steady(least_mean), 0.0)
-            narrower_bound = concentration.deviation(remaining_variance, self.largest(1.0), goal)
+            remaining_variance = np.maximum(variance - self.least_square_sum(least_mean), 0.0)
+            narrower_bound = concentration.bennett_deviation(
+                remaining_variance, self.max_deviation(1.0), goal
+            )
             if (narrower_bound >= bound).all():
                 break
             bound = np.minimum(bound, narrower_bound)
@@ -78,16 +85,20 @@ class CapReports(CapNoise):
         """
         log_variance_ratio = np.log(variance / variance.min())
         bins, bin_of_coordinate = np.unique(
-            np.floor(log_variance_ratio / SAME), return_inverse=True
+            np.floor(log_variance_ratio / BOUND_SPREAD), return_inverse=True
         )
         bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
         for column, largest in zip(columns, bin_columns, strict=True):
             np.maximum.at(largest, bin_of_coordinate, column)
         bounds = np.zeros(bins.size)
-        group = np.floor(bins * SAME / max(ALIKE, float(log_variance_ratio.max()) / GROUPS))
+        group = np.floor(
+            bins
+            * BOUND_SPREAD
+            / max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
+        )
         for group_number in np.unique(group).tolist():
             group_columns = bin_columns[:, group == group_number]
-            group_bounds = self.even_at(group_columns[:, group_columns.shape[1] // 2])
+            group_bounds = self.uniform_at(group_columns[:, group_columns.shape[1] // 2])
             bounds[group == group_number] = group_bounds.deviations(group_columns, log_p)
         return bounds[bin_of_coordinate]
 
@@ -96,9 +107,9 @@ class CapReports(CapNoise):
         extremes = np.array([law.mean_squares for law in self.laws]).T + self.unit**2 / 4
         least_variance, largest_variance = (extremes @ (self.counts * self.coefficient**2)).tolist()
         normal = np.sqrt(-2 * log_p / np.array([largest_variance, least_variance]))
-        steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(FINE))
-        tilts: Floats = normal[0] / 2 * FINE ** np.arange(steps + 1)
-        return np.minimum(tilts, self.steepest)
+        steps = math.ceil(math.log(2.5 * normal[1] / normal[0]) / math.log(TILT_STEP_RATIO))
+        tilts: Floats = normal[0] / 2 * TILT_STEP_RATIO ** np.arange(steps + 1)
+        return np.minimum(tilts, self.max_tilt)
 
     def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
         """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
@@ -115,13 +126,13 @@ class CapReports(CapNoise):
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
         level_columns = []
         for law, n, squares in zip(self.laws, self.counts.tolist(), self.squares, strict=True):
-            square_limits = largest_squares(
+            square_limits = bound_mean_squares(
                 law, n, squares, self.unit, log_p, at_all_times=not fixed
             )
-            level_columns.append(law.column(square_limits))
+            level_columns.append(law.column_of(square_limits))
         return np.array(level_columns)
 
-    def even_at(self, columns: NDArray[np.intp]) -> EvenCapReports:
+    def uniform_at(self, columns: NDArray[np.intp]) -> UniformCoordinateBounds:
         """Return bounds for every coordinate of which q is at most at these columns.
 
         Parameters
@@ -130,40 +141,40 @@ class CapReports(CapNoise):
             Of :meth:`ReportLaw.growth`.
         """
         parts = self.dimension, self.counts, self.coefficient, self.laws, self.unit
-        return EvenCapReports(*parts, columns=columns)
+        return UniformCoordinateBounds(*parts, columns=columns)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
         """Bound each coordinate of N at all times at once; see :mod:`.concentration`."""
-        tilts, log_weights = anytime.usable_tilts(self.steepest, total)
+        tilts, log_weights = anytime.usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
-        columns = self.columns(math.log(2 * SPENT) + log_p, fixed=False)
+        columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=False)
         value = self.cumulants(tilts, columns)
-        mixture = tilts, log_weights, log_p + math.log1p(-SPENT)
-        bound = anytime.deviations(value, *mixture)
+        mixture = tilts, log_weights, log_p + math.log1p(-SQUARES_SHARE)
+        bound = anytime.deviation_bounds(value, *mixture)
         if self.mean is None:
             return bound
         variance, mean = self.variances(columns), np.abs(self.mean)
-        gain = concentration.bennett(tilts, self.largest(1.0))
-        active = np.flatnonzero(self.steady(mean) > LITTLE * variance)
-        for _ in range(concentration.ROUNDS):
+        gain = concentration.bennett_factor(tilts, self.max_deviation(1.0))
+        active = np.flatnonzero(self.least_square_sum(mean) > MIN_STEADY_SHARE * variance)
+        for _ in range(concentration.MAX_ROUNDS):
             if not active.size:
                 break
             least_mean = np.maximum(mean[active] - bound[active], 0.0)
             remaining_variance = np.maximum(
-                variance[active] - self.steady(least_mean), concentration.LEAST
+                variance[active] - self.least_square_sum(least_mean), concentration.MIN_VARIANCE
             )
             narrower_cumulant = np.minimum(value[active], remaining_variance[:, None] * gain)
             narrower_bound = np.minimum(
-                anytime.deviations(narrower_cumulant, *mixture), bound[active]
+                anytime.deviation_bounds(narrower_cumulant, *mixture), bound[active]
             )
-            is_moving = narrower_bound < bound[active] * concentration.SETTLED
+            is_moving = narrower_bound < bound[active] * concentration.CONVERGED_RATIO
             bound[active], active = narrower_bound, active[is_moving]
         return bound
 
 
 @dataclasses.dataclass(frozen=True)
-class EvenCapReports(CapNoise):
+class UniformCoordinateBounds(RankedNoise):
     """Bounds that hold for every coordinate of which q is at most some value.
 
     Parameters
@@ -200,7 +211,7 @@ class EvenCapReports(CapNoise):
         log_p : float
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
-        tilt = likely_tilt(self.cumulant, scale, self.steepest, log_p)
+        tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)
         cumulant = self.cumulants(np.array([tilt]), columns)[:, 0]
         parts = self.laws, self.counts, self.coefficient, columns, self.unit
         bounds: Floats = (cumulant + log_remainder(*parts, tilt) - log_p) / tilt

@@ -34,9 +34,13 @@ from estimators.estimate import Floats
 
 T = TypeVar("T", np.float64, np.complex128)
 
-CELLS = 160  # of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them
-ORDER = 128  # of the power series: enough for the steepest tilt (tests)
-STEEPEST = 5.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
+SQUARE_CELLS = (
+    160  # of c^2 in [0, 1]: the mean square of a coordinate differs by some 1% in one of them
+)
+SERIES_ORDER = 128  # of the power series: enough for the max_tilt tilt (tests)
+MAX_REPORT_TILT = (
+    5.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,9 @@ class ReportLaw:
         """Values of c^2 from 0 to 1, closer where the mean square changes more; (CELLS + 1,)."""
         low, high = self.mean_squares
         ratio = max(high / low - 1, 1e-6)
-        return np.minimum(np.expm1(np.linspace(0, 1, CELLS + 1) * math.log1p(ratio)) / ratio, 1.0)
+        return np.minimum(
+            np.expm1(np.linspace(0, 1, SQUARE_CELLS + 1) * math.log1p(ratio)) / ratio, 1.0
+        )
 
     @functools.cached_property
     def moments(self) -> Floats:
@@ -108,21 +114,23 @@ class ReportLaw:
         """
         d, c = self.dimension, np.sqrt(self.squares)
         z, above, below = self.scores
-        orders = np.arange(ORDER + 1)
+        orders = np.arange(SERIES_ORDER + 1)
         factorial = np.array([math.lgamma(q + 1) for q in orders.tolist()])
         with np.errstate(divide="ignore"):
             log_z = np.log(z * math.sqrt(d))
         power = np.exp(orders[:, None] * log_z - factorial[:, None])
         signed_power = power * np.where(orders[:, None] % 2, above - below, above + below)
         log_side = np.log(np.maximum(d * (1 - z) * (1 + z), 1e-300))
-        total = np.zeros((ORDER + 1, c.size))
+        total = np.zeros((SERIES_ORDER + 1, c.size))
         c_power = c ** orders[:, None]
         log_even = 0.0  # ln E O^j
-        for j in range(0, ORDER + 1, 2):
+        for j in range(0, SERIES_ORDER + 1, 2):
             side_power = np.exp(j / 2 * log_side + (log_even - factorial[j]))
-            score_moment = signed_power[: ORDER + 1 - j] @ side_power
+            score_moment = signed_power[: SERIES_ORDER + 1 - j] @ side_power
             total[j:] += (
-                score_moment[:, None] * c_power[: ORDER + 1 - j] * (1 - self.squares) ** (j // 2)
+                score_moment[:, None]
+                * c_power[: SERIES_ORDER + 1 - j]
+                * (1 - self.squares) ** (j // 2)
             )
             log_even += math.log((j + 1) / (d - 1 + j))
         return total[2:]
@@ -141,7 +149,7 @@ class ReportLaw:
         """
         steps = self.largest_moments
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
-        return np.array([_concave(self.squares, row) for row in steps])
+        return np.array([_concave_majorant(self.squares, row) for row in steps])
 
     def growth(self, tilt: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
@@ -155,13 +163,13 @@ class ReportLaw:
         """
         return self._powers(tilt) @ self.majorants[:, columns]
 
-    def growth_of_one(self, tilt: Floats) -> Floats:
+    def growth_of_single_square(self, tilt: Floats) -> Floats:
         """Bound r(tilt, c) for one c^2 up to each of `squares`, shape (tilts, CELLS + 1)."""
         return self._powers(tilt) @ self.largest_moments
 
     def _powers(self, tilt: Floats) -> Floats:
         """Return the powers 2 to ORDER of tilt / sqrt(d), shape (tilts, ORDER - 1)."""
-        return powers(tilt / math.sqrt(self.dimension), ORDER + 1)[:, 2:]
+        return powers_of(tilt / math.sqrt(self.dimension), SERIES_ORDER + 1)[:, 2:]
 
     @functools.cached_property
     def log_cells(self) -> Floats:
@@ -177,7 +185,7 @@ class ReportLaw:
         cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
         return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
-    def fourth(self, unit: float) -> tuple[float, float]:
+    def fourth_moment_line(self, unit: float) -> tuple[float, float]:
         """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.
 
         E (u + s)^4 <= E u^4 + 1.7 unit^2 E u^2 + 0.28 unit^4 for a rounding error s of mean zero:
@@ -192,23 +200,23 @@ class ReportLaw:
         steep = slope / (high - low)
         return base - steep * low + 0.28 * unit**4, steep + 1.7 * unit**2
 
-    def column(self, squares: Floats) -> NDArray[np.intp]:
+    def column_of(self, squares: Floats) -> NDArray[np.intp]:
         """Return the first column of :meth:`growth` that is for these values of c^2, or larger."""
-        return np.minimum(np.searchsorted(self.squares, squares), CELLS)
+        return np.minimum(np.searchsorted(self.squares, squares), SQUARE_CELLS)
 
 
 report_law = functools.lru_cache(maxsize=128)(ReportLaw)
 """Returns a law, with what is known of it from earlier calls."""
 
 
-def powers(x: NDArray[T], count: int) -> NDArray[T]:
+def powers_of(x: NDArray[T], count: int) -> NDArray[T]:
     """Return the powers 0 to count - 1 of numbers, shape (numbers, count)."""
     table = np.repeat(x[:, None], count, axis=1)
     table[:, 0] = 1
     return np.multiply.accumulate(table, axis=1, out=table)
 
 
-def _concave(x: Floats, y: Floats) -> Floats:
+def _concave_majorant(x: Floats, y: Floats) -> Floats:
     """Return the least concave majorant of points, at their abscissas x, ascending."""
     corners: list[int] = []
     for i in range(x.size):

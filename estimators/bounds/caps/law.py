@@ -10,9 +10,13 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-REACH = 20.0  # standard deviations of a coordinate: what is beyond has a share below 10^-80
-PANELS, POINTS = 40, 6  # of Gauss and Legendre's rule
-STEEPNESS = 8.0  # standard deviations of the number of better candidates, around the last chosen
+MAX_STANDARD_SCORE = (
+    20.0  # standard deviations of a coordinate: what is beyond has a share below 10^-80
+)
+QUADRATURE_PANELS, POINTS_PER_PANEL = 40, 6  # of Gauss and Legendre's rule
+RANK_DEVIATIONS = (
+    8.0  # standard deviations of the number of better candidates, around the last chosen
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,38 +54,40 @@ class Candidates:
         if self.dimension == 1:
             return np.ones(1), np.ones(1), np.zeros(1)
         pairs, inside_pairs = self.candidates // 2, float(self.inside)
-        coarse = np.linspace(0.0, _top(self.dimension), PANELS + 1)
+        coarse = np.linspace(0.0, _largest_angle(self.dimension), QUADRATURE_PANELS + 1)
         _, _, _, share_beyond = _integrate(self.dimension, coarse)
-        spread = STEEPNESS * math.sqrt(inside_pairs) + STEEPNESS
+        spread = RANK_DEVIATIONS * math.sqrt(inside_pairs) + RANK_DEVIATIONS
         ends = np.clip(
             [(inside_pairs + spread) / pairs, (inside_pairs - spread) / pairs], 1e-12, 1.0
         )
         low, high = np.interp(ends, share_beyond[::-1], coarse[::-1])
-        fine = np.linspace(low, high, PANELS + 1)
+        fine = np.linspace(low, high, QUADRATURE_PANELS + 1)
         z, weight, tail, _ = _integrate(self.dimension, np.union1d(coarse, fine))
         return z, weight, tail
 
     def chances_inside(self) -> Floats:
         """Return pi at the nodes."""
-        chances: Floats = _ranks(self.candidates // 2 - 1, self.inside, self.rule[2]).sum(axis=0)
+        chances: Floats = _rank_probabilities(
+            self.candidates // 2 - 1, self.inside, self.rule[2]
+        ).sum(axis=0)
         return chances
 
     def best_scores(self) -> Floats:
         """Return the mean sum of the best 1, 2, ..., W scores."""
         z, weight, tail = self.rule
-        of_rank = _ranks(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
+        of_rank = _rank_probabilities(self.candidates // 2 - 1, self.inside, tail) @ (weight * z)
         sums: Floats = np.cumsum(of_rank) * (self.candidates / 2)
         return sums
 
 
-def _top(dimension: int) -> float:
-    return min(math.pi / 2, REACH / math.sqrt(max(dimension - 1, 1)))
+def _largest_angle(dimension: int) -> float:
+    return min(math.pi / 2, MAX_STANDARD_SCORE / math.sqrt(max(dimension - 1, 1)))
 
 
 def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     """Return nodes z, shares, the share beyond each node, and beyond each edge."""
-    points, weights = np.polynomial.legendre.leggauss(POINTS)
-    powers = np.arange(POINTS)
+    points, weights = np.polynomial.legendre.leggauss(POINTS_PER_PANEL)
+    powers = np.arange(POINTS_PER_PANEL)
     # the integral from a panel's start to each of its points, of the polynomial through its values
     primitive = (points[:, None] ** (powers + 1) - (-1.0) ** (powers + 1)) / (powers + 1)
     partial = primitive @ np.linalg.inv(points[:, None] ** powers)
@@ -96,7 +102,7 @@ def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, F
     return z, shares.ravel() / total, tail, share_after / total
 
 
-def _ranks(competitors: int, count: int, tail: Floats) -> Floats:
+def _rank_probabilities(competitors: int, count: int, tail: Floats) -> Floats:
     """Return the binomial chances that 0, 1, ... of the others are better, shape (count, nodes)."""
     rank = np.arange(min(count, competitors + 1))
     log_ways = np.array(

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from estimators.bounds import anytime
 from estimators.bounds.caps import concentration
-from estimators.bounds.caps.growth import STEEPEST, ReportLaw
-from estimators.bounds.spheres import log_mean_cosh, longest, steady_length
+from estimators.bounds.caps.growth import MAX_REPORT_TILT, ReportLaw
+from estimators.bounds.spheres import length_bound, log_mean_cosh, mcdiarmid_length
 from estimators.estimate import Floats
 
-TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
-LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
+MARKOV_TILTS = np.geomspace(0.02, 4, 200)  # in units of one that is near the best
+RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all times, in units of d
 
 
 @dataclasses.dataclass(frozen=True)
-class CapNoise:
+class RankedNoise:
     """The error of independent reports of several levels: bounds on its length.
 
     Parameters
@@ -58,11 +58,11 @@ class CapNoise:
         return float(self.counts @ self.coefficient**2) * (1 + rounding)
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt."""
-        return STEEPEST * math.sqrt(self.dimension) / float(self.coefficient.max())
+        return MAX_REPORT_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
 
-    def steady(self, gamma: Floats) -> Floats:
+    def least_square_sum(self, gamma: Floats) -> Floats:
         """Return the least sum of the squares of all reports' means along a mean gamma.
 
         Of n s^2 m^2 gamma^2 of each level. Where levels have means of their own, with n s m their
@@ -74,7 +74,7 @@ class CapNoise:
         least_sum: Floats = gamma**2 * (common_mean if self.one_law else separate_means)
         return least_sum
 
-    def largest(self, size: float) -> float:
+    def max_deviation(self, size: float) -> float:
         """Return the longest s (U - E U) of a report U of this size."""
         of_mean = np.array([law.mean for law in self.laws])
         return float((self.coefficient * (size + of_mean)).max())
@@ -128,19 +128,22 @@ class CapNoise:
         """
         d = self.dimension
         tilt = np.minimum(
-            TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
-            self.steepest,
+            MARKOV_TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
+            self.max_tilt,
         )
-        markov = longest(d, tilt, lambda t: self._log_mean(t) - log_beta)
-        bound = min(markov, steady_length(self, log_beta))
+        markov = length_bound(d, tilt, lambda t: self._log_mean(t) - log_beta)
+        bound = min(markov, mcdiarmid_length(self, log_beta))
         if self.mean is None:
             return bound
-        largest, center = self.largest(1 + math.sqrt(d) * self.unit), np.linalg.norm(self.mean)
-        for _ in range(concentration.ROUNDS):
-            steady = self.steady(np.maximum(center - bound, 0.0))
-            variance = max(self.variance - float(steady), concentration.LEAST)
-            narrower_bound = concentration.length(d, variance, largest, log_beta)
-            if narrower_bound >= bound * concentration.SETTLED:
+        largest, center = (
+            self.max_deviation(1 + math.sqrt(d) * self.unit),
+            np.linalg.norm(self.mean),
+        )
+        for _ in range(concentration.MAX_ROUNDS):
+            steady = self.least_square_sum(np.maximum(center - bound, 0.0))
+            variance = max(self.variance - float(steady), concentration.MIN_VARIANCE)
+            narrower_bound = concentration.bennett_length(d, variance, largest, log_beta)
+            if narrower_bound >= bound * concentration.CONVERGED_RATIO:
                 break
             bound = narrower_bound
         return bound
@@ -153,7 +156,7 @@ class CapNoise:
             self.laws, self.counts.tolist(), self.coefficient.tolist(), share.tolist(), strict=True
         ):
             rounding += n * self._rounding(tilt * s)
-            grown = law.growth_of_one(tilt * s)[:, 1:] / p
+            grown = law.growth_of_single_square(tilt * s)[:, 1:] / p
             terms.append(grown + (law.log_cells + math.log(n * p)))
         every = np.concatenate(terms, axis=1)
         largest = every.max(axis=1)
@@ -174,33 +177,33 @@ class CapNoise:
         grid; every part is monotone between its nodes.
         """
         d = self.dimension
-        tilt, log_weights = anytime.usable_tilts(self.steepest, total * math.sqrt(d))
+        tilt, log_weights = anytime.usable_tilts(self.max_tilt, total * math.sqrt(d))
         if not tilt.size:
             return math.inf
-        length = d * LENGTHS
+        length = d * RELATIVE_LENGTHS
         largest_square = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
         value = self.cumulants(
-            tilt, np.array([law.column(largest_square[1:]) for law in self.laws])
+            tilt, np.array([law.column_of(largest_square[1:]) for law in self.laws])
         ).T
         cost = -log_beta - log_weights[:, None]
         log_mean = log_mean_cosh(d, length[:-1])
 
         def reached(value: Floats) -> float:
             short = log_mean < value + cost
-            last = LENGTHS.size - 1
+            last = RELATIVE_LENGTHS.size - 1
             end = np.where(short.any(axis=1), last - short[:, ::-1].argmax(axis=1), 0)
             return float(np.where(short[:, -1], np.inf, length[end] / tilt).min())
 
         bound = reached(value)
         if self.mean is None:
             return bound
-        gain = concentration.bennett(tilt, self.largest(1 + math.sqrt(d) * self.unit))
+        gain = concentration.bennett_factor(tilt, self.max_deviation(1 + math.sqrt(d) * self.unit))
         trace, center = np.outer(gain, largest_square[1:]), float(np.linalg.norm(self.mean))
-        for _ in range(concentration.ROUNDS):
-            steady = self.steady(np.asarray(max(center - bound, 0.0)))
-            variance = max(self.variance - float(steady), concentration.LEAST)
+        for _ in range(concentration.MAX_ROUNDS):
+            steady = self.least_square_sum(np.asarray(max(center - bound, 0.0)))
+            variance = max(self.variance - float(steady), concentration.MIN_VARIANCE)
             narrower_bound = reached(np.minimum(value, variance * trace))
-            if narrower_bound >= bound * concentration.SETTLED:
+            if narrower_bound >= bound * concentration.CONVERGED_RATIO:
                 break
             bound = narrower_bound
         return bound

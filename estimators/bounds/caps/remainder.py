@@ -24,15 +24,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.caps.growth import ORDER, STEEPEST, ReportLaw, powers
+from estimators.bounds.caps.growth import MAX_REPORT_TILT, SERIES_ORDER, ReportLaw, powers_of
 from estimators.bounds.fourier import remainder
 from estimators.estimate import Floats
 
-STEP = 0.1  # between nodes, in standard deviations of the sum
-FEWEST = 20  # nodes, below which there are too few reports
-PRICES = 3  # of c^2 that are tried; with more, no width gains 0.01%
-DECAYED = -200.0  # ln of a product of moduli, from where on no others are needed
-NEGLIGIBLE = 1e-15  # of a term of the power series
+NODE_STEP = 0.1  # between nodes, in standard deviations of the sum
+MIN_NODES = 20  # nodes, below which there are too few reports
+PRICE_STEPS = 3  # of c^2 that are tried; with more, no width gains 0.01%
+LOG_DECAYED = -200.0  # ln of a product of moduli, from where on no others are needed
+MIN_SERIES_TERM = 1e-15  # of a term of the power series
 
 
 def log_remainder(
@@ -61,10 +61,10 @@ def log_remainder(
     dimension, middle = laws[0].dimension, columns.shape[1] // 2
     middle_columns = zip(laws, columns[:, middle].tolist(), strict=True)
     variance = np.array([law.variances(unit)[column] for law, column in middle_columns])
-    frequencies = remainder.nodes(counts, coefficient**2 * variance, STEP)
-    max_exponent = STEEPEST * math.sqrt(dimension) / float(coefficient.max())
+    frequencies = remainder.frequency_nodes(counts, coefficient**2 * variance, NODE_STEP)
+    max_exponent = MAX_REPORT_TILT * math.sqrt(dimension) / float(coefficient.max())
     frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
-    if frequencies.size < FEWEST:
+    if frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
     moduli = np.zeros(
         (columns.shape[1], len(laws), frequencies.size)
@@ -81,7 +81,7 @@ def log_remainder(
         )
         moduli[:, level, :node_count] = log_moduli
         log_product[:node_count] += n * log_moduli.max(axis=0)
-        node_count = max(np.flatnonzero(log_product > DECAYED)[-1] + 1, 2)
+        node_count = max(np.flatnonzero(log_product > LOG_DECAYED)[-1] + 1, 2)
         convexity[level] = second_moment * s * s
     return remainder.log_remainder(tilt, frequencies, moduli, counts, convexity)
 
@@ -94,12 +94,12 @@ def _log_modulus(
         law.dimension,
         math.hypot(tilt, float(frequencies[-1])) / math.sqrt(law.dimension),
     )
-    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, ORDER + 1)
-    order = 3 + int(np.flatnonzero(largest > NEGLIGIBLE * (1 + largest.max()))[-1])
+    largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, SERIES_ORDER + 1)
+    order = 3 + int(np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))[-1])
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)
-    z = powers(scaled, order)
+    z = powers_of(scaled, order)
     parts = np.concatenate(
         [z.real, z.imag]
     )  # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
@@ -115,14 +115,14 @@ def _log_modulus(
         )
         np.maximum(highest, modulus, out=highest)
     paired = np.maximum(highest[:, :-1], highest[:, 1:])
-    bound = least_concave(law.squares[:-1], paired, law.squares[columns])
+    bound = concave_majorant_at(law.squares[:-1], paired, law.squares[columns])
     growth_at_zero = law.growth(np.array([tilt]), columns)[0] + (tilt * unit) ** 2 / 8
     q = np.arange(2, order)
     second = (q * (q - 1) * z[0].real[: order - 2]) @ moments[2:] / d
     return bound - growth_at_zero[:, None], float(second.max()) * 1.01
 
 
-def least_concave(x: Floats, y: Floats, abscissas: Floats) -> Floats:
+def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
     """Bound the least concave and increasing function above points at some abscissas.
 
     At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
@@ -147,7 +147,7 @@ def least_concave(x: Floats, y: Floats, abscissas: Floats) -> Floats:
     if x[last] <= middle:
         return bound
     left, right = np.zeros(len(y), dtype=np.intp), np.full(len(y), last)
-    for _ in range(PRICES):
+    for _ in range(PRICE_STEPS):
         price = np.maximum((y[rows, right] - y[rows, left]) / (x[right] - x[left]), 0.0)
         residual = y - price[:, None] * x
         highest = residual.argmax(axis=1)

@@ -17,7 +17,7 @@ from estimators.bounds.caps.growth import ReportLaw
 from estimators.estimate import Floats
 
 
-def largest_squares(
+def bound_mean_squares(
     law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
     """Bound a level's q from above, of each coordinate with probability 1 - p.
@@ -41,7 +41,7 @@ def largest_squares(
     ndarray of float64, shape (d,)
         In [0, 1].
     """
-    d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth(unit)
+    d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)
     base, slope = base + slope * low, slope * rise  # E V^2 <= base + slope q, for w = 1
     weight = rise / (d * base)
@@ -52,8 +52,8 @@ def largest_squares(
         root = np.maximum(half**2 - 2 * log_p * (square_base + square_rise * excess / gain), 0.0)
         limits_once: Floats = np.clip((excess + half + np.sqrt(root)) / gain, 0.0, 1.0)
         return limits_once
-    h = d * anytime.TILTS[:, None]
-    log_p = log_p + anytime.LOG_WEIGHTS[:, None]
+    h = d * anytime.MIXTURE_TILTS[:, None]
+    log_p = log_p + anytime.LOG_MIXTURE_WEIGHTS[:, None]
     descent = gain - h * square_rise / 2
     limit = (excess + h * square_base / 2 - log_p / h) / np.where(descent > 0, descent, 1.0)
     limits: Floats = np.clip(np.where(descent > 0, limit, 1.0).min(axis=0), 0.0, 1.0)

@@ -12,9 +12,9 @@ from estimators.estimate import Floats
 
 T = TypeVar("T", np.float64, np.complex128)
 
-FARTHEST = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
-PARTS = (1.0, 0.5)
-LOST = 1e-14  # more than the digits that are lost up to there, and far below any effect
+MAX_FREQUENCY = 3.2  # of tau, in standard deviations of Z: farther, the series loses digits
+LINEAR_SHARES = (1.0, 0.5)
+SERIES_ROUNDING = 1e-14  # more than the digits that are lost up to there, and far below any effect
 
 
 def hemisphere_moduli(
@@ -54,11 +54,11 @@ def hemisphere_moduli(
     slope, a, m = z * higher, contrast[:, None], means[:, :, None]
     square = mean_cosh(dimension, 4 * tilt[:, None] ** 2) - mean_cosh(dimension, -4 * tau**2)
     bounds = [np.abs(even[:, None] + z[:, None] * m) + (a * odd)[:, None]]
-    for part in PARTS:
+    for part in LINEAR_SHARES:
         mean_square = square / 2 - part * (2 - part) * np.abs(slope) ** 2 / dimension
-        root = a * np.sqrt(np.maximum(mean_square, 0.0) + LOST * square)
+        root = a * np.sqrt(np.maximum(mean_square, 0.0) + SERIES_ROUNDING * square)
         bounds.append(np.abs(even[:, None] + part * slope[:, None] * m) + root[:, None])
-    return np.stack(bounds) + LOST
+    return np.stack(bounds) + SERIES_ROUNDING
 
 
 def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
@@ -69,10 +69,10 @@ def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
     >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
     (3.762196, 3.762196)
     """
-    return series(square / 4, lambda k: (k + 1) * (dimension / 2 + k))
+    return sum_series(square / 4, lambda k: (k + 1) * (dimension / 2 + k))
 
 
-def series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
+def sum_series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
     """Return 1 + x / r_0 + x^2 / (r_0 r_1) + ..., by Horner's scheme.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from estimators.bounds.fourier.remainder import log_remainder, nodes
+from estimators.bounds.fourier.remainder import frequency_nodes, log_remainder
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
@@ -34,7 +34,7 @@ def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floa
     """
     u = tilt[:, None] * step
     variance = discrete_laplace.cumulant(rate, u)[2] * step**2
-    frequencies = nodes(counts, variance)
+    frequencies = frequency_nodes(counts, variance)
     u, v = u[..., None], frequencies[:, None, :] * step[:, None]
     a = (np.sinh(rate / 2) ** 2)[:, None] - np.sinh(u / 2) ** 2
     b, c = np.cosh(u) * np.sin(v / 2) ** 2, np.sinh(u) * np.sin(v) / 2

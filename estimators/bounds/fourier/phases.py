@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Floats
 
-BASE = 16
-FINER = 4
+DIGIT_BASE = 16
+STEPS_PER_NODE = 4
 """How often the step is smaller than the distance of the first two nodes."""
 
 
@@ -30,9 +30,9 @@ class Phases:
     multiples: NDArray[np.int64]
 
     @classmethod
-    def near(cls, at: Floats) -> Phases:
+    def near_nodes(cls, at: Floats) -> Phases:
         """Return nodes within half a step of these, of which the first is 0."""
-        step = float(at[1]) / FINER
+        step = float(at[1]) / STEPS_PER_NODE
         return cls(step, np.unique(np.rint(at / step).astype(np.int64)))
 
     @property
@@ -44,7 +44,7 @@ class Phases:
         """Return the nodes times a factor."""
         return Phases(self.step * factor, self.multiples)
 
-    def of(self, y: Floats) -> NDArray[np.complex128]:
+    def factors_of(self, y: Floats) -> NDArray[np.complex128]:
         """Return exp(i tau y), shape (nodes, size of y).
 
         For each digit of m, the factors are taken from a table of all its values: products are
@@ -53,20 +53,22 @@ class Phases:
         Examples
         --------
         >>> phases = Phases(0.5, np.array([0, 1, 300]))
-        >>> phases.of(np.array([0.1])).round(6).ravel()
+        >>> phases.factors_of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
         remaining_digits, step = self.multiples, self.step
-        phases: NDArray[np.complex128] = _table(step * y, remaining_digits)[remaining_digits % BASE]
-        while (remaining_digits := remaining_digits // BASE).any():
-            step *= BASE
-            phases *= _table(step * y, remaining_digits)[remaining_digits % BASE]
+        phases: NDArray[np.complex128] = _phase_powers(step * y, remaining_digits)[
+            remaining_digits % DIGIT_BASE
+        ]
+        while (remaining_digits := remaining_digits // DIGIT_BASE).any():
+            step *= DIGIT_BASE
+            phases *= _phase_powers(step * y, remaining_digits)[remaining_digits % DIGIT_BASE]
         return phases
 
 
-def _table(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
+def _phase_powers(angle: Floats, multiples: NDArray[np.int64]) -> NDArray[np.complex128]:
     """Return the powers of exp(i angle) that these multiples need, shape (powers, angles)."""
-    angles = np.arange(min(BASE, int(multiples[-1]) + 1))[:, None] * angle
+    angles = np.arange(min(DIGIT_BASE, int(multiples[-1]) + 1))[:, None] * angle
     powers = np.empty(angles.shape, np.complex128)
     powers.real, powers.imag = np.cos(angles), np.sin(angles)
     return powers

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.fourier.remainder import log_factors, weights
+from estimators.bounds.fourier.remainder import cutoff_weights, log_cutoff_factors
 from estimators.estimate import Floats
 
-STEP = 0.1  # between nodes: half as wide ones change a width by some 0.1%
+PAIRED_NODE_STEP = 0.1  # between nodes: half as wide ones change a width by some 0.1%
 
 
 class Pieces(NamedTuple):
@@ -86,11 +86,11 @@ def log_paired_remainder(
     Between two knots f_x is at most e^psi(x) times the bound for the piece. So the maximum over x
     is one over pieces. For normal laws with p_l from shares of the variance, nothing is lost.
     """
-    weight = weights(tilt, frequencies)
+    weight = cutoff_weights(tilt, frequencies)
     log_total = np.zeros(len(weight))
     for n, share, (psi, log_modulus, variance) in zip(counts, shares, levels, strict=True):
         spread = np.maximum(variance[:-1], variance[1:])[:, None]
-        factors = log_factors(
+        factors = log_cutoff_factors(
             frequencies, log_modulus[:, None], np.array([n / share]), spread, weight
         )
         pieces = n * psi[:, None] + share * factors

@@ -57,17 +57,19 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-STEP, BULK = 0.05, 6.0
+BULK_STEP, BULK_END = 0.05, 6.0
 """In standard deviations of the tilted law: the cells where most of the integral is."""
-GROWTH = 0.04  # of cells beyond, as a share of tau
-WIDEST = 0.3  # of cells, in standard deviations of one report
-FARTHEST, MOST = 2_000.0, 400  # the last node, and how many nodes there are at most
-WIDTHS = 16  # candidates for D
-LEAST = -600.0  # ln of what is integrated: below it a double may be 0, and so would R be
-ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
+STEP_GROWTH = 0.04  # of cells beyond, as a share of tau
+MAX_REPORT_STEP = 0.3  # of cells, in standard deviations of one report
+LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
+CUTOFF_CANDIDATES = 16  # candidates for D
+MIN_LOG_INTEGRAND = (
+    -600.0
+)  # ln of what is integrated: below it a double may be 0, and so would R be
+LOG_FACTOR_ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
 
 
-def nodes(counts: Floats, variance: Floats, step: float = STEP) -> Floats:
+def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -> Floats:
     """Return nodes from 0 on for :func:`log_remainder`; any others are valid, too.
 
     Parameters
@@ -85,16 +87,16 @@ def nodes(counts: Floats, variance: Floats, step: float = STEP) -> Floats:
         tau, in the inverse unit of S.
     """
     sd = np.sqrt(variance @ counts)
-    coarser = step / STEP
-    widest = WIDEST * coarser * float((sd / np.sqrt(variance.max(axis=-1))).min())
-    bulk_steps, growth = np.arange(0.0, BULK + step / 2, step), GROWTH * coarser
-    growing_count = math.ceil(math.log(max(widest / (growth * BULK), 1.0)) / math.log1p(growth))
-    growing_steps = BULK * (1 + growth) ** np.arange(1, growing_count + 1)
-    last = float(growing_steps[-1]) if growing_count else BULK
-    node_limit = int(MOST / coarser)
+    coarser = step / BULK_STEP
+    widest = MAX_REPORT_STEP * coarser * float((sd / np.sqrt(variance.max(axis=-1))).min())
+    bulk_steps, growth = np.arange(0.0, BULK_END + step / 2, step), STEP_GROWTH * coarser
+    growing_count = math.ceil(math.log(max(widest / (growth * BULK_END), 1.0)) / math.log1p(growth))
+    growing_steps = BULK_END * (1 + growth) ** np.arange(1, growing_count + 1)
+    last = float(growing_steps[-1]) if growing_count else BULK_END
+    node_limit = int(MAX_NODES / coarser)
     even_steps = last + widest * np.arange(1, node_limit + 1)
     relative_nodes = np.concatenate([bulk_steps, growing_steps, even_steps])
-    result: Floats = relative_nodes[relative_nodes <= FARTHEST][:node_limit] / sd[..., None]
+    result: Floats = relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
     return result
 
 
@@ -135,28 +137,30 @@ def log_remainder(
     >>> bool(exact < np.exp(found) < 1.12 * exact)
     True
     """
-    log_factor = log_factors(frequencies, log_modulus, counts, variance, weights(tilt, frequencies))
+    log_factor = log_cutoff_factors(
+        frequencies, log_modulus, counts, variance, cutoff_weights(tilt, frequencies)
+    )
     log_least: Floats = np.minimum(log_factor.min(axis=-1), 0.0)
     return log_least
 
 
-def weights(tilt: Floats | float, frequencies: Floats) -> Floats:
+def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
     """Return the weight of each cell in R for each of several D: shape (..., WIDTHS, nodes - 1).
 
     Parameters are those of :func:`log_remainder`.
     """
     cutoff_nodes = np.linspace(
-        frequencies.shape[-1] // 4, frequencies.shape[-1] - 1, WIDTHS
+        frequencies.shape[-1] // 4, frequencies.shape[-1] - 1, CUTOFF_CANDIDATES
     ).astype(np.intp)
     tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
     cell_weights = (
-        _weights(np.asarray(tilt)[..., None, None], tau, cutoff)
+        _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
         * np.diff(frequencies)[..., None, :]
     )
     return np.where(tau < cutoff, cell_weights, 0.0)
 
 
-def log_factors(
+def log_cutoff_factors(
     frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
 ) -> Floats:
     """Return ln R for each D of `weight`, not yet cut at 0: shape (..., WIDTHS).
@@ -178,12 +182,14 @@ def log_factors(
     chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
     chord += (curvature * n).sum(axis=-2)
     log_highest = (np.maximum(left, right) * n).sum(axis=-2)
-    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), LEAST, 0.0))
-    log_integrals: Floats = np.log((weight @ cell_integrals[..., None])[..., 0]) + ROUNDING
+    cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
+    log_integrals: Floats = (
+        np.log((weight @ cell_integrals[..., None])[..., 0]) + LOG_FACTOR_ROUNDING
+    )
     return log_integrals
 
 
-def _weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:
+def _majorant_weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:
     """Return 2 b(tau / D) / D for tau up to D."""
     tau = np.minimum(tau, cutoff)
     decay = 2 * np.pi * tilt / cutoff

@@ -6,12 +6,12 @@ import dataclasses
 
 import numpy as np
 
-from estimators.bounds.laws.law import STEEPEST
+from estimators.bounds.laws.law import MAX_SIGN_TILT
 from estimators.estimate import Floats
 
-FARTHEST = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
+MAX_TILT_RATIO = 1.15  # of tilt times s_l: where a level cannot be made to add so much; measured
 NEWTON_STEPS = 2  # from Jensen's bound, which is within a few percent
-TANGENTS = 64  # more gain less than 0.1% of a width
+MAX_TANGENTS = 64  # more gain less than 0.1% of a width
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,9 +34,9 @@ class DifferenceLaw:
         s_l, above zero; sum n_l s_l c_l = 1.
     contrast : ndarray of float64, shape (levels,)
         c_l, in (0, 1].
-    least, largest : ndarray of float64, shape (levels,)
+    least_share, largest_share : ndarray of float64, shape (levels,)
         The range of A over all data. For users who hold the category with probability f_i, A is at
-        least `largest` - c (1 - f_i).
+        least `largest_share` - c (1 - f_i).
     free : bool
         False: f is the same at all levels. True: it is the mean of the levels' own, weighted by
         n s c.
@@ -50,8 +50,8 @@ class DifferenceLaw:
     counts: Floats
     coefficient: Floats
     contrast: Floats
-    least: Floats
-    largest: Floats
+    least_share: Floats
+    largest_share: Floats
     free: bool = False
     fixed: bool = False
     signed: bool = False
@@ -62,11 +62,11 @@ class DifferenceLaw:
         return -1.0 if self.signed else 0.0
 
     @property
-    def always(self) -> bool:
+    def has_single_block(self) -> bool:
         """Whether every report is in every category's block: D is a sign, of mean c f."""
-        return bool(np.all(self.least > 1 - 1e-12))
+        return bool(np.all(self.least_share > 1 - 1e-12))
 
-    def explained(self, f: Floats) -> Floats:
+    def explained_variance(self, f: Floats) -> Floats:
         """Return e(f), at most the sum of (s E D)^2, by which sum s^2 A exceeds the variance.
 
         For one frequency it is that sum. For free f_i it is f^2 / n by Cauchy and Schwarz. Not for
@@ -77,7 +77,7 @@ class DifferenceLaw:
         return float(self.counts @ (self.coefficient * self.contrast) ** 2) * f**2
 
     @property
-    def unexplained(self) -> float:
+    def unexplained_share(self) -> float:
         """The least share of sum s^2 A - e(f) that is variance, over all data.
 
         All of it, unless frequencies are free. Then a user's part is s^2 (A - c^2 f_i^2), where A
@@ -85,8 +85,10 @@ class DifferenceLaw:
         """
         if self.fixed or not self.free:
             return 1.0
-        spread = np.maximum(self.largest - self.contrast**2, 0)  # none at all where epsilon is huge
-        return float((spread / self.largest).min())
+        spread = np.maximum(
+            self.largest_share - self.contrast**2, 0
+        )  # none at all where epsilon is huge
+        return float((spread / self.largest_share).min())
 
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
         """Return the factors of D and -D at each level, of shape (tilts, levels).
@@ -105,10 +107,10 @@ class DifferenceLaw:
         if not self.fixed:
             return first_order, first_order
         weight = first_order * self.contrast
-        max_tanh = float(np.tanh(STEEPEST))
+        max_tanh = float(np.tanh(MAX_SIGN_TILT))
         above = np.minimum(np.expm1(np.minimum(weight, 1.0)) / self.contrast, max_tanh)
         below = np.minimum(-np.expm1(-weight) / self.contrast, max_tanh)
-        cutoff = FARTHEST * first_order
+        cutoff = MAX_TILT_RATIO * first_order
         return np.minimum(np.arctanh(above), cutoff), np.minimum(np.arctanh(below), cutoff)
 
     def limits(
@@ -187,8 +189,8 @@ class DifferenceLaw:
         """
         for _ in range(NEWTON_STEPS):
             point, nearest = f, np.arange(f.size)
-            if f.size > TANGENTS:
-                ranks = np.linspace(0, f.size - 1, TANGENTS).astype(np.intp)
+            if f.size > MAX_TANGENTS:
+                ranks = np.linspace(0, f.size - 1, MAX_TANGENTS).astype(np.intp)
                 point = np.sort(f)[ranks]
                 nearest = np.searchsorted((point[1:] + point[:-1]) / 2, f)
             grown = point[:, None] * slopes

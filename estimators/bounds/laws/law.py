@@ -18,8 +18,8 @@ import numpy as np
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 
-PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
-STEEPEST = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
+VARIANCE_PIECES = 16  # of the range of an unknown variance: finer ones gain less than 1% of a width
+MAX_SIGN_TILT = 8.0  # of tilt times s_l: a steeper tilt gains nothing and loses digits
 
 
 class Cumulant(NamedTuple):
@@ -74,14 +74,14 @@ class Law:
     offset: Floats | None = None
 
     @property
-    def exact(self) -> bool:
+    def is_determined_by_mean(self) -> bool:
         """Whether theta alone determines the law of the sum: signs with one common mean."""
         return self.rate is None and not self.free
 
     @property
-    def binomial(self) -> bool:
+    def is_binomial(self) -> bool:
         """Whether the sum is that of independent signs of one level with one mean."""
-        return self.exact and self.counts.size == 1
+        return self.is_determined_by_mean and self.counts.size == 1
 
     def mirrored(self) -> Law:
         """Return the law of -S, whose mean is -theta."""
@@ -95,9 +95,9 @@ class Law:
         return mean if self.offset is None else mean + self.offset
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        limit = STEEPEST / float(self.coefficient.max())
+        limit = MAX_SIGN_TILT / float(self.coefficient.max())
         if self.rate is None:
             return limit
         return min(limit, 0.999 * float((self.rate / (self.unit * self.coefficient)).min()))
@@ -114,7 +114,7 @@ class Law:
         theta : ndarray of float64, shape (k,)
             In [-1, 1].
         tilt : ndarray of float64, shape (k,)
-            Above 0, at most `steepest`.
+            Above 0, at most `max_tilt`.
         """
         z = tilt[:, None] * self.coefficient
         terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
@@ -133,7 +133,7 @@ class Law:
             by_tilt = by_tilt + noise[1] @ (self.counts * step)
             curvature = curvature + noise[2] @ (self.counts * step**2)
         if self.free:
-            value = value + self._freedom(theta, self.contrast * by_theta)
+            value = value + self._free_increase(theta, self.contrast * by_theta)
         weight = self.counts * self.contrast
         return Cumulant(
             value=value,
@@ -164,7 +164,7 @@ class Law:
             return value + gain, slope
         return value, by_theta @ self.counts
 
-    def _freedom(self, theta: Floats, by_theta: Floats) -> Floats:
+    def _free_increase(self, theta: Floats, by_theta: Floats) -> Floats:
         """Bound the increase of a concave sum over levels with free means."""
         return self._free_tangent(theta, by_theta)[0]
 
@@ -256,7 +256,7 @@ class Law:
             square = self.coefficient**2
             variance: Floats = (square * self.variances(theta)) @ self.counts
             if self.free:
-                variance += self._freedom(theta, square * self._variance_slopes(theta))
+                variance += self._free_increase(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
             saving = 1 / self.counts.sum()
@@ -289,7 +289,7 @@ class Law:
                 np.ones_like(value_variance)
             )
             return Moments(least_variance, self.largest_variance(theta)[:, None], third)
-        edges = value_variance * np.linspace(0, 1, PIECES + 1)
+        edges = value_variance * np.linspace(0, 1, VARIANCE_PIECES + 1)
         variance = self.worst_variance - self.proxy * (1 - edges)
         upper_edges = edges[:, 1:]
         skew = np.minimum(1 - (1 - value_variance) ** 2, (1 + np.abs(theta))[:, None] * upper_edges)

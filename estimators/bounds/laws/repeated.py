@@ -22,7 +22,7 @@ import dataclasses
 
 import numpy as np
 
-from estimators.bounds.laws.law import PIECES, Cumulant, Law, Moments, tilted_signs
+from estimators.bounds.laws.law import VARIANCE_PIECES, Cumulant, Law, Moments, tilted_signs
 from estimators.estimate import Floats
 
 
@@ -45,14 +45,16 @@ class RepeatedLaw(Law):
     values: bool = False
 
     @property
-    def exact(self) -> bool:
+    def is_determined_by_mean(self) -> bool:
         """Whether theta alone determines the law of the sum: not if values only share a mean."""
-        return super().exact and not (self.values and bool((self.repeats > 1).any()))
+        return super().is_determined_by_mean and not (
+            self.values and bool((self.repeats > 1).any())
+        )
 
     @property
-    def binomial(self) -> bool:
+    def is_binomial(self) -> bool:
         """Whether the sum is that of independent signs: not if a user has several."""
-        return super().binomial and bool((self.repeats == 1).all())
+        return super().is_binomial and bool((self.repeats == 1).all())
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean.
@@ -67,7 +69,7 @@ class RepeatedLaw(Law):
         by_theta, mean = growth / (2 * denominator), tilted + self.offsets
         value = log_mgf @ self.counts
         if self.free:
-            value = value + self._freedom(theta, by_theta)
+            value = value + self._free_increase(theta, by_theta)
         return Cumulant(
             value=value,
             by_tilt=(self.coefficient * tilted) @ self.counts,
@@ -155,13 +157,13 @@ class RepeatedLaw(Law):
             least_variance = (square * (1 - max_mean) * (1 + max_mean) / self.repeats) @ self.counts
             third = (cube * (1 + max_mean) * self.variances(theta)) @ self.counts
             slopes = cube * (1 + max_mean) * self._variance_slopes(theta)
-            third = third + self._freedom(theta, slopes)
+            third = third + self._free_increase(theta, slopes)
             return Moments(
                 np.full((theta.size, 1), max(float(least_variance), 0.0)),
                 self.largest_variance(theta)[:, None],
                 third[:, None],
             )
-        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, VARIANCE_PIECES + 1)
         mean = self.means(theta)
         sign_variance = (1 - mean) * (1 + mean) / self.repeats
         value_factor = self.contrast**2 * (1 - 1 / self.repeats)

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.laws.law import PIECES, STEEPEST, Cumulant, Law, Moments
+from estimators.bounds.laws.law import MAX_SIGN_TILT, VARIANCE_PIECES, Cumulant, Law, Moments
 from estimators.estimate import Floats
 from estimators.exact.windows import WindowShape
 
@@ -90,7 +90,7 @@ class WindowLaw(Law):
         return cls(counts, coefficient, ones, free=free, shapes=tuple(shapes))
 
     @property
-    def exact(self) -> bool:
+    def is_determined_by_mean(self) -> bool:
         """Whether theta alone determines the law: never."""
         return False
 
@@ -100,9 +100,9 @@ class WindowLaw(Law):
         return _symbols_of(self.shapes)
 
     @functools.cached_property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return STEEPEST / float((self.coefficient * self.symbols.largest).max())
+        return MAX_SIGN_TILT / float((self.coefficient * self.symbols.largest).max())
 
     @property
     def proxy(self) -> float:
@@ -144,7 +144,7 @@ class WindowLaw(Law):
         weight = self.counts * self.coefficient
         value = at.value @ self.counts
         if self.free:
-            value = value + self._freedom(theta, at.by_mean)
+            value = value + self._free_increase(theta, at.by_mean)
         farthest = self.symbols.largest + np.abs(at.mean)
         return Cumulant(
             value=value,
@@ -196,7 +196,7 @@ class WindowLaw(Law):
         if self.free:
             return self.moments_around(theta, 0.0)
         weight = self.counts * self.coefficient**2
-        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, PIECES + 1)
+        edges = (1 - theta[:, None] ** 2) * np.linspace(0, 1, VARIANCE_PIECES + 1)
         noise = float(np.array([float(x.worst_variance) for x in self.shapes]) @ weight)
         variance_limit = self.largest_variance(theta)[:, None]
         largest_variance = np.minimum(noise + weight.sum() * edges[:, 1:], variance_limit)

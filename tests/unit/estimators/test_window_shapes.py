@@ -92,7 +92,7 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
     """Of all data with one mean, mixtures of two knots are extreme: all pairs are tried."""
     shape = shape_at(Fraction(epsilon))
     law, chance = one_report(shape), probabilities(shape)
-    for z in np.geomspace(1e-3, law.steepest, 9):
+    for z in np.geomspace(1e-3, law.max_tilt, 9):
         at = chance @ np.exp(z * shape.values)
         for theta in (-1.0, -0.61, 0.0, 0.37, 1.0):
             left = shape.knots <= theta
@@ -106,7 +106,7 @@ def test_no_data_of_a_mean_has_a_larger_cumulant(epsilon: str) -> None:
 
 def test_derivatives_are_those_of_the_cumulant_and_a_tangent_is_above_it() -> None:
     law = mixed(free=False)
-    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.steepest / 4
+    theta, tilt = np.array([-0.7, 0.1, 0.4]), np.array([0.2, 1.0, 0.5]) * law.max_tilt / 4
     h, at = 1e-5, law.cumulant(theta, tilt)
     steps = h * tilt
     above, below = (law.cumulant(theta, tilt + sign * steps) for sign in (1, -1))
@@ -127,7 +127,7 @@ def test_free_means_have_no_larger_cumulant() -> None:
     rng, law = np.random.default_rng(7), mixed(free=True)
     weight = law.counts * law.coefficient
     for scale in (0.05, 0.3, 1.0):
-        tilt = np.array([law.steepest * scale])
+        tilt = np.array([law.max_tilt * scale])
         for _ in range(50):
             means = rng.choice([-1, 1, rng.uniform(-1, 1)], 4)
             theta = np.array([float(weight @ means)])
