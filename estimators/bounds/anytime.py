@@ -1,52 +1,6 @@
-r"""Bounds that hold at all times at once, for running totals: a mixture over tilts.
+"""Bounds that hold at all times at once, for running totals: a mixture over tilts.
 
-People look at a total again and again, so its bounds have to hold for all numbers of reports at
-once: P(at some time the mean is outside) <= beta. (A fixed-n bound fails sooner or later.)
-
-Reports i = 1, 2, ... arrive in any order. The level l(i) of a report may depend on everything
-before it, but not on its own value or noise. T_t is the sum of c_l(i) Y_i, with *fixed*
-coefficients c_l = w_l / a_l: every policy gives one report of a level a weight w_l that depends on
-the metric's definition alone. The counts enter only as the factor that makes shares sum to one: S =
-T / N, N = sum n_l w_l. N cancels below, because the tilts are fixed on the scale of T.
-
-**Martingale.** For a fixed lambda > 0 let f_l(m) = ln E exp(lambda c_l Y) for a user of level l
-with mean m, or its upper bound in :meth:`Law.cumulant`. Given the past, a factor exp(lambda c_l Y_i
-- f_l(m_i)) has mean at most 1, so M_t(lambda) = exp(lambda T_t - sum f_l(i)(m_i)) is a nonnegative
-supermartingale that starts at 1, and so is every mixture over lambda with fixed weights. By Ville's
-inequality the mixture reaches 1/p at any time with probability at most p. (With weights per report
-that follow the evolving mix, c_l would change with t, earlier terms of T_t would change afterwards,
-and there would be no supermartingale.)
-
-**One mean.** If all m_i are theta, sum f_l(i) = K_t(theta, lambda) depends on the counts alone. f
-grows with m, so the mixture falls with theta, and the thetas at which it has reached 1/p are those
-below a limit. This limit exceeds the mean at any time with probability at most p.
-
-**Free means** (weights ``uniform``; the users' own values). m_i may be anything that does not
-depend on report i's noise; theta_t is their mean weighted by w. Whatever they are, sum f_l(i)(m_i)
-<= K_t(theta_t, lambda) with the bound for free means, path by path: f is concave in m. If a limit L
-lies above theta_t, users can be moved up until their weighted mean is L, which only adds to sum f;
-so sum f <= K_t(L, lambda) for all lambda at once, and the mixture of supermartingales has reached
-1/p.
-
-**The estimate is inside.** K(theta, lambda) >= lambda N theta (Jensen), so at theta = S the mixture
-is at most 1: an estimate within the domain is never outside its interval.
-
-**The mixture** is discrete, in steps of 2, with weights that fall like a Cauchy density in
-ln(lambda): it is not tuned for one number of reports at the cost of others, as a normal mixture is,
-and its width does not grow with every decade, as with a uniform prior over theta. Omitting terms of
-a sum of positive terms gives a smaller mixture and so a wider, valid interval. So only the terms
-near the best tilt are summed, and their choice may depend on anything. For signs of one level,
-tilting is a change of theta, and the mixture is one of likelihood ratios.
-
-**Tangents.** K is concave in theta, so any tangent lies above K and may replace it: the mixture of
-tangents is smaller. It is a sum of a few exponentials of lines, convex in theta, so every step of
-Newton's method ends where it has reached 1/p, and no step has to be checked. It holds for every
-sum, so many categories share the tangents at a few thetas; the loss is of second order in the
-distance. (With free means the tangent plane that bounds K is one of the vector of all means;
-Hoeffding's bound is a line itself.)
-
-Sources: Howard, Ramdas, McAuliffe and Sekhon (2021); Waudby-Smith, Wu and Ramdas (2023); Ville
-(1939).
+Theorems 9 to 11 of docs/proofs/inversion.md.
 """
 
 from __future__ import annotations
@@ -88,7 +42,7 @@ LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 def lower_limit(
     law: Law, observed: Floats, pivots: Floats, pivot_of_sum: RowIndices, log_p: float, total: float
 ) -> Floats:
-    """Return a theta that the mixture rejects as too small, or -1: now, or at any time before.
+    """Return a theta that the mixture rejects as too small, now or before, or -1; shape (k,).
 
     Parameters
     ----------
@@ -99,16 +53,10 @@ def lower_limit(
     pivots : ndarray of float64, shape (m,)
         Sums at whose limits tangents touch. Any are valid; limits are best for sums near them.
     pivot_of_sum : ndarray of intp, shape (k,)
-        The pivot of each sum.
     log_p : float
         ln p, the failure probability over all times.
     total : float
         N, from :func:`estimators.weights.total_weight`.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        At least -1.
     """
     goal = LOG_P_SAFETY - log_p
     terms = _terms(law, pivots, goal, total)
@@ -130,7 +78,7 @@ def lower_limit(
 
 
 class _Terms(NamedTuple):
-    """The terms of the mixture: tilts on the scale of S, log weights, (m, TERMS); a first width."""
+    """Tilts on the scale of S and log weights, shape (m, MIXTURE_TERMS), and a first width."""
 
     tilts: Floats
     log_weights: Floats
@@ -201,18 +149,20 @@ def _tangents(law: Law, theta: Floats, terms: _Terms) -> LinearMixture:
 
 
 def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-    """Return lines that bound the cumulants for all means: their values at theta, and slopes.
+    """Return lines that bound the cumulants for all means: Theorem 11 of docs/proofs/inversion.md.
 
     Parameters
     ----------
     law : Law
     theta : ndarray of float64, shape (m,)
+        Where they touch.
     tilts : ndarray of float64, shape (m, terms)
         On the scale of S.
 
     Returns
     -------
     value, slope : ndarray of float64, shape (m, terms)
+        The lines' values at theta, and their slopes.
     """
     flat, shape = tilts.ravel(), tilts.shape
     at = law.tangent(np.repeat(theta, shape[1]), flat)
@@ -238,7 +188,7 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
 def deviation_bound(
     cumulant: Callable[[Floats], Floats], max_tilt: float, log_p: float, total: float
 ) -> float:
-    """Bound noise whose law is independent of the mean: |S - E S| at all times, 1 - 2 p.
+    """Bound |S - E S| at all times with probability 1 - 2 p, for noise independent of the mean.
 
     Parameters
     ----------
@@ -269,19 +219,15 @@ def usable_tilts(max_tilt: float, total: float) -> tuple[Floats, Floats]:
 
 
 def deviation_bounds(value: Floats, tilts: Floats, log_weights: Floats, log_p: float) -> Floats:
-    """Return :func:`deviation` for several sums at once.
+    """Return :func:`deviation_bound` of k sums, shape (k,).
 
     Parameters
     ----------
     value : ndarray of float64, shape (k, tilts)
-        Bounds on the cumulants of k sums.
+        Bounds on the cumulants.
     tilts, log_weights : ndarray of float64, shape (tilts,)
         From :func:`usable_tilts`; not empty.
     log_p : float
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
     """
     goal = LOG_P_SAFETY - log_p
     # the best single term is enough; from there Newton's method falls to the root of a convex sum

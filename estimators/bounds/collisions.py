@@ -1,21 +1,6 @@
-r"""A bound, over the hashes, on the collisions in an estimate from a count sketch.
+"""A bound, over the hashes, on the collisions in an estimate from a count sketch.
 
-The sketch has t rows with independent, uniform bucket hashes g_j into M buckets and sign hashes
-h_j, which were fixed before the data and do not depend on it. An estimate of the frequency f of the
-value v has mean f + b,
-
-    b = sum over x != v of f_x a_x,    a_x = 1/t sum over j of h_j(v) h_j(x) 1[g_j(x) = g_j(v)].
-
-**The worst data** is one other value that all others hold. The weights f_x / (1 - f) of the sum b /
-(1 - f) are at least 0 and sum to 1, so by Jensen's inequality E exp(z b / (1 - f)) is at most the
-weighted mean of the E exp(z a_x), which are all the same: a term of a_x is zero with probability 1
-- 1/M and else +-1/t with equal chances, independently of the others:
-
-    E exp(z a_x) = (1 + (cosh(z/t) - 1) / M)^t.
-
-By Markov's inequality P(b > (1 - f) B) <= p with B = min over z of [t ln(1 + (cosh(z/t) - 1) / M) +
-ln(1/p)] / z, and as much on the other side. The variance of b is sum f_x^2 / (t M) for any data: if
-no value is frequent, b is far below B.
+Theorem 9 of docs/proofs/differences.md.
 """
 
 from __future__ import annotations
@@ -76,7 +61,9 @@ class Collisions:
         *,
         free: bool,
     ) -> tuple[Floats, Floats]:
-        """Return bounds on f for a question: those on f + b after subtracting b.
+        """Return bounds on f in [0, 1], each (k,): those on f + b after subtracting b.
+
+        ``normal`` takes b for normal, with the variance 1 / (t M) of the worst data.
 
         Parameters
         ----------
@@ -85,32 +72,15 @@ class Collisions:
         observed : ndarray of float64, shape (k,)
             S, for each of k strings.
         scatter : ndarray of float64, shape (k,)
-            As in :func:`estimators.bounds.own_signs.own_sign_limits`.
-        sizes, total
-            As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
+            The sum of squares of the rows' deviations: C of Theorem 10.
+        sizes : ndarray of float64, shape (levels, k)
+            The sums of abs(D).
         question : Question
             The bound, its target and its failure probability.
+        total : float
+            From :func:`estimators.weights.total_weight`, for ``anytime``.
         free : bool
             Whether each user may have a value, or a distribution, of their own.
-
-        Returns
-        -------
-        lower, upper : ndarray of float64, shape (k,)
-            Within [0, 1].
-
-        Notes
-        -----
-        For a fixed number of reports there are two bounds, at half of p each: this one and that of
-        :mod:`estimators.bounds.own_signs`, which measures the collisions in the data. The narrower
-        one is used, on each side.
-
-        Noise and collisions share p. The proportion depends on the counts and public constants
-        alone; for all times it is the same at each. If all reports come from one distribution, b is
-        the same at all times, too. If users have their own, b is always a weighted mean of theirs
-        and at most the largest: the k-th user's may exceed its bound with probability p / (k (k +
-        1)), which sums to p over all users to come.
-
-        ``normal`` takes b for normal as well, with the variance 1 / (t M) of the worst data.
         """
         log_p = question.log_p(observed.size)
         if question.bound == "normal":

@@ -1,10 +1,4 @@
-"""Bounds on the noise alone, for the users' own values; they are independent of the mean.
-
-All are Chernoff's bound times a remainder of the tilted law: Graham and Vaaler's where the noise is
-dense, Berry and Esseen's for flips, or Berry and Esseen's bound itself if it is smaller. Which one
-is smaller depends on the counts and on public constants only. Chernoff's bound holds for every
-tilt, so the best of several tilts is used.
-"""
+"""Bounds on the noise alone, for the users' own values: Theorem 7 of docs/proofs/inversion.md."""
 
 from __future__ import annotations
 
@@ -72,7 +66,7 @@ class FlipNoise:
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNoise:
-    """Discrete Laplace noise and rounding to its grid.
+    """Discrete Laplace noise and random rounding to its grid.
 
     Parameters
     ----------
@@ -80,12 +74,6 @@ class LaplaceNoise:
         n_l, s_l and the noise's rate, for levels with reports only.
     unit : float
         The step of grid and noise.
-
-    Notes
-    -----
-    The noise's moment generating function is exact. Random rounding to a grid of step u has range u
-    and mean zero: E exp(z rounding) <= exp(z^2 u^2 / 8) by Hoeffding's lemma, and the variance is
-    at most u^2 / 4. The remainder is that of the noise alone.
     """
 
     counts: Floats
@@ -124,7 +112,9 @@ class LaplaceNoise:
 
 
 def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_p: float) -> float:
-    """Bound the noise of flipped signs: |S - E S| stays below it with probability 1 - 2 p.
+    """Bound |S - E S| of flipped signs with probability 1 - 2 p.
+
+    Theorem 7 (a) of docs/proofs/inversion.md.
 
     Parameters
     ----------
@@ -132,18 +122,6 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
         n_l, s_l and the probability f_l of a flip, for levels with reports only.
     log_p : float
         ln p, the failure probability of one side.
-
-    Returns
-    -------
-    float
-        In the unit of S.
-
-    Notes
-    -----
-    Whatever the data, a sign's noise has variance 4 f (1 - f) and third absolute moment 1 - a^4, a
-    = 1 - 2 f. Its ln E exp(z noise) is ln(1 + f (e^(-2z) - 1)) + 2 f z for a sign that was +1 and
-    ln(1 + f (e^(2z) - 1)) - 2 f z for -1; the larger of the two bounds every data. It is below
-    Kearns and Saul's (1998) a z^2 / ln((1 - f) / f), so the bound is below theirs, which HIST uses.
     """
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))

@@ -1,55 +1,6 @@
-r"""Bounds for a fixed number of reports that are +1, -1 or 0, near the normal law's width.
+"""Bounds for a fixed number of reports that are +1, -1 or 0, near the normal law's width.
 
-Chernoff's bound alone is wider than the normal law for any number of reports. A union over tilts,
-which the unknown variance would require, makes it wider still. This module avoids both.
-
-**One tilt.** Let W = sum (x D - psi |D|), x = t s, psi = ln cosh x, for a fixed t (or other x_l
-that are fixed in advance: :meth:`DifferenceLaw.tilts`); D stands for both D and -D, phi = E D (+- c
-f of the user), A = P(D != 0), T = tanh x. E e^W = prod (1 + phi T) = e^K exactly, whatever A is
-(:class:`.laws.difference_law.DifferenceLaw`). Under the law P' with density e^(W - K),
-
-    P(W >= K + x0) = e^-x0 E'[e^-U; U >= 0],    U = W - K - x0,
-
-and E'[e^-U; U >= 0] is the integral of e^-u P'(0 <= U <= u) over u > 0. With v' = Var' W and r' the
-sum of the third absolute central moments, P'(0 <= U <= u) <= 2 Phi(u / (2 sqrt v')) - 1 + 2 * 0.56
-r' / v'^1.5 by the Berry-Esseen theorem (Shevtsova, 2010), so that it is at most
-
-    R = erfcx(sqrt(2 v')) + 1.12 r' / v'^1.5,    erfcx(a) = e^(a^2) erfc(a), and at most 1.
-
-**Moments.** A report adds w = x D - psi |D| to W. Its density under P' is at least e^(-x - psi) /
-(1 + phi T) = (1 - T) / (1 + phi T), and a variance is the least mean square about any point, so
-Var' w >= (1 - T) / (1 + c T) Var w. As Var |D| <= Var D, Var w >= (x - psi)^2 Var D (Minkowski).
-Hence v' >= sigma^2 min_l (1 - T)((x - psi) / s)^2 / (1 + c T), where sigma^2 = Var S = sum s^2 (A
-- phi^2) is the variance of the estimate. Of the third moment, r' <= v' max |w - E' w|, and
-
-    E' w = (A xi + phi zeta) / (1 + phi T),    xi = x T - psi >= 0, zeta = x - psi T >= 0,
-
-grows with phi and A, so for |phi| <= c and A <= A_max no w is farther from it than 2 x, x + psi +
-(A_max xi + c zeta) / (1 + c T) for D and x - psi + c zeta / (1 - c T) for -D.
-
-So a lower bound on sigma^2 determines R, and only the logarithm of R matters.
-
-**Cells.** With V = sum s^2 A, the best tilt depends on tau^2 = V - e(f), where e(f) is the part
-that K accounts for: `DifferenceLaw.explained_variance`. For one frequency tau^2 = sigma^2. For free
-frequencies, sigma^2 is at least a known share of it. For fixed values, tau^2 is sigma^2 itself. The
-range of tau^2 is cut into cells. Each has its own tilt t, an R for its lower end, and thus limits
-that fail with probability p' a side for all laws in the cell: f is rejected if W - ln(R / p') >=
-K(f). Cells are fixed by the counts and public constants. In the lowest one, which has too few
-reports to gain from R, the limits are those of
-:func:`~estimators.bounds.self_normalised.self_normalised_interval`, which hold for every law.
-
-**Which cell?** V is estimated by sum s^2 |D|, a sum of independent terms in [0, q]. Its exponential
-moments are below those of q times a Poisson variable of mean V / q (the exponential lies below its
-chord), so Bernstein's inequality gives an interval for V that fails with probability d p a side.
-The self-normalised interval for f fails with d p a side, and e grows with f. Together they give an
-interval for tau^2. For fixed values, sigma^2 = sum s^2 (A - c E D) is itself the mean of such a
-sum, of s^2 (|D| - c D). The limits shown are the *widest* over the cells that the interval meets.
-If it covers, the true cell is among them; so each side fails with probability at most p' + 4 d p =
-p. Neighbouring cells differ little, because the tilt matters only to second order: the unknown
-variance costs almost nothing.
-
-**All reports in the block** (one block, as at small epsilons) and one frequency: D is a sign of
-mean c f, and the bounds are those of :class:`.laws.law.Law`, which are slightly sharper.
+Theorems 4 to 8 of docs/proofs/differences.md.
 """
 
 from __future__ import annotations
@@ -85,7 +36,7 @@ def difference_limits(
     question : Question
         Its `bound` determines the interval.
     total : float
-        As in :func:`estimators.bounds.self_normalised.self_normalised_interval`.
+        From :func:`estimators.weights.total_weight`, for ``anytime``.
     """
     if question.bound == "normal":
         observed = law.coefficient @ sums
@@ -99,7 +50,7 @@ def difference_limits(
 def difference_interval(
     law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f, each side failing with probability at most p.
+    """Return bounds on f in [0, 1], shape (k,), each failing with probability at most p.
 
     Parameters
     ----------
@@ -108,11 +59,6 @@ def difference_interval(
         The sums of D and of abs(D), for each of k categories.
     log_p : float
         ln p, the failure probability of one side.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
 
     Examples
     --------
@@ -197,7 +143,7 @@ def _choose_cells(
 
 
 def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, Floats]:
-    """Return bounds on the mean of a sum of terms in [0, unit], by Bernstein's inequality.
+    """Return bounds on the mean of a sum of terms in [0, unit]: Theorem 7 of differences.md.
 
     Parameters
     ----------
@@ -222,15 +168,12 @@ def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, 
 def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the cells' tilts, and ln(R / p); a few steps towards the best for a cell's middle.
 
-    For large p, no tilt below 1 / sigma is tried.
-
     Parameters
     ----------
     law : DifferenceLaw
     edges : ndarray of float64
         Between the cells of tau^2, ascending; one more than cells.
     log_p : float
-        ln of the probability p.
     """
     least_variance, largest_variance = edges[:-1], edges[1:]
     cost = np.full_like(least_variance, -log_p)
@@ -242,7 +185,9 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
 
 
 def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
-    """Return ln R for all laws whose tau^2 is at least `least_variance`.
+    """Return ln R for all laws of at least this tau^2.
+
+    Theorems 4 to 6 of docs/proofs/differences.md.
 
     Parameters
     ----------

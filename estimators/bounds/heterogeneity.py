@@ -1,19 +1,7 @@
 """Tests whether values depend on the privacy level, by Cochran's Q over the levels in use.
 
-Weights other than ``uniform`` assume that the level is independent of the value. If it is not, they
-estimate the mean of another population, and this test detects that.
-
-Q is a sum of squared scores, one for each level. Scores of counts are conservative
-(`estimators/bounds/scores.py`). With such scores, at the true common mean theta Q exceeds x no more
-often than chi-square with as many degrees of freedom as levels. The test compares the least Q over
-all theta with chi-square. The least Q is smaller still, so the true theta need not be known, and
-the p-value is at most p with probability at most p, for any number of reports. This is proved for
-counts, and for numbers of bounded size with another law in place of chi-square: Q is convex, so the
-search returns a lower bound on the least Q. The scores of other reports can be slightly too large;
-measurements found no share of p-values below p that was above p, because the least Q has a spare
-degree of freedom (docs/bounds.md). That degree of freedom is the price: with many reports, the
-least Q has the law of chi-square with one less (Cochran, "The combination of estimates from
-different experiments", 1954).
+Theorems 7 to 12 of docs/proofs/laws.md. The price of a p-value that needs no true mean is a
+degree of freedom: with many reports, the least Q has the law of chi-square with one less.
 """
 
 from __future__ import annotations
@@ -54,6 +42,9 @@ Scores = Callable[[Floats, NDArray[np.intp]], Floats]
 def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
 
+    It is proved for levels of single signs. Scores of noise, symbols and repeated signs can be too
+    large for few reports; in measurements, no p-value was too small too often.
+
     Parameters
     ----------
     law : Law
@@ -65,18 +56,6 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     -------
     float or None
         None if fewer than two levels have 25 reports.
-
-    Notes
-    -----
-    Levels of single signs are binomial counts, whose scores are proved for every count. Levels of
-    noise (Laplace), of symbols or of repeated signs have scores from their cumulant. These can be
-    too large for few reports; in measurements, no p-value was too small too often. Values between
-    the signs vary less than signs, so p can only be too large.
-
-    A frequency metric has a Q for each category. These depend on each other (a report has one
-    category), so the least p-value is multiplied by their number (Bonferroni). Whatever the
-    dependence, the result is below p with probability at most p (for counts), and the test finds
-    one category that depends on the level among many that do not.
 
     Examples
     --------
@@ -115,12 +94,9 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
-    """Return the p-value for reports that are +1, -1 or 0.
+    """Return the p-value for reports that are +1, -1 or 0: proved for f = 0, otherwise measured.
 
-    The number A of reports that are not 0 may differ between categories and between levels. Their
-    share is taken as A / n, or the least that f permits. For f = 0 the score is proved like that of
-    a count (given A the signs are binomial, and A ln cosh t <= n ln(1 + (cosh t - 1) A / n));
-    otherwise it is measured.
+    The share of reports that are not 0 is the observed one, or the least that f permits.
 
     Parameters
     ----------
@@ -155,10 +131,7 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
 def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
     """Return the p-value for reports of hashed points, whose collisions differ between levels.
 
-    A level's mean is not f but f + (1 - f) c, with its own c: between 0 and B for all levels and
-    strings at once, except with probability 1e-7 (:mod:`estimators.bounds.point_collisions`). The
-    score of a level is the one nearest to zero over these c, so Q at the true f is at most the Q at
-    the true c. The p-value is 1e-7 larger for the exception.
+    Theorem 12 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -240,7 +213,7 @@ def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> 
 def heterogeneity_of_bounded(
     counts: Floats, squares: Floats, largest: Floats, means: Floats
 ) -> float | None:
-    """Return the p-value for numbers of bounded size: a Q for each, Bonferroni over them.
+    """Return the p-value for numbers of bounded size: Theorem 9 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -250,16 +223,6 @@ def heterogeneity_of_bounded(
         At least E d^2 and abs(d) of one report, whatever the values are.
     means : ndarray of float64, shape (levels, k)
         Each level's mean of d, whose expectation is in [-1, 1].
-
-    Notes
-    -----
-    The squared score of a level is 2 n I. By Hoeffding's bound for variables of at most a variance
-    and a size ("Probability inequalities for sums of bounded random variables", 1963), n I exceeds
-    x on either side with probability at most exp(-x). So n I is stochastically at most ln 2 plus an
-    exponential variable, and Q at most 2 L ln 2 plus chi-square with 2 L degrees of freedom: for
-    any number of reports. I is convex in the mean: it is the supremum over t of t d - ln M, and M,
-    the largest E exp(t d) of all laws with a mean and at most a second moment, is concave in the
-    mean.
 
     Examples
     --------
@@ -316,9 +279,6 @@ def _least_p_value(
 ) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 
-    A Q at any mean bounds the least Q from above. So only categories in which it exceeds the
-    largest least Q so far are searched. That one is a lower bound, so the p-value is an upper one.
-
     Parameters
     ----------
     means : ndarray of float64, shape (levels, k)
@@ -356,12 +316,7 @@ def _search_least_statistic(
 ) -> float:
     """Return a lower bound on the largest least Q of these categories, close to it.
 
-    The least Q is between the levels' means: outside, every score is larger. The square of the
-    score of a count is convex in the mean, because relative entropy is. So Q is convex, and lies
-    above its chords where they are extended. So between three neighbouring points of a grid, around
-    the least one, Q is at least twice its middle value less the larger of the other two. Squares of
-    other scores are convex, or nearly so. For sums of +1, -1 and 0 of a category that nobody holds
-    the result is at most Q at the true mean, 0, in any case.
+    Theorem 11 of docs/proofs/laws.md.
     """
     grid = np.linspace(0, 1, GRID_POINTS)[:, None]
     bound = np.zeros(chosen.size)

@@ -27,9 +27,7 @@ def limits(
     noise: Noise | None = None,
     signs: Floats | None = None,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on theta for a question.
-
-    A mechanism only supplies the law of its sums to get every bound.
+    """Return bounds on theta in [-1, 1], shape (k,), for a question.
 
     Parameters
     ----------
@@ -46,11 +44,6 @@ def limits(
         interval is that of `law`, which must then be free.
     signs : ndarray of float64, shape (levels, k), optional
         The levels' sums of signs, if each user holds +1 or -1: sharper for the target ``sample``.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [-1, 1].
     """
     if not observed.size:  # an open vocabulary of which nothing is asked for
         return observed, observed
@@ -76,27 +69,22 @@ def limits_over_panes(
 ) -> tuple[Floats, Floats]:
     """Return bounds on theta from signs that are independent only within each of several panes.
 
+    Theorem 8 of docs/proofs/inversion.md. Without a number of panes, and for anytime bounds, the
+    result is [-1, 1].
+
     Parameters
     ----------
     law : Law
         The law of signs, without noise.
     observed : ndarray of float64, shape (k,)
     question : Question
-        With its number of panes, m. If it is None, or for anytime bounds, the result is [-1, 1].
     log_p : float
         ln p, the failure probability of one side.
-
-    Notes
-    -----
-    S - E S is a sum of m sums S_j, each of independent signs of variance proxy V_j (Hoeffding). By
-    Hoelder's inequality E exp(z sum S_j) <= prod (E exp(m z S_j))^(1/m) <= exp(m z^2 V / 2), V the
-    sum of all V_j: the proxy is m V, whatever the panes have in common. It is attained if every
-    device repeats its report in each pane.
 
     Examples
     --------
     >>> law = Law(counts=np.array([4e4]), coefficient=np.array([1 / 4e4]), contrast=np.ones(1))
-    >>> lower, upper = over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
+    >>> lower, upper = limits_over_panes(law, np.array([0.5]), Question(panes=4), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.4728, 0.5272)
     """
@@ -113,7 +101,9 @@ def limits_over_panes(
 def interval(
     law: Law, observed: Floats, log_p: float, total: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return bounds on theta, each side failing with probability at most p.
+    """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
+
+    Categories whose sums differ by less than GROUP_WIDTH half-widths share the limit of the least.
 
     Parameters
     ----------
@@ -124,18 +114,6 @@ def interval(
         ln p, the failure probability of one side.
     total : float, optional
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [-1, 1].
-
-    Notes
-    -----
-    The limit of a sum is also a limit of every larger sum: a mean that is too small for one is too
-    small for the other. So categories whose sums differ by less than GRAIN of a half-width share
-    the limit of the least of them. The cost grows with the spread of the sums and not with the
-    number of categories.
 
     Examples
     --------
@@ -184,30 +162,26 @@ def _positions(law: Law, ascending: Floats, log_p: float) -> Floats:
 
 
 def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the first of each group of places within `width`, and the group of each place."""
+    """Return the first member of each group of `width`, and the group of each position."""
     starts = np.diff(np.floor(positions / width), prepend=-1) > 0
     return np.flatnonzero(starts), np.cumsum(starts) - 1
 
 
 def normal_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return the interval of the normal law: asymptotic, for comparison only.
-
-    Its variance is the largest one possible for the estimated mean: exact for signs with one common
-    mean.
+    """Return the interval of the normal law with the largest variance: asymptotic.
 
     Parameters
     ----------
     law : Law
-        The law of the weighted mean.
     observed : ndarray of float64, shape (k,)
-        The weighted mean, in [-1, 1].
+        The weighted mean.
     log_p : float
         ln p, the failure probability of one side.
 
     Examples
     --------
     >>> law = Law(counts=np.array([1e4]), coefficient=np.array([1e-4]), contrast=np.ones(1))
-    >>> lower, upper = normal(law, np.array([0.5]), np.log(0.025))
+    >>> lower, upper = normal_limits(law, np.array([0.5]), np.log(0.025))
     >>> float(lower[0].round(4)), float(upper[0].round(4))
     (0.483, 0.517)
     """

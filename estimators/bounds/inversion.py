@@ -1,11 +1,6 @@
-"""Turns tail bounds into a confidence interval: the means that the observed sum does not reject.
+"""Inverts tail bounds: the means that the observed sum does not reject.
 
-The lower limit is a theta at which the probability of a sum as large as the observed one is
-*bounded* by p. That one evaluation is the proof. The largest probability over all laws of mean
-theta grows with theta (a law on [-1, 1] can be moved up to any larger mean, and signs with a larger
-mean are stochastically larger). So every smaller theta is rejected as well, whether or not the
-bound itself is monotone. It does not matter how theta was found, and a search that stops early only
-gives a wider interval.
+Theorems 1, 2 and 6 of docs/proofs/inversion.md.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others fro
 
 
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
-    """Return a theta that each observed sum rejects as too small, or -1.
+    """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
     Parameters
     ----------
@@ -40,11 +35,6 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
         The sums S, one for each category, ascending; the law is the same for all.
     log_p : float
         ln p, the failure probability.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        At least -1.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)
@@ -56,11 +46,7 @@ def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
 
 
 def _clopper_pearson_limits(law: Law, observed: Floats, log_p: float) -> Floats:
-    """Return the limits of Clopper and Pearson (1934), for signs of one level and one mean.
-
-    The number of signs that are +1 is binomial, and its tail probability at a limit is an
-    incomplete beta function. One evaluation of it is the proof.
-    """
+    """Return the limits of Clopper and Pearson: Theorem 2 of docs/proofs/inversion.md."""
     from scipy.special import betainc, betaincinv
 
     n, offset = float(law.counts[0]), float(law.offsets[0])
@@ -88,12 +74,7 @@ def _chernoff_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, 
 
 
 def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta: Floats) -> Floats:
-    """Return limits of Chernoff's bound times the remainder of the noise, from nearby thetas.
-
-    The data's transform has its largest modulus at tau = 0. So the noise alone determines the
-    remainder, and theta is needed in the cumulant only. There it is concave; where a tangent is
-    below the goal, the cumulant is, too.
-    """
+    """Return limits with the noise's remainder, from nearby thetas: Theorem 6 of inversion.md."""
     step = law.unit * law.coefficient
     best_limit = np.full_like(theta, -1.0)
     normal = np.sqrt(-2 * log_p / law.largest_variance(theta))
@@ -111,7 +92,7 @@ def _noisy_limits(law: Law, rate: Floats, observed: Floats, log_p: float, theta:
 def _search(
     law: Law, observed: Floats, log_p: float, start: tuple[Floats, Floats] | None
 ) -> tuple[Floats, Floats]:
-    """Return the same, starting from nearby thetas and tilts, if known."""
+    """Return rejected thetas and their tilts, from nearby ones if there are any."""
     log_p_goal = log_p - LOG_P_SAFETY
     log_p_target = log_p_goal - LOG_P_TOLERANCE / 2
     # for a normal tail, the slope of ln p(theta) is that of the cumulant times this

@@ -1,15 +1,4 @@
-"""The largest change of an estimate by fabricated reports.
-
-An estimate is a weighted mean of numbers c_i that the reports represent (for each category or
-coordinate). The weights w_i are public and the same for all reports of a level,
-
-    E = sum w_i c_i / W,  W = sum w_i.
-
-A report of level l represents a number between `low_l` and `high_l`, whoever made it; a batch with
-other reports is rejected. Noise makes that range far wider than the values', so fabricated reports
-have more effect under local privacy. Source: Cheu, Smith and Ullman, "Manipulation attacks in local
-differential privacy" (2021).
-"""
+"""The largest change of an estimate by fabricated reports: Theorems 13 and 14 of laws.md."""
 
 from __future__ import annotations
 
@@ -51,14 +40,7 @@ class Influence:
 
 
 class Reach(NamedTuple):
-    """The range of numbers that one report of each level can represent.
-
-    Attributes
-    ----------
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    lowest, highest : ndarray of float64, shape (levels,)
-    """
+    """The weight of one report of each level, and the range of numbers that it can represent."""
 
     weights: Floats
     lowest: Floats
@@ -69,6 +51,8 @@ def largest_shifts(
     values: Floats, counts: Counts, reach: Reach, reports: int, *, among: bool
 ) -> Floats:
     """Return the largest change of each of an estimate's numbers, in either direction.
+
+    Theorems 13 and 14 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -87,27 +71,6 @@ def largest_shifts(
     -------
     ndarray of float64, shape (k,)
         NaN without reports; infinite if no other report is left.
-
-    Notes
-    -----
-    **Added.** With m_l more reports at level l that represent c_j, the estimate moves by
-
-        sum_j w_j (c_j - E) / (W + sum_j w_j) <= sum_l m_l w_l d_l / (W + sum_l m_l w_l)
-
-    where d_l = `high_l` - E (or E - `low_l`, downwards). A ratio of linear functions, with a
-    positive denominator, is largest at a corner of {m_l >= 0, sum m_l <= m}: all m at one level, or
-    none. There it is m w_l d_l / (W + m w_l), and m identical reports attain it. (So m reports have
-    less than m times the effect of one: their weight is in the denominator.)
-
-    **Among.** Without the fabricated reports J the estimate was (W E - sum_J w_j c_j) / (W - sum_J
-    w_j), so the change is
-
-        sum_J w_j (c_j - E) / (W - sum_J w_j) <= sum_l m_l w_l d_l / (W - sum_l m_l w_l)
-
-    with m_l of them at level l, at most as many as were counted there. Its largest value over all
-    such m is the x at which max_m sum_l m_l w_l (d_l + x) = x W (Dinkelbach, 1967): the left side
-    is reached by filling the levels in the order of w_l (d_l + x). It is attained if the reports of
-    these levels have the extreme values.
 
     Examples
     --------

@@ -1,43 +1,6 @@
-r"""Bounds on the mean of users' own values, whichever levels these users chose.
+"""Bounds on the mean of users' own values, whichever levels these users chose.
 
-A user of level l who holds +1 reports a sign Y with mean o + a, another one with o - a. Of the n
-users of a level the share phi holds +1; the shares are unknown, their mean weighted by w = s a per
-report, sum n w = 1, is f = (1 + theta) / 2. The split of f over the levels changes the variance of
-the estimate S. Bounds on S alone must assume the worst split; these do not.
-
-**The split does not matter.** Let W = sum x_l Y with x_l that are fixed in advance. Given the
-values the reports are independent, and a holder adds more to ln E e^W than another user by
-
-    d_l = ln[(1 + (o + a) tanh x) / (1 + (o - a) tanh x)].
-
-x_l is chosen so that d_l = 2 t w, in proportion to the weight of the level's users. Then
-
-    K = ln E e^W = A + 2 t sum n w phi = A + t (1 + theta)
-
-exactly, A = sum n ln(cosh x + (o - a) sinh x): theta alone determines it. To first order in t, x_l
-is t s_l, so W is nearly t S, and this is Chernoff's bound without a worst case. x_l is at most
-FARTHEST times t s_l; if it is cut, d_l is smaller than 2 t w. Then K is at most the line above, and
-at most the one through its largest value, at theta = 1, with the slope of the least d_l / w:
-
-    K = A + sum n d - sum n w (1 - phi) d / w <= A + sum n d - (1 - theta) / 2 min d / w.
-
-**A fixed number of reports.** P(W >= K + x0) <= e^-x0 R, R = erfcx(sqrt(2 v)) + 1.12 rho / v^1.5,
-for v at most the variance of W under the tilted law, and rho at least the sum of its third absolute
-central moments: see :mod:`estimators.bounds.differences`. For a tilted sign with mean m these are
-x^2 (1 - m^2) and x^3 (1 - m^4). v depends on the split, R hardly: with u for the tilted variances
-of the two kinds of users, v = sum n x^2 (u_- + phi (u_+ - u_-)), at least sum n x^2 u_- + f times
-the least x^2 (u_+ - u_-) / w.
-
-The range of theta is cut into cells. Each has a t for its own variance, which does not depend on
-the reports. A theta is rejected by the W of its cell, if ln R - ln p <= W - K. For the true theta
-that happens with probability at most p. In a cell the rejected thetas are those below a limit. The
-final lower limit is the least theta that is not rejected.
-
-**All times.** e^(W - K) is a martingale for every t that is fixed on the scale of a report, because
-x_l is then fixed, too. Mixtures and their weights are those of :mod:`estimators.bounds.anytime`; K
-is a line, so that its limit is found by Newton's method.
-
-The upper limit is the same for -Y, which has mean -o + a or -o - a.
+Theorems 12 to 14 of docs/proofs/inversion.md.
 """
 
 from __future__ import annotations
@@ -74,7 +37,7 @@ class _Line(NamedTuple):
 def own_value_limits(
     law: Law, signs: Floats, log_p: float, total: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Return bounds on theta, each side failing with probability at most p.
+    """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
     Parameters
     ----------
@@ -86,11 +49,6 @@ def own_value_limits(
         ln p, the failure probability of one side.
     total : float, optional
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [-1, 1].
 
     Examples
     --------

@@ -1,36 +1,7 @@
-r"""Bounds for a projection onto random signs: noise, and the interference of other values.
+"""Bounds for a projection onto random signs: noise, and the interference of other values.
 
-Value x has a column Phi[., x] of m public random signs. The device of a user who holds x draws a
-row j and sends Phi[j, x] through randomized response; the sign for value v is Y = (report) Phi[j,
-v].
-
-**Noise.** Given Phi, E Y = a c(v, x), c(v, x) = (1/m) sum_j Phi[j, v] Phi[j, x] in [-1, 1] and c(v,
-v) = 1. Users whose value has the frequencies f therefore have signs Y of the mean a theta,
-
-    theta = sum_x f_x c(v, x) = f_v + bias,    bias = sum over x != v of f_x c(v, x),
-
-with j, x and the flip drawn anew for each user: for a population of common frequencies, independent
-signs of one common mean, as in randomized response with theta in [-1, 1]. If each user has
-frequencies, or a value, of their own, each has a theta_i of their own in [-1, 1], and theta is
-their weighted mean: the law for free means. Both hold for every Phi, and so does the interval for
-theta.
-
-**Bias.** Phi[., v] is independent of all other columns. Given these, bias = sum_j Phi[j, v] g_j / m
-with g_j = sum over x != v of f_x Phi[j, x], abs(g_j) <= 1 - f_v: a sum of independent signs of m
-known weights. By Hoeffding's inequality, with probability 1 - 2 exp(-m B^2 / 2),
-
-    abs(bias) <= (1 - f_v) B.
-
-From lower <= theta <= upper it follows that (lower - B) / (1 - B) <= f_v <= (upper + B) / (1 + B).
-
-**Frequencies that change** (at all times at once, for `uniform` weights or users' own values): bias
-changes with time, but is always (1 - f_v) times a mean of c(v, x), x != v. So B bounds all of them
-if it bounds each abs(c(v, x)): a union over all possible values.
-
-The probability beta is over the draw of the seed: the bounds do not hold for values that were
-chosen so that their columns for this seed agree. As long as the seed stays, so does the bias: if it
-is large, it is large in every window. Source: Bassily and Smith (2015); HLDP, Algorithm 5, has the
-same two terms with looser constants.
+Theorems 14 and 15 of docs/proofs/differences.md. beta is over the draw of the seed: the bounds do
+not hold for values that were chosen so that their columns for this seed agree.
 """
 
 from __future__ import annotations
@@ -59,21 +30,18 @@ def projection_limits(
     rows: int,
     log_values: float,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on frequencies f for a question.
+    """Return bounds on frequencies in [0, 1], shape (k,), for a question.
+
+    Only the noise's part is asymptotic for ``normal``.
 
     Parameters
     ----------
     law, observed, question, log_p, total
-        As in :func:`estimators.bounds.intervals.limits`, for theta.
+        As in :func:`estimators.bounds.limits`, for theta.
     rows : int
         m.
     log_values : float
         ln of the number of possible values.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1]. Only the noise's part is asymptotic for ``normal``.
 
     Examples
     --------

@@ -1,10 +1,6 @@
 """Scores, on the normal scale, of how far a level's reports deviate from a hypothesis.
 
-The score of a binomial count is conservative: for z > 0 it is above z, or below -z, with at most
-the probability of a standard normal variable, whatever the counts. So the sum of the squared scores
-of L independent levels exceeds x no more often than chi-square with L degrees of freedom does. This
-is proved for counts only. The other scores can be too large: Laplace's, at epsilon = 64 and 25
-reports, exceeds 3 up to 1.39 times as often as a standard normal variable.
+Theorems 7 and 8 of docs/proofs/laws.md; only scores of counts are proved.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ PROBABILITY_ROUNDING = 2.0**-53
 
 
 def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
-    """Return the scores of binomial counts; they are proved for every count.
+    """Return the scores of binomial counts: Theorem 7 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -43,14 +39,6 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
         Whole numbers, ones <= trials.
     chance : ndarray of float64
         In [0, 1].
-
-    Notes
-    -----
-    With r(k) = sign(k - n p) sqrt(2 n H(k / n, p)) and H the relative entropy, Phi(r(k)) <= P(X <=
-    k) <= Phi(r(k + 1)) (Zubkov and Serov, "A complete proof of universal inequalities for the
-    distribution function of the binomial law", 2013). So P(X >= x) <= Phi(-r(x - 1)) and P(X <= x)
-    <= Phi(r(x + 1)): the score is r at the neighbour of x that is nearer to the mean, and 0 where
-    that neighbour is beyond the mean.
 
     Examples
     --------
@@ -69,7 +57,9 @@ def binomial_scores(ones: Floats, trials: Floats, chance: Floats) -> Floats:
 
 
 def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats) -> Floats:
-    """Return the scores of sums of +1, -1 and 0.
+    """Return the scores of sums of +1, -1 and 0: Theorem 8 of docs/proofs/laws.md.
+
+    With `share` = 1 these are :func:`binomial_scores`.
 
     Parameters
     ----------
@@ -77,12 +67,6 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
         Whole numbers, abs(sums) <= trials.
     mean, share : ndarray of float64
         The expectation of one report, and the probability that it is not 0, at least abs(mean).
-
-    Notes
-    -----
-    The signed root sqrt(2 n (t d - K(t))), K(t) = ln(1 - share + share cosh t + mean sinh t), at
-    the t with K'(t) = d, which solves a quadratic equation in e^t. Because the step of a sign is 2,
-    n d is the sum moved by 2 towards its mean. With `share` = 1 these are :func:`binomial_scores`.
     """
     mean = np.clip(mean, PROBABILITY_ROUNDING - 1, 1 - PROBABILITY_ROUNDING)
     expected = trials * mean
@@ -99,7 +83,7 @@ def difference_scores(sums: Floats, trials: Floats, mean: Floats, share: Floats)
 
 
 def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Floats:
-    """Return the scores of levels' means, for reports that are not single signs.
+    """Return the scores of levels' means, shape (levels, shape of `theta`): not proved.
 
     Parameters
     ----------
@@ -110,20 +94,6 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
         The unbiased mean of each level; of a shape that broadcasts with `theta`.
     theta : ndarray of float64
         The hypothesis.
-
-    Returns
-    -------
-    ndarray of float64, shape (levels, shape of `theta`)
-
-    Notes
-    -----
-    The signed root r = sqrt(2 (t s - K(t))) of the law's cumulant, at the t with K'(t) = s. K
-    bounds the cumulant of all data of one mean, so values between the signs only make r smaller.
-    For repeated signs, s is moved by one of them towards theta, as in :func:`binomial_scores`. For
-    noise, the score is r or its correction r + ln(t sqrt(K''(t)) / r) / r, whichever is nearer to
-    zero (Barndorff-Nielsen, 1986; exact up to O(1 / n)). Neither is proved, unlike the scores of
-    counts, and this one is not a bound for few reports with small noise: it exceeds 3 1.39 times
-    too often at epsilon = 64 and 25 reports.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
     if isinstance(law, WindowLaw):

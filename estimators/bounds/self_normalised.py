@@ -1,13 +1,6 @@
 """Bounds for a sum of reports that are +1, -1 or 0, whatever the number of zeros.
 
-By the identity of :class:`.laws.difference_law.DifferenceLaw`, Markov's inequality gives for every
-t that is fixed before the reports
-
-    P(sum t s D - sum |D| ln cosh(t s) >= sum ln(1 + c f tanh(t s)) + x) <= e^-x,
-
-and the same for -D: a self-normalised Chernoff bound (after de la Pena, Lai and Shao, 2009). The
-exponential of the difference is a supermartingale in the number of reports. So, by Ville's
-inequality, this holds for all numbers at once if t s, on the scale of a report, stays fixed.
+Theorem 3 of docs/proofs/differences.md.
 """
 
 from __future__ import annotations
@@ -30,7 +23,7 @@ def self_normalised_interval(
     *,
     refined: bool = True,
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f, each side failing with probability at most p.
+    """Return bounds on f, shape (k,), each failing with probability at most p.
 
     Parameters
     ----------
@@ -43,17 +36,6 @@ def self_normalised_interval(
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
     refined : bool
         See :meth:`DifferenceLaw.limits`.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1]; [-1, 1] if the law is signed.
-
-    Notes
-    -----
-    Each of J tilts gives a limit that fails with probability p / J; the narrowest one is used. For
-    all times, the tilts and their shares of p are those of `anytime` and fixed; the choice of those
-    that are tried may depend on anything.
 
     Examples
     --------
@@ -102,8 +84,7 @@ def exponents(
 def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
     """Return tilts for the range of possible variances, a factor of 2 apart.
 
-    The nearest of them is within a factor of sqrt 2 of the best tilt, which costs at most 6% of the
-    width.
+    The nearest is within a factor of sqrt 2 of the best, which costs at most 6% of the width.
     """
     weight = law.counts * law.coefficient**2
     # a steeper tilt than this gains nothing, and loses digits

@@ -1,10 +1,4 @@
-"""Bounds for the mean of unit vectors drawn from a hemisphere, with proved constants only.
-
-A report is a direction u with density 1 + a f(u) with respect to the uniform law of the sphere, f
-odd and
-|f| <= 1, whatever the data (see :class:`estimators.mechanisms.hemisphere.Hemisphere`), plus the
-rounding of each coordinate to a grid of step `unit`. The error is N = sum of s_i (Y_i - E Y_i).
-"""
+"""Bounds for the mean of unit vectors drawn from a hemisphere: docs/proofs/spheres.md."""
 
 from __future__ import annotations
 
@@ -90,7 +84,7 @@ class VectorLaw(VectorNoise, Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Directions:
-    """Independent reports of several levels.
+    """Independent reports of several levels, and the error N = sum of s_i (Y_i - E Y_i).
 
     Parameters
     ----------
@@ -104,19 +98,6 @@ class Directions:
         a_l, in (0, 1].
     unit : float
         The step of the grid that coordinates are rounded to at random.
-
-    Notes
-    -----
-    **One direction.** Let Z = <u, e> for a unit vector e, E0 the mean under the uniform law, and m
-    = E Z = a E0 f Z. Because f is odd, E exp(z Z) = E0 cosh(z Z) + a E0 f sinh(z Z). The linear
-    part of the second term is z m, and the rest is at most a E0 (sinh z|Z| - z|Z|). So E exp(z (Z -
-    m)) <= (C + z m) exp(-z m) <= exp(C - 1), because ln y <= y - 1, with
-
-        C(z) = E0 cosh(z Z) + a E0 (sinh z|Z| - z |Z|) = 1 + z^2 / (2 d) + O(a z^3 / d^1.5).
-
-    The constant of the leading term is the variance 1/d of the worst case, so it is optimal. Given
-    u, roundings are independent, of range `unit` and mean zero, so (Hoeffding's lemma) their
-    combination along e adds at most z^2 unit^2 / 8 to the cumulant.
     """
 
     dimension: int
@@ -137,26 +118,19 @@ class Directions:
         return self.variance / self.dimension
 
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt <N, e>) for every unit vector e, from above.
+        """Bound ln E exp(tilt <N, e>) for every unit vector e: Theorem 1 of docs/proofs/spheres.md.
 
         Parameters
         ----------
         tilt : ndarray of float64, shape (tilts,)
-            Above 0; tilt times the largest coefficient is at most STEEPEST sqrt(d).
+            Above 0; tilt times the largest coefficient is at most MAX_DIRECTION_TILT sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
         terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
         return (terms + (z * self.unit) ** 2 / 8) @ self.counts
 
     def coordinate_deviation(self, log_p: float) -> float:
-        """Bound one coordinate of N: |N_j| stays below it with probability 1 - 2 p.
-
-        Chernoff's bound times Graham's and Vaaler's remainder. A report has a mean m, |m| <= a E0
-        |Z|, which may be another for each user. For m fixed, E e^(t Z) <= C(t) + t m with C as
-        above, and :func:`hemisphere_moduli` bounds the modulus; the worst m of each level
-        counts. Rounding is not independent of Z: it adds at most |z|^2 unit^2 e^(t unit) / 8 to the
-        modulus, z = t + i tau, because |E[e^(z r) | u] - 1| <= E[|z r|^2 e^(t |r|) | u] / 2.
-        """
+        """Bound |N_j| with probability 1 - 2 p: Theorem 3 of docs/proofs/spheres.md."""
         scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
         return sharpened_deviation(
             self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
@@ -214,17 +188,7 @@ class Directions:
         return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
 
     def radius(self, log_beta: float) -> float:
-        """Bound the length of N: |N| stays below it with probability 1 - beta.
-
-        Let e be uniform on the sphere. By Fubini E M(t |N|) = E_e E exp(t <N, e>) <= exp(K(t)),
-        with M(x) = E0 cosh(x Z), which grows, and K from :meth:`cumulant`. By Markov
-
-            P(|N| >= R) <= exp(K(t)) / M(t R)    for every t.
-
-        ln M is bounded from below by :func:`log_mean_cosh`. Or McDiarmid's inequality: E |N| <=
-        sqrt(E |N|^2), and another report moves |N| by at most 2 s (1 + sqrt(d) unit). The smaller
-        one is used; the counts and public constants alone decide which it is.
-        """
+        """Bound |N| with probability 1 - beta: Theorem 4 of docs/proofs/spheres.md."""
         # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
         tilt = np.minimum(
             np.geomspace(0.02, 4, 200)
@@ -241,17 +205,11 @@ class Directions:
         return MAX_DIRECTION_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
-        """Bound one coordinate of N at all times at once; `total` as in `anytime.deviation`."""
+        """Bound one coordinate of N at all times at once."""
         return anytime.deviation_bound(self.cumulant, self.max_tilt, log_p, total)
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound the length of N at all times at once.
-
-        For a fixed tilt of single reports, M(t |N|) exp(-K(t)) is a supermartingale: the mean over
-        e of those of each direction. The tilts and their shares of beta are those of `anytime`,
-        steeper by sqrt(d), for a coordinate's part of N is that much smaller; by Ville's inequality
-        each exceeds its share's inverse, at any time, with a chance of at most its share.
-        """
+        """Bound |N| at all times at once: Theorem 6 of docs/proofs/spheres.md."""
         tilt = anytime.MIXTURE_TILTS * total * math.sqrt(self.dimension)
         allowed = tilt <= self.max_tilt
         if not allowed.any():
@@ -264,7 +222,7 @@ class Directions:
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
     """Return the least R with ln M(t R) >= goal(t) for one of the tilts t.
 
-    Every COARSE-th tilt is tried, and then those around the best one.
+    Every COARSE_STRIDE-th tilt is tried, and then those around the best one.
 
     Parameters
     ----------
@@ -284,8 +242,7 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
 def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
     """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf where goal is infinite.
 
-    Newton's method falls to the root of a convex function. Its derivative is at least x / (d + x),
-    so it is at least x^2 / (2 (d + x)), whose root is the start.
+    Theorem 5 of docs/proofs/spheres.md.
 
     Parameters
     ----------
@@ -308,7 +265,7 @@ def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
 
 
 def mcdiarmid_length(law: VectorNoise, log_beta: float) -> float:
-    """Bound the length of N by McDiarmid's inequality: see :meth:`Directions.radius`."""
+    """Bound |N| by McDiarmid's inequality: Theorem 4 of docs/proofs/spheres.md."""
     step = 1 + math.sqrt(law.dimension) * law.unit
     spread = math.sqrt(float(law.counts @ law.coefficient**2)) * step
     return math.sqrt(law.variance) + spread * math.sqrt(-2 * log_beta)
@@ -345,7 +302,7 @@ def inverse_mean_size(dimension: int) -> float:
 
     Examples
     --------
-    >>> [round(width(d), 6) for d in (1, 2, 3)]
+    >>> [round(inverse_mean_size(d), 6) for d in (1, 2, 3)]
     [1.0, 1.570796, 2.0]
     """
     return math.sqrt(math.pi) * math.exp(
@@ -354,11 +311,7 @@ def inverse_mean_size(dimension: int) -> float:
 
 
 def log_mean_cosh(dimension: int, x: Floats) -> Floats:
-    """Bound ln E0 cosh(x Z) from below, nearly tight; Z a coordinate of a uniform unit vector.
-
-    Its derivative is I_(v+1)(x) / I_v(x), v = d/2 - 1, modified Bessel functions. By Amos (1974),
-    that is at least x / (v + 1/2 + sqrt(x^2 + (v + 3/2)^2)) for v >= 0; for d = 1 it is tanh x >= x
-    / sqrt(x^2 + 1). The bound's integral is elementary.
+    """Bound ln E0 cosh(x Z) from below, nearly tight: Theorem 5 of docs/proofs/spheres.md.
 
     Examples
     --------
@@ -382,9 +335,6 @@ def _odd_part(dimension: int, z: Floats) -> Floats:
 
 
 def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given.
-
-    E0 |Z|^(q+2) = E0 |Z|^q (q + 1) / (d + q). Rounding and the rest that is omitted are below LAST.
-    """
+    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given."""
     sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
     return term * sums * (1 + SERIES_TOLERANCE)

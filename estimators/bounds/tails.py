@@ -1,7 +1,4 @@
-"""Upper bounds on the probability that a sum of reports is as large as the observed one.
-
-All hold for every number of reports. They use logarithms, so the probability may be tiny.
-"""
+"""Upper bounds, as logarithms, on the probability that a sum is as large as the observed one."""
 
 from __future__ import annotations
 
@@ -15,20 +12,14 @@ BERRY_ESSEEN = 0.56
 
 
 def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
-    """Bound ln P(S >= observed) from above, for a law of mean `theta`.
+    """Bound ln P(S >= observed) from above, shape (k,), for a law of mean `theta`.
 
     Parameters
     ----------
     law : Law
     theta, tilt, observed : ndarray of float64, shape (k,)
     cumulant : Cumulant
-        The cumulant of `law` at `theta` and `tilt`. Every tilt gives a valid bound; a good tilt
-        gives a sharp one.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        The least of the bounds for this law.
+        That of `law` at `theta` and `tilt`. Every tilt gives a valid bound.
     """
     chernoff = cumulant.value - tilt * observed
     if law.is_determined_by_mean:
@@ -42,15 +33,7 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: 
 
 
 def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
-    """Sharpen Chernoff's bound by the Berry-Esseen theorem for the tilted law.
-
-    P(S >= s) = e^(K - tilt s) E'[e^(-tilt U); U >= 0], U = S - s, under the law E' with density
-    e^(tilt S - K). The expectation is the integral of tilt e^(-tilt u) P'(0 <= U <= u) over u > 0,
-    and P' of an interval differs from the normal law N with the same mean m and variance v by at
-    most twice the Berry-Esseen term. Hence it is at most E[e^(-tilt N); N >= 0] + 2 * 0.56 * sum
-    rho / v^1.5, and at most 1 (Chernoff). The error is relative to the tail, not added to it: after
-    Bahadur and Ranga Rao (1960).
-    """
+    """Return ln R: Theorem 3 of docs/proofs/inversion.md."""
     from scipy.special import log_ndtr
 
     is_sharper = cumulant.third < cumulant.curvature**1.5
@@ -71,17 +54,13 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
 
 
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
-    """Bound the remainder above for all laws within one-sided bounds on the tilted moments.
+    """Bound ln R from the least variance and the largest third moment of the tilted law.
 
-    P' of an interval of length u is at most u / sqrt(2 pi v), the normal law's largest density,
-    plus twice the Berry-Esseen term; so the expectation is at most 1 / (tilt sqrt(2 pi v)) + 2 *
-    0.56 * sum rho / v^1.5, which falls with v and grows with rho.
+    Theorem 4 of docs/proofs/inversion.md.
 
     Parameters
     ----------
-    tilt : ndarray of float64, shape (k,)
-    variance, third : ndarray of float64, shape (k,)
-        The least variance v and the largest sum of third absolute moments of the tilted law.
+    tilt, variance, third : ndarray of float64, shape (k,)
     """
     sd = np.sqrt(np.maximum(variance, 1e-60))
     remainder: Floats = 1 / (np.sqrt(2 * np.pi) * tilt * sd) + 2 * BERRY_ESSEEN * third / sd**3
@@ -89,11 +68,9 @@ def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats
 
 
 def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
-    """Bound by the Berry-Esseen theorem if only a range of the variance is known.
+    """Bound ln P(S >= observed) where the variance is in a range.
 
-    P(S >= s) <= Phi(-(s - theta) / sd) + 0.56 sum rho / sd^3: the first term grows with the
-    variance, for s > theta, and the second falls. In each piece of the range, each term is taken at
-    its worse end, and the worst piece is used.
+    Theorem 5 of docs/proofs/inversion.md.
     """
     from scipy.special import ndtr
 

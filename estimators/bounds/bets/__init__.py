@@ -1,1 +1,1 @@
-"""Bounds on means by bets on counts of symbols, whose variance need not be known."""
+"""Bounds on means by bets on counts of symbols: docs/proofs/bets.md."""

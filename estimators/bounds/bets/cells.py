@@ -1,4 +1,7 @@
-"""The cells of the variance: each has a tilt, a remainder, and limits of its own."""
+"""The cells of the variance: each has a tilt, a remainder, and limits of its own.
+
+Theorems 4 to 7 of docs/proofs/bets.md.
+"""
 
 from __future__ import annotations
 
@@ -30,26 +33,14 @@ def cell_edges(law: WindowLaw) -> Floats:
 
 
 def cells_meeting(edges: Floats, interval: tuple[float, float]) -> range:
-    """Return the cells that an interval for tau^2 meets.
-
-    Parameters
-    ----------
-    edges : ndarray of float64, shape (cells + 1,)
-    interval : tuple of float
-        In any order: where bounds contradict each other, what is between them.
-    """
+    """Return the cells that an interval for tau^2 meets; its ends may be in any order."""
     end_cells = np.searchsorted(edges, sorted(interval), side="right") - 1
     first, last = np.clip(end_cells, 0, edges.size - 2).tolist()
     return range(first, last + 1)
 
 
 def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
-    """Return the ends of the bins of the mean that an interval meets, each of shape (bins,).
-
-    Parameters
-    ----------
-    low, high : float
-    """
+    """Return the ends of the bins of the mean that an interval meets, each of shape (bins,)."""
     edges = np.linspace(-1, 1, MEAN_BINS + 1)
     is_met = (edges[:-1] <= high) & (edges[1:] >= low)
     return edges[:-1][is_met], edges[1:][is_met]
@@ -61,10 +52,9 @@ class CellBet:
     Parameters
     ----------
     law : WindowLaw
-    least, largest : float
+    least_variance, largest_variance : float
         The ends of the cell.
     max_tilt : float
-        The largest tilt.
     log_p : float
         ln p, the failure probability.
     """
@@ -93,7 +83,7 @@ class CellBet:
 
     @functools.cached_property
     def log_fourier(self) -> float:
-        """By Graham and Vaaler: ln R for all means. It takes longer than all the rest."""
+        """The ln R of Graham and Vaaler for all means; far slower than :meth:`log_berry_esseen`."""
         return min(0.0, log_fourier_remainder(self.law, self.tilt))
 
     def log_berry_esseen(self, low: Floats | float, high: Floats | float) -> Floats:
@@ -112,12 +102,13 @@ class CellBet:
     def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
 
+        Theorem 6 of docs/proofs/bets.md.
+
         Parameters
         ----------
         log_berry_esseen_parts : ndarray of float64, shape (..., parts)
-            From :meth:`log_berry_esseen`.
         fourier : float
-            `fourier`, or more.
+            :attr:`log_fourier`, or more.
         """
         log_parts = np.minimum(log_berry_esseen_parts, fourier)
         if self.law.free:
@@ -153,14 +144,9 @@ def limits_in_all_cells(
     Parameters
     ----------
     bets : SymbolBets
-    cells : sequence of Bet
+    cells : sequence of CellBet
     mean_limits : tuple of float
         Lower limits of both that hold besides: the result is not below them.
-
-    Notes
-    -----
-    A cell in which Berry's and Esseen's remainder alone has limits above those of another cell
-    cannot decide, so its Fourier integral is left out.
     """
     tilts = np.array([cell.tilt for cell in cells])
     gains = bets.gains_of_both_sides(tilts)
@@ -200,7 +186,7 @@ def limits_in_all_cells(
 def _advance_through_bins(
     bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]
 ) -> Floats:
-    """Return how far all is rejected, bin by bin.
+    """Return how far all is rejected, bin by bin, shape (2, cells).
 
     Parameters
     ----------
@@ -229,13 +215,14 @@ def log_berry_esseen_remainder(
     largest_variance: float,
     mean_interval: tuple[Floats | float, Floats | float],
 ) -> Floats:
-    """Return ln R by the Berry-Esseen theorem, for all data of these variances: shape (..., k).
+    """Return ln R for all data of these variances.
+
+    Theorem 5 of docs/proofs/bets.md; shape (..., k).
 
     Parameters
     ----------
     law : WindowLaw
     tilt : float
-        t.
     least_variance : ndarray of float64, shape (k,)
         The least variance of S.
     largest_variance : float

@@ -18,14 +18,7 @@ MAX_RELATIVE_FREQUENCY = 200.0  # of tau: what is beyond gains less than 1% of R
 
 
 def log_fourier_remainder(law: WindowLaw, tilt: float) -> float:
-    """Return ln R by Graham and Vaaler, for all data.
-
-    Parameters
-    ----------
-    law : WindowLaw
-    tilt : float
-        t.
-    """
+    """Return ln R for all data at tilt t: Theorem 4 (2) of docs/proofs/bets.md."""
     gains = _KnotGains(law, tilt)
     frequencies = frequency_nodes(law.counts, gains.variance)
     phases = Phases.near_nodes(
@@ -38,10 +31,16 @@ def log_fourier_remainder(law: WindowLaw, tilt: float) -> float:
 class _Knots(NamedTuple):
     """The symbols of all levels in a row, and the windows of all levels in a row.
 
-    `values` and `level`, of shape (symbols,), are y_j and their level. The others are of shape
-    (windows,): the knots x_s, the level, the first symbol of the window and of the level, the one
-    after their last, the probability outside of the window, and what is added inside. `first`, of
-    shape (levels,), is the first window of each level.
+    Attributes
+    ----------
+    values, level : ndarray, shape (symbols,)
+        y_j and their level.
+    knots, level_of_window, outside, extra : ndarray, shape (windows,)
+        The knots x_s, their level, the probability outside of the window, and what is added inside.
+    within, whole : pairs of ndarray of intp, shape (windows,)
+        The first symbol of the window, and of its level, and the one after their last.
+    first : ndarray of intp, shape (levels,)
+        The first window of each level.
     """
 
     values: Floats

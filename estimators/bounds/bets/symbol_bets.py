@@ -1,20 +1,6 @@
-r"""Bets on the symbols that users report: a fair game whatever their data are.
+"""Bets on the symbols that users report: a fair game whatever their data are.
 
-A report of the symbol j of a level l stands for y_lj, and is unbiased: E Y = x. So for every t > 0
-
-    E (1 + t s_l Y) = 1 + t s_l x,
-
-whatever the law of the user's value is: no variance and no worst case. With the counts N_lj of
-symbols, the gain W = sum N_lj ln(1 + t s_l y_lj) has
-
-    E e^W = prod_i (1 + t s_l(i) m_i) <= e^K(theta),
-
-where m_i are the users' means (or their values, if these are fixed) and sum s_l(i) m_i = theta.
-
-**One mean**: K = sum n_l ln(1 + t s_l theta), exactly. **Free means**: ln(1 + t u) is concave in
-u = s m, so by Jensen's inequality over all n users K = n ln(1 + t theta / n). Both grow with theta.
-So a theta is too small if W - K(theta) is too large, and with it every smaller one. An upper limit
-is a lower one of the mirrored reports: the numbers of symbols are antisymmetric.
+Theorems 1 and 2 of docs/proofs/bets.md.
 """
 
 from __future__ import annotations
@@ -82,17 +68,11 @@ class SymbolBets:
         return float(self.law.counts @ self.law.coefficient**2)
 
     def gains(self, tilts: Floats) -> Floats:
-        """Return W for each t.
-
-        Parameters
-        ----------
-        tilts : ndarray of float64, shape (m,)
-            At most `max_tilt`.
-        """
+        """Return W for each tilt, at most `max_tilt`, shape (m,)."""
         return self._log_growth(tilts) @ self.counts.ravel()
 
     def gains_of_both_sides(self, tilts: Floats) -> Floats:
-        """Return W for each t, of these bets and of the mirrored ones, shape (2, m)."""
+        """Return W for each tilt, of these bets and of the mirrored ones, shape (2, m)."""
         grown = self._log_growth(tilts)
         return np.stack([grown @ side.counts.ravel() for side in (self, self.mirrored())])
 
@@ -146,24 +126,16 @@ def log_expected_wealth(law: WindowLaw, tilts: Floats, theta: Floats | float) ->
 
 
 def solve_lower_limits(law: WindowLaw, tilts: Floats, gains: Floats) -> Floats:
-    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
+    """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1, shape (k,).
+
+    Theorem 2 of docs/proofs/bets.md.
 
     Parameters
     ----------
     law : WindowLaw
     tilts : ndarray of float64, shape (m,) or (k, m)
-        t.
     gains : ndarray of float64, shape (k, m)
         W less what it has to exceed.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-
-    Notes
-    -----
-    K is concave in theta, so ln sum exp(gains - K) is convex and falls. A step of Newton's method
-    ends where a tangent is zero, which is at or before the limit, wherever the step began.
     """
     if not gains.size:
         return np.full(len(gains), -1.0)

@@ -1,44 +1,6 @@
-r"""Bounds on a mean from counts of symbols: at all times, and near the normal width for a fixed n.
+"""Bounds on a mean from counts of symbols: at all times, and near the normal width for a fixed n.
 
-:class:`.symbol_bets.SymbolBets` has the bets, with gain W and K(theta) >= ln E e^W.
-
-**All times.** With the fixed tilts and weights pi_k of :mod:`estimators.bounds.anytime`, sum pi_k
-e^(W_k - K_k(theta)) is at most a supermartingale that starts at 1, so it reaches 1/p at any time
-with probability at most p (Ville). Tilts that are too steep are left out.
-
-**A fixed number of reports.** One tilt t. With the law P' of density e^(W - K), K exact,
-
-    P(W >= K + x0) = e^-x0 E'[e^-(W - K - x0); W >= K + x0] <= e^-x0 R,
-
-and theta is rejected if W - K(theta) >= ln(R / p). R is the least of three.
-
-1. One (Markov).
-2. The remainder of Graham and Vaaler (:mod:`estimators.bounds.fourier.remainder`) for W at tilt 1.
-   Given a knot x, E e^((1 + i tau) w) / (1 + t s x) is known; mixtures of knots have a ratio below
-   the largest one. It holds whatever the users' values are.
-3. Berry and Esseen's (:mod:`estimators.bounds.differences`): erfcx(sqrt(2 v)) + 1.12 r / v^1.5 with
-   the variance v and the third moment r of the tilted law. Let u = 1 + t s theta and p = 1 + t s Y,
-   so that w = ln p has weight p / u under P', and let ln q = E' w. By Jensen's inequality q is in
-   [u, u + t^2 s^2 sigma^2 / u], sigma^2 = Var Y. With the logarithmic mean L(p, q) = (p - q) / ln(p
-   / q), Var' w = E p (p - q)^2 / (L^2 u) >= t^2 s^2 sigma^2 min p / (L^2 u), where L grows with q.
-   And r <= v max |w - ln q|.
-
-**Cells.** The best t, and v, depend on tau^2 = sum n s^2 E Y^2 - e(theta), where e is what K
-accounts for: theta^2 sum n s^2 with one mean, so that tau^2 is the variance of the estimate, and
-theta^2 / n with free means. The
-range of tau^2 is cut into cells that counts and public constants fix, each with its t and R. (With
-one mean, R also depends on the bin of theta that is tested.) The limits shown are the widest over
-all cells that an interval for tau^2 meets. It comes from four statements that fail with a share d
-of p each, so each side fails with probability at most p: two are limits of the mixture above, and
-two are bets again. For a fixed a, let m_l = s_l a with one mean, m = a / n with free means. Then M
-= sum E (s Y - m)^2 = tau^2 + (theta - a)^2 w, w = sum n s^2 or 1 / n. With Z = (s Y - m)^2, E prod
-(1 +- z Z_i) <= (1 +- z M / n)^n by Jensen's inequality, which bounds M on both sides. The centres a
-are fixed, too, and each has all of its share: only the one next to theta has to be right.
-
-**Free means**, Berry and Esseen. tau^2 = sigma^2 + b, with the users' own variance sigma^2 = sum
-s^2 Var Y_i, at least that of the noise, and b = sum (s_i m_i - theta / n)^2, unknown. But where b
-is large, K is too: ln is strongly concave up to h = 1 + t max s, so K exceeds its exact value by at
-least t^2 b / (2 h^2), which lowers R by as much. R is the largest over all splits of tau^2.
+Theorems 3, 7 and 8 of docs/proofs/bets.md.
 """
 
 from __future__ import annotations
@@ -123,14 +85,7 @@ def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
 
 
 def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
-    """Return both limits for a number of reports that is fixed in advance.
-
-    Parameters
-    ----------
-    bets : SymbolBets
-    log_p : float
-        ln p, the failure probability of one side.
-    """
+    """Return both limits for a number of reports that is fixed in advance."""
     law, log_statement_p = bets.law, log_p + math.log(CELL_CHOICE_SHARE)
     low, high = mean_interval(bets, log_statement_p)
     log_left = log_p + math.log1p(-4 * CELL_CHOICE_SHARE)
@@ -146,14 +101,7 @@ def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
 def mean_interval(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return an interval for the mean; each of its ends fails with probability p.
 
-    Counts that no mean explains, such as fabricated ones, may reject all means. Then the interval
-    is from the one limit to the other, whichever is smaller.
-
-    Parameters
-    ----------
-    bets : SymbolBets
-    log_p : float
-        ln p.
+    Fabricated counts may reject all means: it is then from the one limit to the other.
     """
     total = float(bets.law.counts.sum())  # the tilts of the mixture suit reports of one weight
     low, high = (
@@ -176,6 +124,8 @@ def variance_interval(
     bets: SymbolBets, mean_interval: tuple[float, float], log_p: float
 ) -> tuple[float, float]:
     """Return an interval for tau^2; each of its ends fails with probability p.
+
+    Theorem 8 of docs/proofs/bets.md.
 
     Parameters
     ----------
@@ -200,18 +150,15 @@ def variance_interval(
 
 
 def square_sum_intervals(bets: SymbolBets, centres: Floats, log_p: float) -> tuple[Floats, Floats]:
-    """Return intervals for the means of the sums of all (s Y - m)^2: m is s a, or a / n.
+    """Return lower and upper limits, (k,), of the mean sum of (s Y - m)^2: m is s a, or a / n.
 
     Parameters
     ----------
     bets : SymbolBets
     centres : ndarray of float64, shape (k,)
+        a.
     log_p : float
         ln of the probability with which each end fails, for each a by itself.
-
-    Returns
-    -------
-    low, high : ndarray of float64, shape (k,)
     """
     law = bets.law
     n, s = float(law.counts.sum()), law.coefficient

@@ -1,1 +1,1 @@
-"""Bounds for the mean of vectors that are chosen among ranked random directions."""
+"""Bounds for the mean of ranked random directions: docs/proofs/ranked-directions.md."""

@@ -1,8 +1,4 @@
-"""Bounds on the coordinates of the error of directions that were ranked by the value.
-
-An upper bound q+ on the mean of c^2 holds with probability 1 - p for each level. The deviation
-grows with q; so the deviation at q+ is above that at the true q, unless the bound fails.
-"""
+"""Bounds on the coordinates of the error of directions that were ranked by the value."""
 
 from __future__ import annotations
 
@@ -56,7 +52,7 @@ class CoordinateBounds(RankedNoise):
     def coordinate_deviation(self, log_p: float) -> Floats:
         """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p.
 
-        Chernoff's bound at q+, which takes 4% of the failure probability, and times the remainder.
+        Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md.
         """
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
@@ -79,9 +75,7 @@ class CoordinateBounds(RankedNoise):
     def _sharpened(self, columns: NDArray[np.intp], variance: Floats, log_p: float) -> Floats:
         """Bound the coordinates at these columns by Chernoff's bound times the remainder.
 
-        The true q has a bound of its own, the least over all tilts and prices, which grows with q.
-        So both may be chosen by looking at the data. Coordinates whose variances are within ALIKE
-        share them; those within SAME have the largest columns of one of them.
+        Coordinates of similar variance share a tilt and prices; of nearly the same, a bound.
         """
         log_variance_ratio = np.log(variance / variance.min())
         bins, bin_of_coordinate = np.unique(
@@ -114,14 +108,8 @@ class CoordinateBounds(RankedNoise):
     def columns(self, log_p: float, *, fixed: bool) -> NDArray[np.intp]:
         """Return the columns of q+, which fail with probability p a coordinate; (levels, d).
 
-        Levels whose users have the same mean may still have another q each.
-
-        Parameters
-        ----------
-        log_p : float
-            ln p.
-        fixed : bool
-            Whether the number of reports is fixed; else they hold at all times at once.
+        Levels whose users have the same mean may still have another q each. Unless the number of
+        reports is `fixed`, they hold at all times at once.
         """
         log_p -= math.log(len(self.laws) if fixed else self.levels)  # any level may come into use
         level_columns = []
@@ -133,18 +121,15 @@ class CoordinateBounds(RankedNoise):
         return np.array(level_columns)
 
     def uniform_at(self, columns: NDArray[np.intp]) -> UniformCoordinateBounds:
-        """Return bounds for every coordinate of which q is at most at these columns.
-
-        Parameters
-        ----------
-        columns : ndarray of intp, shape (levels,)
-            Of :meth:`ReportLaw.growth`.
-        """
+        """Return bounds for every coordinate of which q is at most at these columns, (levels,)."""
         parts = self.dimension, self.counts, self.coefficient, self.laws, self.unit
         return UniformCoordinateBounds(*parts, columns=columns)
 
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
-        """Bound each coordinate of N at all times at once; see :mod:`.concentration`."""
+        """Bound each coordinate of N at all times.
+
+        Theorem 10 of docs/proofs/ranked-directions.md.
+        """
         tilts, log_weights = anytime.usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
@@ -201,8 +186,6 @@ class UniformCoordinateBounds(RankedNoise):
 
     def deviations(self, columns: NDArray[np.intp], log_p: float) -> Floats:
         """Bound coordinates that are like these, each with probability 1 - 2 p, shape (k,).
-
-        Chernoff's bound times the remainder, at the tilt that is likely the best for `self`.
 
         Parameters
         ----------

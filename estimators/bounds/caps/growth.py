@@ -1,22 +1,6 @@
-"""The growth of a report's exponential moments, whatever the data, and how uneven these are.
+"""The growth of a report's exponential moments, whatever the data.
 
-A report is a direction u whose score Z = <u, v> has a known law, and which is uniform around v
-otherwise; v is a unit vector, x / |x| or its opposite. For a unit vector e let c = <v, e>. Then
-
-    <u, e> = Z c + sqrt(1 - Z^2) sqrt(1 - c^2) O,
-
-with O a coordinate of the uniform sphere of one dimension less, independent of Z.
-
-**Growth.** Let r(t, c) = E[exp(t <u, e>) - 1 - t <u, e> | c]. Because ln y <= y - 1, ln E exp(t <u
-- E u, e>) <= E r(t, c), also for a v that is drawn from any law: r is linear in it. Its power
-series in t has the coefficients E[<u, e>^q | c] / q!, q >= 2, which are at least 0 for c >= 0;
-those of odd q change their sign with c. So r(t, c) <= r(t, |c|), on either side.
-
-**Uneven data.** E[<u, e>^2 | c] = low + (high - low) c^2, where high = E Z^2 is some times the even
-share 1/d. So a coordinate has more noise where the data point along it, and r has to be bounded for
-the mean of c^2 over a level's users, q. Each moment is replaced by its least concave majorant as a
-function of c^2: by Jensen's inequality the mean of r over the users is at most
-:meth:`ReportLaw.growth` at q, which grows with q.
+Theorem 2 of docs/proofs/ranked-directions.md.
 """
 
 from __future__ import annotations
@@ -108,7 +92,7 @@ class ReportLaw:
 
     @functools.cached_property
     def moments(self) -> Floats:
-        """E[<u, e>^q | c] d^(q/2) / q! for q = 2, 3, ..., shape (ORDER - 1, CELLS + 1).
+        """E[<u, e>^q | c] d^(q/2) / q! from q = 2 on, shape (SERIES_ORDER - 1, SQUARE_CELLS + 1).
 
         By the binomial theorem for <u, e>^q; every term is at least 0 for c >= 0.
         """
@@ -142,11 +126,7 @@ class ReportLaw:
 
     @functools.cached_property
     def majorants(self) -> Floats:
-        """The least concave majorants of the moments' steps over `squares`; shape of `moments`.
-
-        A step has the largest value of its cell, so that nothing is assumed between the nodes but
-        that a moment grows with c.
-        """
+        """The least concave majorants of the moments' steps over `squares`; shape of `moments`."""
         steps = self.largest_moments
         steps = np.concatenate([steps[:, 1:], steps[:, -1:]], axis=1)
         return np.array([_concave_majorant(self.squares, row) for row in steps])
@@ -157,14 +137,14 @@ class ReportLaw:
         Parameters
         ----------
         tilt : ndarray of float64, shape (tilts,)
-            From 0 to STEEPEST sqrt(d).
+            From 0 to MAX_REPORT_TILT sqrt(d).
         columns : ndarray of intp, shape (columns,)
             Column i is for users whose mean c^2 is at most `squares[i]`.
         """
         return self._powers(tilt) @ self.majorants[:, columns]
 
     def growth_of_single_square(self, tilt: Floats) -> Floats:
-        """Bound r(tilt, c) for one c^2 up to each of `squares`, shape (tilts, CELLS + 1)."""
+        """Bound r(tilt, c) for one c^2 up to each of `squares`, shape (tilts, SQUARE_CELLS + 1)."""
         return self._powers(tilt) @ self.largest_moments
 
     def _powers(self, tilt: Floats) -> Floats:
@@ -173,11 +153,7 @@ class ReportLaw:
 
     @functools.cached_property
     def log_cells(self) -> Floats:
-        """Upper bounds on ln P(c^2 in a cell), c a coordinate of the uniform sphere; (CELLS,).
-
-        P(c^2 >= q) = I_(1-q)((d - 1) / 2, 1 / 2) <= (1 - q)^((d - 1) / 2): their ratio grows with 1
-        - q, and is 1 at q = 0.
-        """
+        """Upper bounds on ln P(c^2 in a cell): Theorem 5 of docs/proofs/ranked-directions.md."""
         from scipy.special import betainc, betaincc
 
         half, start = (self.dimension - 1) / 2, self.squares[:-1]
@@ -186,10 +162,9 @@ class ReportLaw:
         return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
     def fourth_moment_line(self, unit: float) -> tuple[float, float]:
-        """Return a, b: E V^2 <= a + b E u_j^2, for V the square of a coordinate after rounding.
+        """Return a, b: E V^2 <= a + b E u_j^2, V the square of a coordinate after rounding.
 
-        E (u + s)^4 <= E u^4 + 1.7 unit^2 E u^2 + 0.28 unit^4 for a rounding error s of mean zero:
-        E s^2 <= unit^2 / 4, abs(E s^3) <= 0.0963 unit^3, E s^4 <= unit^4 / 12.
+        Theorem 3 of docs/proofs/ranked-directions.md.
         """
         low, high = self.mean_squares
         fourth = self.moments[2] * (24 / self.dimension**2)

@@ -23,6 +23,8 @@ RANK_DEVIATIONS = (
 class Candidates:
     """The scores of k / 2 uniform directions and their opposites, of which the best W are inside.
 
+    Theorem 1 of docs/proofs/ranked-directions.md.
+
     Parameters
     ----------
     dimension : int
@@ -31,17 +33,6 @@ class Candidates:
         k, even, at least 2.
     inside : int
         W, 1 to k / 2.
-
-    Notes
-    -----
-    Let Z be the score of one candidate: a coordinate of a uniform unit vector, so that Z = sin(phi)
-    with a density of phi in proportion to cos(phi)^(d - 2). A candidate with a score z > 0 is
-    among the best W if fewer than W of the k / 2 - 1 other pairs have a larger absolute score, each
-    with the chance q(z) = P(abs(Z) > z): pi(z) = P(Bin(k / 2 - 1, q(z)) < W). With a score below
-    zero it never is, because one of each pair has a score of at least zero and W <= k / 2.
-
-    Integrals are by Gauss and Legendre's rule on panels in phi, half of them where pi falls. They
-    agree with adaptive quadrature to 10^-9 (tests).
     """
 
     dimension: int
@@ -66,7 +57,7 @@ class Candidates:
         return z, weight, tail
 
     def chances_inside(self) -> Floats:
-        """Return pi at the nodes."""
+        """Return the probability at each node that a candidate is inside."""
         chances: Floats = _rank_probabilities(
             self.candidates // 2 - 1, self.inside, self.rule[2]
         ).sum(axis=0)
@@ -103,7 +94,7 @@ def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, F
 
 
 def _rank_probabilities(competitors: int, count: int, tail: Floats) -> Floats:
-    """Return the binomial chances that 0, 1, ... of the others are better, shape (count, nodes)."""
+    """Return the binomial chances that 0, 1, ... competitors are better, shape (count, nodes)."""
     rank = np.arange(min(count, competitors + 1))
     log_ways = np.array(
         [math.lgamma(competitors + 1) - math.lgamma(competitors - i + 1) for i in rank.tolist()]

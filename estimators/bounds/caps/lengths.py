@@ -1,9 +1,4 @@
-"""Bounds on the length of the error of directions that were ranked by the value.
-
-The error is N = sum of s_i (Y_i - E Y_i), Y_i a direction as in
-:mod:`estimators.bounds.caps.growth`, with coordinates rounded to a grid of step `unit`. Given u,
-rounding adds at most t^2 unit^2 / 8 to the cumulant along any direction (Hoeffding's lemma).
-"""
+"""Bounds on the length of the error of directions that were ranked by the value."""
 
 from __future__ import annotations
 
@@ -26,7 +21,7 @@ RELATIVE_LENGTHS = np.geomspace(1e-3, 1e3, 400)  # tried for the bound at all ti
 
 @dataclasses.dataclass(frozen=True)
 class RankedNoise:
-    """The error of independent reports of several levels: bounds on its length.
+    """The error N = sum of s_i (Y_i - E Y_i) of independent reports of several levels.
 
     Parameters
     ----------
@@ -65,8 +60,7 @@ class RankedNoise:
     def least_square_sum(self, gamma: Floats) -> Floats:
         """Return the least sum of the squares of all reports' means along a mean gamma.
 
-        Of n s^2 m^2 gamma^2 of each level. Where levels have means of their own, with n s m their
-        shares, it is gamma^2 (sum of shares)^2 / sum n, by Cauchy's and Schwarz's inequality.
+        Theorem 7 of docs/proofs/ranked-directions.md.
         """
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
         common_mean = float(self.counts @ of_mean**2)
@@ -80,13 +74,7 @@ class RankedNoise:
         return float((self.coefficient * (size + of_mean)).max())
 
     def variances(self, columns: NDArray[np.intp]) -> Floats:
-        """Bound the variances of k coordinates, whose q are at most at these columns, shape (k,).
-
-        Parameters
-        ----------
-        columns : ndarray of intp, shape (levels, k)
-            Of :meth:`ReportLaw.growth`.
-        """
+        """Bound the variances of k coordinates, from columns of shape (levels, k)."""
         level_columns = zip(self.laws, columns, strict=True)
         report_variance = np.array(
             [law.variances(self.unit)[column] for law, column in level_columns]
@@ -101,7 +89,7 @@ class RankedNoise:
         ----------
         tilts : ndarray of float64, shape (tilts,)
         columns : ndarray of intp, shape (levels, k)
-            As for :meth:`variances`.
+            Of :meth:`ReportLaw.growth`.
         """
         total = np.zeros((columns.shape[1], tilts.size))
         for law, n, s, column in zip(
@@ -117,14 +105,9 @@ class RankedNoise:
         return rounding
 
     def radius(self, log_beta: float) -> float:
-        """Bound the length of N: |N| stays below it with probability 1 - beta.
+        """Bound |N| with probability 1 - beta.
 
-        As for :class:`estimators.bounds.spheres.Directions`, with e uniform on the sphere, E M(t
-        |N|) <= E_e exp(sum of r_i(t s_i, <v_i, e>)). For weights p_i of the users that sum to one,
-        the exponential is at most the sum of p_i exp(r_i / p_i) by Jensen's inequality, and E_e of
-        a term does not depend on v_i: <v_i, e> is a coordinate of the uniform sphere. p_i is in
-        proportion to s_i^2. Cells of c^2 have their largest value. The smaller of this bound and of
-        McDiarmid's is used.
+        Theorems 5 and 8 of docs/proofs/ranked-directions.md.
         """
         d = self.dimension
         tilt = np.minimum(
@@ -149,7 +132,7 @@ class RankedNoise:
         return bound
 
     def _log_mean(self, tilt: Floats) -> Floats:
-        """Bound ln E M(tilt |N|) as in :meth:`radius`."""
+        """Bound ln E M(tilt |N|), with weights of users in proportion to s_i^2."""
         share = self.coefficient**2 / float(self.counts @ self.coefficient**2)
         rounding, terms = np.zeros_like(tilt), []
         for law, n, s, p in zip(
@@ -165,16 +148,9 @@ class RankedNoise:
         return log_mean
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound the length of N at all times at once, also for data that follow the noise.
+        """Bound |N| at all times at once, also for data that follow the noise.
 
-        For a fixed tilt t the mean over e of exp(t <N, e> - sum of r_i(<v_i, e>)) is a
-        supermartingale. It is M(t |N|) times the mean of exp(-sum of r_i) under the law of e with
-        density in proportion to exp(t <N, e>); by Jensen's inequality that is at least the
-        exponential of -n times the majorant of r at the largest mean of <v, e>^2, which is that
-        along N. For k = t |N| it is 1 - (d - 1) A / k, A = I_(d/2)(k) / I_(d/2 - 1)(k), with A from
-        below by Amos (1974). For the variance the trace counts: see :mod:`.concentration`. Tilts
-        and their shares of beta are those of `anytime`, steeper by sqrt(d). Lengths are tried on a
-        grid; every part is monotone between its nodes.
+        Theorems 6 and 10 of docs/proofs/ranked-directions.md.
         """
         d = self.dimension
         tilt, log_weights = anytime.usable_tilts(self.max_tilt, total * math.sqrt(d))

@@ -1,20 +1,6 @@
 """The remainder of Chernoff's bound for a coordinate of ranked directions.
 
-For one user with a law of v, |E e^((t + i h) (u_j - E u_j))| is at most e^(-t E u_j) E|F(t + i h,
-c)| with F(z, c) = E[e^(z u_j) | c], and so at most the exponential of the mean of
-
-    r_h(c) = |F(t + i h, c)| - 1 - t m c,
-
-because y <= e^(y - 1). At h = 0 that is the growth r. The product over the users is at most exp(n
-H(h)), with H the largest mean of r_h over laws of c with a mean of c^2 of at most q. For every b >=
-0 it is at most b q plus the largest r_h(c) - b c^2 over c; a good b is searched for. Given u,
-rounding changes F by at most F(t, c) times |z|^2 unit^2 exp(t unit) / 8.
-
-**Between the nodes** of h: each |F| + F(t, c) E'[u^2] h^2 / 2 is convex in h, E' the tilted law, so
-with V the largest of F(t, c) E'[u^2] over c, H + V h^2 / 2 is convex, and exp(H - K) + V h^2 / 2 as
-well where H <= K. That is what :mod:`estimators.bounds.fourier.remainder` needs. Between the nodes
-of c^2, some 1% of noise apart, r_h is taken as the larger of its neighbours; it is smooth there
-(tests look closer).
+Theorem 4 of docs/proofs/ranked-directions.md.
 """
 
 from __future__ import annotations
@@ -123,11 +109,10 @@ def _log_modulus(
 
 
 def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
-    """Bound the least concave and increasing function above points at some abscissas.
+    """Bound the least concave and increasing function above points, shape (k, rows).
 
     At a price b >= 0 the bound is b times the abscissa plus the largest y - b x. The best price is
-    the slope between the two points, on either side of it, that no other point is above; the point
-    that is farthest above the line takes the place of the one on its side.
+    the slope between the two points, on either side, that no other point is above.
 
     Parameters
     ----------
@@ -137,10 +122,6 @@ def concave_majorant_at(x: Floats, y: Floats, abscissas: Floats) -> Floats:
         A function for each row.
     abscissas : ndarray of float64, shape (k,)
         At least 0; prices are those for the one in the middle.
-
-    Returns
-    -------
-    ndarray of float64, shape (k, rows)
     """
     bound: Floats = np.tile(y.max(axis=1), (abscissas.size, 1))
     rows, last, middle = np.arange(len(y)), x.size - 1, float(abscissas[abscissas.size // 2])

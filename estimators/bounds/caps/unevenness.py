@@ -1,12 +1,4 @@
-"""Upper bounds on how far data point along a coordinate, from the sums of squares of reports.
-
-The mean of u_j^2 over a level's users is low + (high - low) q, q their mean of c^2, and rounding
-only adds to it. Let V be w times the square of a report's coordinate, w > 0. For independent V_i >=
-0, P(sum V <= sum E V - y) <= exp(-y^2 / (2 sum E V^2)), because e^-x <= 1 - x + x^2 / 2 (Maurer,
-2003); and E V^2 is at most a linear function of q. At all times at once: exp(h (sum E V - sum V) -
-h^2 sum E V^2 / 2) is a supermartingale for each h > 0, and Ville's inequality holds for each of
-some h with a share of p.
-"""
+"""Upper bounds on how far data point along a coordinate, from the sums of squares of reports."""
 
 from __future__ import annotations
 
@@ -20,7 +12,9 @@ from estimators.estimate import Floats
 def bound_mean_squares(
     law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
-    """Bound a level's q from above, of each coordinate with probability 1 - p.
+    """Bound a level's q from above, each coordinate with probability 1 - p; in [0, 1], shape (d,).
+
+    Theorem 3 of docs/proofs/ranked-directions.md.
 
     Parameters
     ----------
@@ -32,14 +26,8 @@ def bound_mean_squares(
     unit : float
         The step of the grid.
     log_p : float
-        ln p.
     at_all_times : bool
-        Whether the bound holds at all times at once. The weight w is a constant.
-
-    Returns
-    -------
-    ndarray of float64, shape (d,)
-        In [0, 1].
+        Whether the bound holds at all times at once.
     """
     d, (low, high), (base, slope) = law.dimension, law.mean_squares, law.fourth_moment_line(unit)
     rise = max(high - low, 1e-12 / d)

@@ -25,11 +25,10 @@ def sharpened_deviation(
     ----------
     cumulant, log_remainder : callable
         ln E exp(tilt S) and ln R from above, for tilts of shape (k,). The remainder is the dearer
-        one: it is computed for one tilt, which would be best if the tilted laws were normal.
+        one: it is computed for one tilt only.
     scale : float
         A tilt near the best one.
     max_tilt : float
-        The largest tilt.
     log_p : float
         ln p, the failure probability.
     """

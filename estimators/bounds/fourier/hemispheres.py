@@ -1,4 +1,7 @@
-"""The modulus of a coordinate of directions from a hemisphere, whatever the data."""
+"""The modulus of a coordinate of directions from a hemisphere.
+
+Theorem 2 of docs/proofs/spheres.md.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ def hemisphere_moduli(
 ) -> Floats:
     """Bound |E e^((t + i tau) Z)| for a density 1 + a f, f odd, |f| <= 1, and E Z = m.
 
+    Returns several bounds that are convex in m, shape (bounds, levels, knots, nodes).
+
     Parameters
     ----------
     dimension : int
@@ -29,25 +34,11 @@ def hemisphere_moduli(
     contrast, tilt : ndarray of float64, shape (levels,)
         a and t.
     tau : ndarray of float64, shape (levels, nodes)
-        At most FARTHEST sqrt(d).
+        At most MAX_FREQUENCY sqrt(d).
     means : ndarray of float64, shape (levels, knots)
         m.
     odd : ndarray of float64, shape (levels, nodes)
         E0 (sinh r|Z| - r |Z|) at r = |t + i tau|, or more.
-
-    Returns
-    -------
-    ndarray of float64, shape (bounds, levels, knots, nodes)
-        Several bounds, each of which is convex in m at each node.
-
-    Notes
-    -----
-    With z = t + i tau and C(z) = E0 cosh(z Z), E e^(z Z) = C(z) + c m + a E0 f (sinh(z Z) - c Z)
-    for every number c. So its modulus is at most |C(z) + c m| + a E0 |sinh(z Z) - c Z|. For c = z
-    the last mean is at most `odd`. For c = r d C'(z), r in PARTS, it is at most the root of E0
-    |sinh(z Z) - c Z|^2 = (C(2 t) - C(2 i tau)) / 2 - r (2 - r) d |C'(z)|^2. C(z) is the sum of (z^2
-    / 4)^k / (k! (d/2) (d/2 + 1) ... (d/2 + k - 1)), and C'(z) = z / d times the same in d + 2
-    dimensions.
     """
     z = np.asarray(tilt[:, None] + 1j * tau, dtype=np.complex128)
     even, higher = mean_cosh(dimension, z * z), mean_cosh(dimension + 2, z * z)
@@ -75,12 +66,8 @@ def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
 def sum_series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
     """Return 1 + x / r_0 + x^2 / (r_0 r_1) + ..., by Horner's scheme.
 
-    Parameters
-    ----------
-    x : ndarray of float64 or complex128
-    ratio : callable
-        r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last summand,
-        which is below 1e-17.
+    `ratio` returns r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last
+    summand, which is below 1e-17.
     """
     largest, ratios, last_term = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
     while last_term > 1e-17 or largest > ratios[-1] / 2:

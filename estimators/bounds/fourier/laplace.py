@@ -10,10 +10,7 @@ from estimators.exact import discrete_laplace
 
 
 def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floats) -> Floats:
-    """Bound ln R for sums with this noise; see :mod:`estimators.bounds.fourier.remainder`.
-
-    Values and their rounding are independent of the noise, and the modulus of their transform is at
-    most its value at tau = 0, which is in the cumulant. So the noise's modulus serves alone.
+    """Bound ln R for sums with this noise, shape (k,): Theorem 3 of docs/proofs/fourier.md.
 
     Parameters
     ----------
@@ -21,16 +18,6 @@ def log_laplace_remainder(counts: Floats, rate: Floats, step: Floats, tilt: Floa
         Reports, the rate of the noise, and how far its step moves S.
     tilt : ndarray of float64, shape (k,)
         Below every rate / step.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        At most 0.
-
-    Notes
-    -----
-    E e^(z noise) = S / (S - sinh^2(z / 2)), S = sinh^2(rate / 2). With z = u + i v, S - sinh^2(z /
-    2) is (a + b) - i c, a = S - sinh^2(u / 2), b = cosh(u) sin^2(v / 2) and c = sinh(u) sin(v) / 2.
     """
     u = tilt[:, None] * step
     variance = discrete_laplace.cumulant(rate, u)[2] * step**2

@@ -16,15 +16,7 @@ STEPS_PER_NODE = 4
 
 @dataclasses.dataclass(frozen=True)
 class Phases:
-    """Nodes tau = m h.
-
-    Parameters
-    ----------
-    step : float
-        h.
-    multiples : ndarray of int64, shape (nodes,)
-        m, ascending from 0.
-    """
+    """Nodes tau = m h: the step h, and the multiples m, ascending from 0."""
 
     step: float
     multiples: NDArray[np.int64]
@@ -47,15 +39,13 @@ class Phases:
     def factors_of(self, y: Floats) -> NDArray[np.complex128]:
         """Return exp(i tau y), shape (nodes, size of y).
 
-        For each digit of m, the factors are taken from a table of all its values: products are
-        several times faster than exponentials.
-
         Examples
         --------
         >>> phases = Phases(0.5, np.array([0, 1, 300]))
         >>> phases.factors_of(np.array([0.1])).round(6).ravel()
         array([ 1.      +0.j      ,  0.99875 +0.049979j, -0.759688+0.650288j])
         """
+        # tables of each digit's values: products are several times faster than exponentials
         remaining_digits, step = self.multiples, self.step
         phases: NDArray[np.complex128] = _phase_powers(step * y, remaining_digits)[
             remaining_digits % DIGIT_BASE

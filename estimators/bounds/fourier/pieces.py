@@ -1,4 +1,7 @@
-"""The remainder if a report's law depends on one unknown number, between known knots."""
+"""The remainder if a report's law depends on one unknown number, between known knots.
+
+Theorems 4 and 5 of docs/proofs/fourier.md.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ PAIRED_NODE_STEP = 0.1  # between nodes: half as wide ones change a width by som
 class Pieces(NamedTuple):
     """What is known of E[e^(z Y) | x] at the knots, for one level.
 
-    Parameters
+    Attributes
     ----------
     psi : ndarray of float64, shape (knots - 1,)
         From :func:`largest_cumulants`, for the tilt of one report.
     log_modulus : ndarray of float64, shape (knots - 1, nodes)
         For all x between two knots, a bound on ln |E[e^((t + i tau) Y) | x]| less the logarithm of
-        the line. If it is convex in x, the larger ratio at the knots is one.
+        the line.
     variance : ndarray of float64, shape (knots,)
         At least the variance of Y under the tilted law, in the unit of S squared.
     """
@@ -35,7 +38,7 @@ class Pieces(NamedTuple):
 def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] between each two knots, shape (k, knots - 1).
 
-    E[e^(t Y) | x] is at most a line in x there, so the logarithm less t x is concave.
+    Theorem 4 of docs/proofs/fourier.md.
 
     Parameters
     ----------
@@ -57,34 +60,19 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
 def log_paired_remainder(
     tilt: float, frequencies: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
 ) -> float:
-    """Bound ln R, less the sum of n_l times the largest psi_l, from above.
+    """Bound ln R, at most 0, less the sum of n_l times the largest psi_l.
+
+    Theorem 5 of docs/proofs/fourier.md.
 
     Parameters
     ----------
     tilt : float
         t.
     frequencies : ndarray of float64, shape (nodes,)
-        tau, from :func:`estimators.bounds.fourier.remainder.nodes`.
+        tau, from :func:`.remainder.frequency_nodes`.
     counts, shares : ndarray of float64, shape (levels,)
         n_l, and 1 / p_l: above zero, with sum 1. Shares of the variance are best.
     levels : sequence of Pieces
-        One for each level.
-
-    Returns
-    -------
-    float
-        At most 0.
-
-    Notes
-    -----
-    The remainder takes cumulant and modulus from the same data. Let f_x(tau) = |E[e^((t + i tau) (Y
-    - x)) | x]|. By Hoelder's inequality, first for levels and then for users, the integral of b
-    times the product of all moduli is at most
-
-        prod_l max over x of (int b f_x^(n_l p_l))^(1 / p_l).
-
-    Between two knots f_x is at most e^psi(x) times the bound for the piece. So the maximum over x
-    is one over pieces. For normal laws with p_l from shares of the variance, nothing is lost.
     """
     weight = cutoff_weights(tilt, frequencies)
     log_total = np.zeros(len(weight))

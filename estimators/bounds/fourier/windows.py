@@ -1,4 +1,4 @@
-"""The noise of reports from windows of symbols, for users' own values."""
+"""The noise of piecewise reports, for users' own values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ VARIANCE_ROUNDING = (
 
 @dataclasses.dataclass(frozen=True)
 class WindowNoise:
-    """The noise S - E S of reports Y from windows, given the users' own values x.
+    """The noise S - E S of piecewise reports Y, given the users' own values x.
+
+    Theorems 4 and 5 of docs/proofs/fourier.md.
 
     Parameters
     ----------
@@ -36,11 +38,6 @@ class WindowNoise:
         n_l and s_l, both above zero.
     shapes : tuple of WindowShape
         The mechanism of each level.
-
-    Notes
-    -----
-    Between two neighbouring knots E[e^(t Y) | x] is a line in x. So psi(x) = ln E[e^(t Y) | x] - t
-    x is concave there: see :mod:`estimators.bounds.fourier.pieces`.
     """
 
     counts: Floats
@@ -116,10 +113,7 @@ def _largest_cumulants(shape: WindowShape, tilt: Floats) -> Floats:
 
 
 def _tilted_moments(shape: WindowShape, tilt: float) -> tuple[Floats, Floats]:
-    """Return E[e^(t Y)] at each knot and at least the variance of the tilted law, shapes (knots,).
-
-    A steep tilt leaves one symbol and no variance; a bound on it stays above zero.
-    """
+    """Return E[e^(t Y)] and at least the tilted variance, at each knot, shapes (knots,)."""
     y = shape.values
     mass, first, second = shape.means(np.exp(tilt * y) * np.stack([np.ones_like(y), y, y * y]))
     return mass, np.maximum(second / mass - (first / mass) ** 2, VARIANCE_ROUNDING * y[-1] ** 2)

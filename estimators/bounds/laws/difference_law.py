@@ -18,13 +18,8 @@ MAX_TANGENTS = 64  # more gain less than 0.1% of a width
 class DifferenceLaw:
     """The law of S = sum of s_l D over independent reports of several levels, with E S = f.
 
-    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere, with E D = c f, where
-    f is the share of users who hold the category. P(D != 0) = A depends on the frequencies of the
-    block's other categories, and is unknown within a range. Whatever A is,
-
-        E exp(x D - |D| ln cosh x) = 1 - A + A + c f sinh x / cosh x = 1 + c f tanh x,
-
-    so the observed number of reports in the block can replace it.
+    A report D is +1 or -1 in the category's block of symbols and 0 elsewhere. P(D != 0) = A is
+    unknown within a range. Theorem 1 of docs/proofs/differences.md.
 
     Parameters
     ----------
@@ -67,10 +62,9 @@ class DifferenceLaw:
         return bool(np.all(self.least_share > 1 - 1e-12))
 
     def explained_variance(self, f: Floats) -> Floats:
-        """Return e(f), at most the sum of (s E D)^2, by which sum s^2 A exceeds the variance.
+        """Return e(f), by which sum s^2 A exceeds the variance.
 
-        For one frequency it is that sum. For free f_i it is f^2 / n by Cauchy and Schwarz. Not for
-        fixed values.
+        Theorem 6 of docs/proofs/differences.md.
         """
         if self.free:
             return f**2 / float(self.counts.sum())
@@ -78,10 +72,9 @@ class DifferenceLaw:
 
     @property
     def unexplained_share(self) -> float:
-        """The least share of sum s^2 A - e(f) that is variance, over all data.
+        """The least share of sum s^2 A - e(f) that is variance.
 
-        All of it, unless frequencies are free. Then a user's part is s^2 (A - c^2 f_i^2), where A
-        is at least its largest value less c (1 - f_i): its share of s^2 A is smallest at f_i = 1.
+        Theorem 6 of docs/proofs/differences.md.
         """
         if self.fixed or not self.free:
             return 1.0
@@ -91,17 +84,10 @@ class DifferenceLaw:
         return float((spread / self.largest_share).min())
 
     def tilts(self, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the factors of D and -D at each level, of shape (tilts, levels).
+        """Return the factors x of D and -D at each level, of shape (tilts, levels).
 
-        The proofs hold for any x_l that is fixed before the reports; it is t s_l unless values are
-        fixed. For fixed values, a holder adds ln(1 +- c tanh x), which x makes equal to +-t s c, in
-        proportion to the holder's weight: then K+- = +-t f exactly, and the split of f over the
-        levels does not matter. To first order in t, x is t s. It is at most FARTHEST times that.
-
-        Parameters
-        ----------
-        tilt : ndarray of float64, shape (tilts,)
-            t.
+        x is t s_l. For fixed values it makes a holder add t s c (Theorem 2 (d) of
+        docs/proofs/differences.md), up to MAX_TILT_RATIO times that.
         """
         first_order = tilt[:, None] * self.coefficient
         if not self.fixed:
@@ -118,6 +104,8 @@ class DifferenceLaw:
     ) -> tuple[Floats, Floats]:
         """Return the largest rejected small frequency, and the smallest rejected large one.
 
+        Theorem 2 of docs/proofs/differences.md.
+
         Parameters
         ----------
         tilt : float
@@ -133,25 +121,6 @@ class DifferenceLaw:
         lower, upper : ndarray of float64, shape (k,)
             Within [0, 1], or [-1, 1]: K+ is at most `above` at `lower` and below, unless that is
             the least f; K- at most `below` at `upper` and above, unless that is 1.
-
-        Notes
-        -----
-        One frequency: K is at most N ln(1 +- f g / N), g = sum n c tanh(t s) (Jensen), which is
-        solved for f. From there, Newton's method for a concave function stays on its side of the
-        root.
-
-        Frequencies of their own: Jensen over the users, with tanh z <= z for K+, tanh z >= z
-        tanh(z') / z' up to the largest z' for K-, and sum n c s f = f. Fixed values: one who holds
-        the category adds ln(1 +- c tanh x) and weighs s c; others add nothing. The ratio of the
-        two is +-t, or the worst of the levels' where x has been cut.
-
-        Signed frequencies of their own: tanh z <= z says nothing of negative ones. But f_i + 1 >=
-        0, so that with z = t s, sum n c s = 1 and g as above
-
-            sum c f_i tanh z = sum c (f_i + 1) tanh z - g <= t (f + 1) - g:
-
-        f t + (t - g) takes the place of f t; for -f_i by symmetry. What this adds is below t / 3
-        times the largest z^2: it falls as the reverse of the number of reports.
         """
         if self.fixed:
             weight = self.coefficient * self.contrast
@@ -182,11 +151,7 @@ class DifferenceLaw:
         return lower, upper
 
     def _newton(self, f: Floats, goal: Floats, slopes: Floats) -> Floats:
-        """Move f towards the root of sum n ln(1 + slope f) = goal.
-
-        A tangent at any point is on the same side of a concave function, so categories with similar
-        f share one.
-        """
+        """Move f towards the root of sum n ln(1 + slope f) = goal."""
         for _ in range(NEWTON_STEPS):
             point, nearest = f, np.arange(f.size)
             if f.size > MAX_TANGENTS:

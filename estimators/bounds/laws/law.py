@@ -1,11 +1,4 @@
-"""The law of a weighted sum of reports, as far as the metric determines it.
-
-Every estimate of a mean is S = sum of s_l Y over all reports, with E S = theta in [-1, 1]. For
-randomized response and for one category of RAPPOR, Y is a sign with mean a_l x; for a category of
-the other frequency mechanisms, whose ones have probability p for holders and q for others, a sign
-with mean o_l + a_l x, o = p + q - 1, a = p - q, from which o_l is subtracted; for the Laplace
-mechanism, Y is x itself (a_l = 1) plus discrete Laplace noise.
-"""
+"""The law of a weighted sum of signs, or of values with noise: docs/proofs/laws.md."""
 
 from __future__ import annotations
 
@@ -105,9 +98,7 @@ class Law:
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above; exact for signs with one common mean.
 
-        A value in [-1, 1] with mean m has E exp(z x) <= cosh z + m sinh z, with equality for signs
-        (the exponential lies below its chord). The logarithm of that is concave in m, so by Jensen
-        the mean of a level's users bounds their sum.
+        Theorems 1 and 2 of docs/proofs/laws.md.
 
         Parameters
         ----------
@@ -145,11 +136,7 @@ class Law:
         )
 
     def tangent(self, theta: Floats, tilt: Floats) -> tuple[Floats, Floats]:
-        """Return the value of :meth:`cumulant` at theta, and the slope of a line that bounds it.
-
-        The bound is concave in theta, or in the means of all levels, so that value + slope (x -
-        theta) is at least ln E exp(tilt S) at any mean x in [-1, 1].
-        """
+        """Return the value of :meth:`cumulant`, and the slope of a line in theta that bounds it."""
         z = tilt[:, None] * self.coefficient
         terms, tanh, denominator = _log_mgf_of_signs(z, self.means(theta))
         by_theta = self.contrast * tanh / denominator
@@ -169,15 +156,9 @@ class Law:
         return self._free_tangent(theta, by_theta)[0]
 
     def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Bound the increase of a concave sum over levels with free means.
+        """Bound that increase, and return the slope in the mean.
 
-        The sum over levels is concave in the vector of their means, so it lies below its tangent
-        plane at (theta, ..., theta): value + sum g_l (theta_l - theta), g_l = n_l by_theta_l. Where
-        sum w_l (theta_l - theta) = 0 with w_l = n_l s_l a_l, g_l may be replaced by g_l - nu w_l
-        for any nu, and |theta_l - theta| <= 1 + |theta|. With an offset theta is often close to -1,
-        and -1 - theta <= theta_l - theta <= 1 - theta is used instead: the best nu is then a
-        quantile of g_l / w_l. Where the weighted mean of the theta_l is x instead of theta, the
-        plane has sum w_l nu (x - theta) more: the second result is this slope, sum w_l nu.
+        Theorem 2 of docs/proofs/laws.md.
         """
         gain = by_theta * self.counts
         share = self.counts * self.coefficient * self.contrast
@@ -248,9 +229,7 @@ class Law:
     def largest_variance(self, theta: Floats) -> Floats:
         """Return the largest variance of S that the mean leaves possible, shape of `theta`.
 
-        With a common mean, sum n s^2 (1 - a^2 theta^2) plus noise. With free means theta_i,
-        sum s^2 a^2 theta_i^2 >= (sum s a theta_i)^2 / n = theta^2 / n by Cauchy and Schwarz; with
-        an offset, the variance is concave in the levels' means.
+        Theorem 3 (a) of docs/proofs/laws.md.
         """
         if self.offset is not None:
             square = self.coefficient**2
@@ -270,12 +249,7 @@ class Law:
     def moments(self, theta: Floats) -> Moments:
         """Enclose the moments of S that the mean leaves possible.
 
-        Of x in [-1, 1] with mean theta and variance v, A = x - theta has E |A| <= sqrt(v) and E
-        |A|^3 <= (1 + |theta|) v; signs are extreme for E |A|^3 <= 1 - theta^4. For independent A
-        and B, B symmetric, E |A + B|^3 <= E |A|^3 + E |B|^3 + 3 min(E A^2 E |B|, E |A| E B^2): with
-        m the larger and s the smaller of |A| and |B|, the mean over the sign of B is m^3 + 3 m s^2.
-
-        With noise and one common mean, v is common too, and its range is cut into pieces.
+        Theorem 3 of docs/proofs/laws.md.
         """
         if self.offset is not None:
             return self.free_sign_moments(theta)
@@ -297,13 +271,13 @@ class Law:
         return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(upper_edges))
 
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
-        """Enclose the moments of signs with free means: 1 - m^2 and 1 - m^4, concave in the means.
+        """Enclose the moments of signs with free means: Theorems 2 and 3 of docs/proofs/laws.md.
 
         Parameters
         ----------
         theta : ndarray of float64, shape (k,)
         radius : float or ndarray of float64, shape (k,)
-            How far the mean may be from theta: they lie below their tangent planes at theta.
+            How far the mean may be from theta.
         """
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
@@ -332,17 +306,14 @@ class Law:
 
 
 def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[Floats, Floats]:
-    """Return the least variance and the largest third moment of signs that represent +1 or -1.
-
-    Under the law tilted by z, of signs with mean `offset` + or - `contrast`; the third moment, 1 -
-    m^4 at mean m, is absolute and central. Shapes as `z`.
+    """Return the least variance and the largest third moment of tilted signs of +1 or -1.
 
     Parameters
     ----------
     z : ndarray of float64
         The exponents of the tilt.
     offset, contrast : ndarray of float64
-        Terms of the signs' means, in shapes that broadcast with `z`.
+        The signs' means are offset + or - contrast; shapes broadcast with `z`.
     """
     means = [tilted_signs(z, offset + sign * contrast)[1] for sign in (1, -1)]
     square = np.square(means)
@@ -350,10 +321,7 @@ def tilted_sign_extremes(z: Floats, offset: Floats, contrast: Floats) -> tuple[F
 
 
 def tilted_signs(z: Floats, mean: Floats) -> tuple[Floats, ...]:
-    """Return ln E exp(z Y) of signs with these means, then the tilted law's mean and variance.
-
-    Also tanh z and 1 + mean tanh z, which the derivatives need.
-    """
+    """Return ln E exp(z Y), the tilted mean and variance, tanh z and 1 + mean tanh z."""
     terms, tanh, denominator = _log_mgf_of_signs(z, mean)
     tilted = (tanh + mean) / denominator
     return terms, tilted, (1 - tilted) * (1 + tilted), tanh, denominator

@@ -1,19 +1,6 @@
 """The law of several signs that a user reports for the same value.
 
-A user of a level sends r signs; Y is their mean. Given the user's value, the signs are independent
-with mean o + a h. Otherwise they are not, because they share the value. A user who holds +1 with
-probability w = (1 + m) / 2, else -1, has
-
-    E exp(z Y) = w (cosh z/r + (o + a) sinh z/r)^r + (1 - w) (cosh z/r + (o - a) sinh z/r)^r.
-
-**Values between -1 and 1**, rounded to a sign for each report afresh: given x, the expectation is
-(cosh z/r + a x sinh z/r)^r, a power r >= 1 of a positive number that is linear in x. It is convex
-in x, so it lies below its chord: values +1 and -1 are the worst data for a mean, and the formula
-above bounds the law of every value.
-
-The formula is linear in m, so its logarithm is concave, and Jensen's inequality bounds a sum over
-users by their mean. It grows with m, because a holder's signs are stochastically larger. r = 1 is
-the law of single signs.
+See docs/proofs/laws.md, Theorem 4.
 """
 
 from __future__ import annotations
@@ -57,11 +44,7 @@ class RepeatedLaw(Law):
         return super().is_binomial and bool((self.repeats == 1).all())
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean.
-
-        The third moment of the tilted law is bounded by its variance times its range: |Y - E Y| <=
-        1 + |E Y|.
-        """
+        """Bound ln E exp(tilt S) from above; exact for values +1 and -1 with one mean."""
         z = tilt[:, None] * self.coefficient
         log_mgf, tilted, spread, mean_gap, growth, denominator = self.tilted_users(
             theta[:, None], z
@@ -80,10 +63,9 @@ class RepeatedLaw(Law):
         )
 
     def tilted_users(self, theta: Floats, z: Floats) -> tuple[Floats, ...]:
-        """Return ln E exp(z (Y - o)) of users of mean theta, and its first two derivatives in z.
+        """Return ln E exp(z (Y - o)), its first two derivatives in z, and terms of Newton's method.
 
-        Also by how much a sign's tilted mean is larger of users who hold +1, the growth, and
-        1 + w growth.
+        These are the gap between a sign's tilted means, the growth, and 1 + w growth.
         """
         share = (1 + theta) / 2
         terms, non_holder_mean, tanh, growth = self._growth(z)
@@ -131,10 +113,7 @@ class RepeatedLaw(Law):
         return float(self.counts @ (self.coefficient**2 * user_proxy))
 
     def variances(self, theta: Floats) -> Floats:
-        """Return the largest variance of Y at each level, shape (k, levels): for values +1 and -1.
-
-        E[1 - (o + a h)^2] / r + a^2 (1 - theta^2), where h is the user's value: concave in theta.
-        """
+        """Return the largest variance of Y at each level, shape (k, levels): for +1 and -1."""
         theta = theta[:, None]
         flips = 1 - self.offsets**2 - self.contrast**2
         sign_variance = flips - 2 * self.offsets * self.contrast * theta
@@ -145,12 +124,7 @@ class RepeatedLaw(Law):
         return -2 * (sign_slope + self.contrast**2 * theta[:, None])
 
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible.
-
-        Free means: the variance is least if all users hold one sign. One mean of values with
-        variance v, at most 1 - theta^2: Var Y = (1 - a^2 (theta^2 + v)) / r + a^2 v, which grows
-        with v; its range is cut into pieces. E |Y - E Y|^3 <= (1 + |E Y|) Var Y.
-        """
+        """Enclose the moments of S that the mean leaves possible."""
         square, cube = self.coefficient**2, self.coefficient**3
         if self.free:
             max_mean = np.abs(self.offsets) + self.contrast

@@ -1,20 +1,4 @@
-"""The law of a sum of reports of windows of symbols, whatever the values are.
-
-A report of the symbol j stands for y_j, and E[e^(z Y) | x] is a line in x between two knots. Of
-data with mean m, the largest E e^(z Y) is therefore on the least concave majorant of its values at
-the knots. That is the chord from -1 to 1, so values -1 and 1 are the worst data. Then ln E e^(z Y)
-is at most ln(A + B m), which is concave in m and grows with it, and by Jensen's inequality the mean
-of a level's users bounds their sum: users may be of one population or have means, or values, of
-their own.
-
-**The chord is above all knots.** At the knot x_s, chord less value is D(z) = sum c_j e^(z y_j).
-With a > 0 for what a symbol of a window has more than others, c_j is a (1 - x_s) / 2 for symbols of
-the first window that come before window s, a (1 + x_s) / 2 for those of the last window that come
-after it, and 0 or less in window s. So the c_j change their sign twice, and D has at most two real
-zeros (Descartes' rule of signs for exponentials). Both are at z = 0: reports have mean 1 in total,
-and are unbiased, so D(0) = D'(0) = 0. For large z, the last symbols count, so D > 0 for all z but 0
-(or D = 0 everywhere). In particular D''(0) >= 0: E Y^2 is below its chord, too.
-"""
+"""The law of a sum of piecewise reports, whatever the values are: docs/proofs/laws.md."""
 
 from __future__ import annotations
 
@@ -33,10 +17,16 @@ from estimators.exact.windows import WindowShape
 class Symbols(NamedTuple):
     """Constants of the levels' symbols; rows are padded with zeros, windows with the last one.
 
-    `values`, of shape (levels, symbols), has the y_j. `moments`, of shape (levels, symbols, 6), has
-    P(j | x) y_j^k for x = -1 and 1 and k = 0, 1 and 2, in this order: (-1, 0), (1, 0), (-1, 1) ...
-    `squares`, of shape (levels, windows), has E[Y^2 | x_s]. The others, of shape (levels,), are the
-    largest y_j, and the least variance at a knot.
+    Attributes
+    ----------
+    values : ndarray of float64, shape (levels, symbols)
+        y_j.
+    moments : ndarray of float64, shape (levels, symbols, 6)
+        P(j | x) y_j^k for (x, k) = (-1, 0), (1, 0), (-1, 1), ..., (1, 2).
+    squares : ndarray of float64, shape (levels, windows)
+        E[Y^2 | x_s].
+    largest, least_noise : ndarray of float64, shape (levels,)
+        The largest y_j, and the least variance at a knot.
     """
 
     values: Floats
@@ -47,10 +37,7 @@ class Symbols(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    """Of one report of each level: ln(A + B m), its first two derivatives by z, and those by m.
-
-    `by_mean` is B / (A + B m), and `cross` the derivative of it by z.
-    """
+    """ln(A + B m) of one report, its first derivatives, B / (A + B m), and that one's by z."""
 
     value: Floats
     mean: Floats
@@ -110,7 +97,7 @@ class WindowLaw(Law):
         return float(self.counts @ (self.coefficient * self.symbols.largest) ** 2)
 
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
-        """Return the bound on ln E exp(z Y), and its derivatives.
+        """Return the bound of Theorem 5 of docs/proofs/laws.md, and its derivatives.
 
         Parameters
         ----------
@@ -135,10 +122,7 @@ class WindowLaw(Law):
         return Tilted(np.log1p(bound), first, second - first**2, by_mean, cross)
 
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
-        """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean.
-
-        The third moment of the tilted law is bounded by its variance times its range.
-        """
+        """Bound ln E exp(tilt S) from above: attained by values of -1 and 1, with one mean."""
         z = tilt[:, None] * self.coefficient
         at = self.tilted(theta[:, None], z)
         weight = self.counts * self.coefficient
@@ -165,10 +149,7 @@ class WindowLaw(Law):
         return value, at.by_mean @ self.counts
 
     def variances(self, theta: Floats) -> Floats:
-        """Return an upper bound on the variance of Y at each level, shape (k, levels).
-
-        E[Y^2] is below the chord of its values at -1 and 1, which are equal.
-        """
+        """Return an upper bound on the variance of Y at each level, shape (k, levels)."""
         variances: Floats = self.symbols.squares[:, 0] - theta[:, None] ** 2
         return variances
 
@@ -189,9 +170,7 @@ class WindowLaw(Law):
     def moments(self, theta: Floats) -> Moments:
         """Enclose the moments of S that the mean leaves possible.
 
-        The variance of Y is that of the noise, given the value, plus that of the values, at most
-        1 - theta^2. With one mean the latter is common to all levels; its range is cut into pieces.
-        E |Y - E Y|^3 is at most the variance times the largest |Y - E Y|.
+        Theorem 6 of docs/proofs/laws.md.
         """
         if self.free:
             return self.moments_around(theta, 0.0)
@@ -209,17 +188,12 @@ class WindowLaw(Law):
         )
 
     def moments_around(self, theta: Floats, radius: Floats | float) -> Moments:
-        """Enclose the moments of S for all means that are at most so far from theta.
+        """Enclose the moments of S for all means that are at most `radius` from theta.
 
         Parameters
         ----------
         theta : ndarray of float64, shape (k,)
         radius : float or ndarray of float64, shape (k,)
-
-        Notes
-        -----
-        The bound on the variance is concave in the levels' means, so it lies below its tangent
-        plane at theta.
         """
         square = self.coefficient**2
         largest_variance = (square * self.variances(theta)) @ self.counts
