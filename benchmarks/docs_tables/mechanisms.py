@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
-from estimators.bounds.collisions import collision_bound
-from estimators.bounds.point_collisions import (
+from estimators.bounds.sketches.count_sketch import collision_bound
+from estimators.bounds.sketches.hashed_points import (
     collision_log_p,
     max_collision_share,
     min_collision_share,

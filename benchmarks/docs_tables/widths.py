@@ -17,12 +17,12 @@ from scipy.special import ndtri
 from scipy.stats import chi2
 
 from estimators.bounds import Directions, LaplaceNoise, Law, flip_noise_deviation, interval
-from estimators.bounds.anytime import deviation_bound
-from estimators.bounds.bets.symbol_bets import SymbolBets
-from estimators.bounds.bets.symbol_limits import symbol_limits
-from estimators.bounds.differences import difference_limits
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.own_values import own_value_limits
+from estimators.bounds.block_differences.limits import difference_limits
+from estimators.bounds.mixtures import deviation_bound
+from estimators.bounds.piecewise.bets import SymbolBets
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import symbol_limits
+from estimators.bounds.signs.own_values import own_value_limits
 from estimators.bounds.spheres import inverse_mean_size
 from estimators.exact.discrete_laplace import variance
 from estimators.exact.thresholds import WORD, flip_threshold
@@ -168,7 +168,7 @@ def window_population(
     counts = np.full(len(levels), n // len(levels))
     shares = level_weights(question.weights, counts, mechanism.facts)
     law = mechanism.law(counts, shares, question)
-    assert isinstance(law, WindowLaw)
+    assert isinstance(law, PiecewiseLaw)
     values = np.array(data) if ends else np.linspace(*data, 2001)[:-1] + (data[1] - data[0]) / 4000
     table, theta, spread = np.zeros((len(levels), mechanism.columns - 1)), 0.0, 0.0
     for row, shape, reports, s in zip(

@@ -1,19 +1,19 @@
 """Confidence bounds that hold for every number of reports; docs/proofs has the proofs."""
 
-from estimators.bounds.deviations import FlipNoise, LaplaceNoise, flip_noise_deviation
-from estimators.bounds.intervals import interval, limits
-from estimators.bounds.laws.law import Law
-from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.spheres import Directions
+from estimators.bounds.hemispheres import Directions
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.limits import interval, limits
+from estimators.bounds.signs.noise import FlipNoise, LaplaceNoise, flip_noise_deviation
+from estimators.bounds.signs.repeated import RepeatedLaw
 
 __all__ = [
     "Directions",
     "FlipNoise",
     "LaplaceNoise",
     "Law",
+    "PiecewiseLaw",
     "RepeatedLaw",
-    "WindowLaw",
     "flip_noise_deviation",
     "interval",
     "limits",

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds import Law
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.laws.window_law import WindowLaw
-from estimators.bounds.point_collisions import HashTable, max_collision_share
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.piecewise.law import PiecewiseLaw
 from estimators.bounds.scores import binomial_scores, difference_scores, mean_scores
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.repeated import RepeatedLaw
+from estimators.bounds.sketches.hashed_points import HashTable, max_collision_share
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -75,7 +75,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     is_single = np.full(levels.size, True)
     if isinstance(law, RepeatedLaw):
         is_single = law.repeats[levels] == 1
-    elif isinstance(law, WindowLaw) or law.rate is not None:
+    elif isinstance(law, PiecewiseLaw) or law.rate is not None:
         is_single = np.full(levels.size, False)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:

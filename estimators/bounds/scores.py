@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.laws.law import MAX_SIGN_TILT, Law, tilted_signs
-from estimators.bounds.laws.repeated import RepeatedLaw
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.signs.law import MAX_SIGN_TILT, Law, tilted_signs
+from estimators.bounds.signs.repeated import RepeatedLaw
 from estimators.estimate import Floats
 from estimators.exact import discrete_laplace
 from estimators.interruption import checkpoint
@@ -96,7 +96,7 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
         The hypothesis.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         return _window_scores(_select_levels(law, levels), means, theta)
     level = np.broadcast_to(levels.reshape(-1, *[1] * theta.ndim), means.shape)
     deviation = means - theta
@@ -115,7 +115,7 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     return scores
 
 
-def _window_scores(law: WindowLaw, means: Floats, theta: Floats) -> Floats:
+def _window_scores(law: PiecewiseLaw, means: Floats, theta: Floats) -> Floats:
     """Return the scores of all levels of a law, whose mirrored reports have the same one."""
     level_means = np.moveaxis(means, 0, -1)
     sign = np.sign(level_means - theta[..., None])
@@ -133,7 +133,7 @@ def _select_levels(law: LawOfLevels, rows: Levels, sign: Floats | None = None) -
         changed["offset"] = law.offset[rows] if sign is None else sign * law.offset[rows]
     if isinstance(law, RepeatedLaw):
         changed["repeats"] = law.repeats[rows]
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         changed["shapes"] = tuple(law.shapes[row] for row in rows.tolist())
     return dataclasses.replace(law, counts=counts, contrast=contrast, free=False, **changed)
 
@@ -143,10 +143,10 @@ def _signed_roots(law: Law, observed: Floats, theta: Floats) -> Floats:
     max_tilt = np.full(law.counts.size, MAX_SIGN_TILT)
     if law.rate is not None:
         max_tilt = np.minimum(max_tilt, 0.999 * law.rate / law.unit)
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         max_tilt = max_tilt / np.array([shape.values[-1] for shape in law.shapes])
     slope = law.contrast * observed
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         variance = law.symbols.squares[:, 0] - theta**2
     else:
         variance = _tilted_moments(law, theta, np.zeros_like(theta))[2]
@@ -174,7 +174,7 @@ def _tilted_moments(law: Law, theta: Floats, tilt: Floats) -> tuple[Floats, Floa
     if isinstance(law, RepeatedLaw):
         value, mean, variance, *_ = law.tilted_users(theta, tilt)
         return value, mean, variance
-    if isinstance(law, WindowLaw):
+    if isinstance(law, PiecewiseLaw):
         at = law.tilted(theta, tilt)
         return at.value, at.mean, at.variance
     value, mean, variance, *_ = tilted_signs(tilt, law.offsets + law.contrast * theta)

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from estimators.bounds import anytime
-from estimators.bounds.fourier.deviation import sharpened_deviation
-from estimators.bounds.fourier.hemispheres import (
-    MAX_FREQUENCY,
-    hemisphere_moduli,
-    mean_cosh,
-    sum_series,
-)
-from estimators.bounds.fourier.pieces import (
-    PAIRED_NODE_STEP,
-    Pieces,
-    largest_cumulants,
-    log_paired_remainder,
-)
-from estimators.bounds.fourier.remainder import frequency_nodes
-from estimators.bounds.intervals import normal_quantile
+from estimators.bounds.normal import normal_quantile
 from estimators.estimate import Floats
 from estimators.question import Question
 
-MAX_DIRECTION_TILT = (
-    8.0  # of a report's tilt over sqrt(d): a steeper one is of use to a handful of reports
-)
+T = TypeVar("T", np.float64, np.complex128)
 COARSE_STRIDE = 8  # of some hundred tilts that are a few percent apart
 MAX_LENGTH_STEPS, LENGTH_TOLERANCE = 40, 1e-12  # of Newton's method; five to eight are enough
-SERIES_TOLERANCE = 1e-14  # of a series: far above the rounding errors of its summands
-MEAN_KNOTS = 17  # of the unknown mean of a coordinate; twice as many change no width by 0.1%
 
 
 class VectorNoise(Protocol):
@@ -80,143 +60,6 @@ class VectorLaw(VectorNoise, Protocol):
 
     def anytime_radius(self, log_beta: float, total: float) -> float:
         """Bound the length of N at all times at once."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Directions:
-    """Independent reports of several levels, and the error N = sum of s_i (Y_i - E Y_i).
-
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    counts : ndarray of float64, shape (levels,)
-        Reports per level, each above zero.
-    coefficient : ndarray of float64, shape (levels,)
-        s_l, above zero: the factor of one report.
-    contrast : ndarray of float64, shape (levels,)
-        a_l, in (0, 1].
-    unit : float
-        The step of the grid that coordinates are rounded to at random.
-    """
-
-    dimension: int
-    counts: Floats
-    coefficient: Floats
-    contrast: Floats
-    unit: float
-
-    @functools.cached_property
-    def variance(self) -> float:
-        """The largest E |N|^2 over all data."""
-        rounding = self.dimension * self.unit**2 / 4
-        return float(self.counts @ self.coefficient**2) * (1 + rounding)
-
-    @property
-    def coordinate_variance(self) -> float:
-        """The largest variance of a coordinate of N."""
-        return self.variance / self.dimension
-
-    def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt <N, e>) for every unit vector e: Theorem 1 of docs/proofs/spheres.md.
-
-        Parameters
-        ----------
-        tilt : ndarray of float64, shape (tilts,)
-            Above 0; tilt times the largest coefficient is at most MAX_DIRECTION_TILT sqrt(d).
-        """
-        z = tilt[:, None] * self.coefficient
-        terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-        return (terms + (z * self.unit) ** 2 / 8) @ self.counts
-
-    def coordinate_deviation(self, log_p: float) -> float:
-        """Bound |N_j| with probability 1 - 2 p: Theorem 3 of docs/proofs/spheres.md."""
-        scale = math.sqrt(-2 * log_p * self.dimension / self.variance)
-        return sharpened_deviation(
-            self._coordinate_cumulant, self._log_remainder, scale, self.max_tilt, log_p
-        )
-
-    @functools.cached_property
-    def _means(self) -> Floats:
-        """Knots for the mean of a report's coordinate, shape (levels, knots)."""
-        farthest: Floats = self.contrast / inverse_mean_size(self.dimension)
-        return farthest[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
-
-    def _grown(self, z: Floats) -> Floats:
-        """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
-        return _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-
-    def _psi(self, z: Floats) -> Floats:
-        """Return the largest ln E e^(z (Z - m)) between knots, shape (levels, k, pieces)."""
-        grown = self._grown(z)
-        return np.stack(
-            [
-                largest_cumulants(step, means, more[:, None] + step[:, None] * means)
-                for step, means, more in zip(z.T, self._means, grown.T, strict=True)
-            ]
-        )
-
-    def _coordinate_cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt N_j)."""
-        psi = self._psi(tilt[:, None] * self.coefficient).max(axis=2)
-        rounding = float(self.counts @ (self.coefficient * self.unit) ** 2) / 8
-        cumulant: Floats = self.counts @ psi + rounding * tilt**2
-        return cumulant
-
-    def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(single_tilt) for single_tilt in tilt.tolist()])
-
-    def _log_remainder_at(self, tilt: float) -> float:
-        d, a, s = self.dimension, self.contrast, self.coefficient
-        frequencies = frequency_nodes(self.counts, s**2 / d, PAIRED_NODE_STEP)
-        frequencies = frequencies[frequencies * s.max() <= MAX_FREQUENCY * math.sqrt(d)]
-        t, tau = tilt * s, s[:, None] * frequencies
-        radius = np.hypot(t[:, None], tau)
-        odd = _odd_part(d, radius)
-        mass = (1 + self._grown(t))[:, None] + t[:, None] * self._means
-        moduli = hemisphere_moduli(d, a, t, tau, self._means, odd) / mass[..., None]
-        modulus = np.maximum(moduli[:, :, :-1], moduli[:, :, 1:]).min(axis=0)
-        rounding = np.exp(t * self.unit)
-        modulus += ((radius * self.unit) ** 2 * rounding[:, None] / 8)[:, None]
-        # E Z^2 e^(t Z) <= (1 + a) E0 Z^2 cosh(t Z), and C'' in terms of C in more dimensions
-        second_moment = mean_cosh(d + 2, t**2) / d + t**2 * mean_cosh(d + 4, t**2) / (d * (d + 2))
-        root = np.sqrt(((1 + a) * second_moment)[:, None] / mass) + self.unit
-        variance = rounding[:, None] * (root * s[:, None]) ** 2
-        psi, log_modulus = self._psi(t[None])[:, 0], np.log(modulus)
-        levels = [Pieces(*level) for level in zip(psi, log_modulus, variance, strict=True)]
-        squares = self.counts * s**2
-        return log_paired_remainder(tilt, frequencies, self.counts, squares / squares.sum(), levels)
-
-    def radius(self, log_beta: float) -> float:
-        """Bound |N| with probability 1 - beta: Theorem 4 of docs/proofs/spheres.md."""
-        # for a normal N of length R sqrt(variance) the best tilt is d (R - 1/R) / sqrt(variance)
-        tilt = np.minimum(
-            np.geomspace(0.02, 4, 200)
-            * math.sqrt(self.dimension * self.dimension / self.variance)
-            * math.sqrt(-2 * log_beta / self.dimension + 1),
-            self.max_tilt,
-        )
-        markov = length_bound(self.dimension, tilt, lambda t: self.cumulant(t) - log_beta)
-        return min(markov, mcdiarmid_length(self, log_beta))
-
-    @property
-    def max_tilt(self) -> float:
-        """The largest tilt for :meth:`cumulant`."""
-        return MAX_DIRECTION_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
-
-    def anytime_coordinate_deviation(self, log_p: float, total: float) -> float:
-        """Bound one coordinate of N at all times at once."""
-        return anytime.deviation_bound(self.cumulant, self.max_tilt, log_p, total)
-
-    def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound |N| at all times at once: Theorem 6 of docs/proofs/spheres.md."""
-        tilt = anytime.MIXTURE_TILTS * total * math.sqrt(self.dimension)
-        allowed = tilt <= self.max_tilt
-        if not allowed.any():
-            return math.inf
-        tilt = tilt[allowed]
-        goal = self.cumulant(tilt) - log_beta - anytime.LOG_MIXTURE_WEIGHTS[allowed]
-        return float(length_bounds(self.dimension, tilt, goal).min())
 
 
 def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats]) -> float:
@@ -323,18 +166,30 @@ def log_mean_cosh(dimension: int, x: Floats) -> Floats:
     return x * (x / (root + outer)) - inner * np.log((inner + root) / dimension)
 
 
-def _even_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 cosh(z Z) - 1 from above, by its power series."""
-    return _series(dimension, z, z**2 / (2 * dimension), 2)
+def mean_cosh(dimension: int, square: NDArray[T]) -> NDArray[T]:
+    """Return E0 cosh(z Z), Z a coordinate of a uniform unit vector, from z^2.
+
+    Examples
+    --------
+    >>> float(mean_cosh(1, np.array([4.0]))[0].round(6)), float(np.cosh(2).round(6))
+    (3.762196, 3.762196)
+    """
+    return sum_series(square / 4, lambda k: (k + 1) * (dimension / 2 + k))
 
 
-def _odd_part(dimension: int, z: Floats) -> Floats:
-    """Bound E0 (sinh z|Z| - z|Z|) from above, by its power series."""
-    cube = 2 / (inverse_mean_size(dimension) * (dimension + 1))
-    return _series(dimension, z, z**3 * (cube / 6), 3)
+def sum_series(x: NDArray[T], ratio: Callable[[int], float]) -> NDArray[T]:
+    """Return 1 + x / r_0 + x^2 / (r_0 r_1) + ..., by Horner's scheme.
 
-
-def _series(dimension: int, z: Floats, term: Floats, power: int) -> Floats:
-    """Sum z^q E0 |Z|^q / q! for q = power, power + 2, ...; the first summand is given."""
-    sums = sum_series(z**2, lambda k: (dimension + power + 2 * k) * (power + 2 * k + 2))
-    return term * sums * (1 + SERIES_TOLERANCE)
+    `ratio` returns r_k > 0, which grows. Once it is above 2 |x|, the omitted rest is below the last
+    summand, which is below 1e-17.
+    """
+    largest, ratios, last_term = float(np.abs(x).max(initial=0.0)), [ratio(0)], 1.0
+    while last_term > 1e-17 or largest > ratios[-1] / 2:
+        last_term *= largest / ratios[-1]
+        ratios.append(ratio(len(ratios)))
+    total = np.ones_like(x)
+    for divisor in reversed(ratios):
+        total *= x
+        total /= divisor
+        total += 1
+    return total

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from estimators.bounds import Law, interval
-from estimators.bounds.tails import BERRY_ESSEEN, log_tail
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.signs.tails import log_tail
 from estimators.central.release import Noise
 from estimators.estimate import Floats
 
@@ -77,7 +78,8 @@ def population_limits(
     -----
     The lower limit is a theta at which the probability of S + u Z >= s is bounded by p, where s is
     the released value. The probability grows with theta, so every smaller theta is rejected, too:
-    as in :mod:`estimators.bounds.inversion`, one evaluation is the proof, whichever bound it uses.
+    as in :mod:`estimators.bounds.signs.inversion`, one evaluation is the proof, whichever bound
+    it uses.
 
     Two bounds are used. *Split*: P(Z > q) + P(S >= s - u q), with a q that makes the first a share
     of p. *Convolution*: the sum over bins of Z of P(Z in bin) P(S >= s - u z), z the bin's upper

@@ -1,6 +1,6 @@
 r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
 
-Reports D are +1, -1 or 0, and how many are 0 is unknown (:mod:`estimators.bounds.differences`). For
+Reports D are +1, -1 or 0, and how many are 0 is unknown (docs/proofs/differences.md). For
 a tilt t that is fixed before the reports and x = t s, let W = sum x (D_A - D_B) - sum (abs(D_A) +
 abs(D_B)) ln cosh x. E e^W = e^K exactly, K = K_A(f_A) + K_B(f_B), with the cumulants K_A = sum ln(1
 + c f_A tanh x) and K_B = sum ln(1 - c f_B tanh x). So P(W >= K + w) <= e^-w R, with the R of both
@@ -21,16 +21,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.differences import (
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.limits import (
     BLOCK_CELL_RATIO,
     CELL_CHOICE_SHARE,
     MIN_CELL_REPORTS,
     bernstein_limits,
     cell_tilts,
 )
-from estimators.bounds.inversion import LOG_P_SAFETY
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.block_differences.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint

@@ -26,10 +26,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import RowIndices
-from estimators.bounds.inversion import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
-from estimators.bounds.laws.law import Law
-from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.repeated import RepeatedLaw
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.cells import Cells, Line
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
-from estimators.bounds.deviations import Noise
-from estimators.bounds.fourier.windows import WindowNoise
-from estimators.bounds.inversion import LOG_P_SAFETY
+from estimators.bounds.piecewise.noise import PiecewiseNoise
+from estimators.bounds.signs.noise import Noise
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
 from estimators.comparison.p_values import COARSE, FEW, crossing, smallest
@@ -243,7 +243,7 @@ def both_noises(one: Noise | None, two: Noise | None) -> Noise | None:
         return one.joined_with(two)
     if isinstance(one, FlipNoise) and isinstance(two, FlipNoise):
         return FlipNoise(*(np.concatenate(x) for x in zip(_flips(one), _flips(two), strict=True)))
-    if isinstance(one, WindowNoise) and isinstance(two, WindowNoise):
+    if isinstance(one, PiecewiseNoise) and isinstance(two, PiecewiseNoise):
         return one.joined_with(two)
     if not isinstance(one, LaplaceNoise) or not isinstance(two, LaplaceNoise):
         return None

@@ -2,7 +2,7 @@ r"""Bounds on two means that hold at all times at once: a mixture over pairs of 
 
 Reports of two independent streams X and Y arrive in any interleaving. Which stream is next, and at
 which level, may depend on everything before, but not on values or noise to come. On the scale where
-a report of a level has a fixed coefficient (:mod:`estimators.bounds.anytime`), T_X and T_Y are the
+a report of a level has a fixed coefficient (:mod:`estimators.bounds.mixtures`), T_X and T_Y are the
 sums, K_X and K_Y bound their cumulants, and for every pair of tilts
 
     exp(x T_X - K_X(x) + y T_Y - K_Y(y))
@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import (
+from estimators.bounds.mixtures import (
     CENTRAL_TILT,
     LOG_MIXTURE_WEIGHTS,
     LOG_TILT_SPREAD,
@@ -43,7 +43,7 @@ from estimators.bounds.anytime import (
     TILTS_PER_SIDE,
     RowIndices,
 )
-from estimators.bounds.inversion import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.streams import Stream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint

@@ -7,12 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
-from estimators.bounds.anytime import RowIndices, touch_cumulants
-from estimators.bounds.bets.symbol_bets import SymbolBets, log_expected_wealth
-from estimators.bounds.deviations import Noise
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.laws.law import MAX_SIGN_TILT, Law
-from estimators.bounds.self_normalised import log_cosh
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.self_normalised import log_cosh
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
+from estimators.bounds.signs.anytime import touch_cumulants
+from estimators.bounds.signs.law import MAX_SIGN_TILT, Law
+from estimators.bounds.signs.noise import Noise
 from estimators.estimate import Floats
 
 

@@ -1,6 +1,6 @@
 r"""A difference of two means from counts of symbols, for fixed numbers of reports.
 
-The bets are those of :mod:`estimators.bounds.bets.symbol_limits`, with one tilt t for both arms: A,
+The bets are those of :mod:`estimators.bounds.piecewise.limits`, with one tilt t for both arms: A,
 and B mirrored. The gain W is the sum of both, and K = K_A(x) + K_B(y), where x + y is the
 difference. R holds for the levels of both arms together, and tau^2 is the sum of both, as is its
 interval. A difference delta is too small if W - K(x, delta - x) >= ln(R / p) for all x in an
@@ -17,18 +17,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import RowIndices
-from estimators.bounds.bets.cells import (
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
+from estimators.bounds.piecewise.cells import (
     CellBet,
     FourierRemainders,
     cell_edges,
     cells_meeting,
     mean_bins_meeting,
 )
-from estimators.bounds.bets.symbol_bets import SymbolBets, log_expected_wealth
-from estimators.bounds.bets.symbol_limits import mean_interval, variance_interval
-from estimators.bounds.inversion import LOG_P_SAFETY, THETA_ROUNDING
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import mean_interval, variance_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -54,7 +54,7 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
     boxes = [mean_interval(arm, inner) for arm in (a, b)]
     around = [variance_interval(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
-    both = WindowLaw.of(
+    both = PiecewiseLaw.of(
         a.law.shapes + b.law.shapes,
         np.concatenate([a.law.counts, b.law.counts]),
         np.concatenate([a.law.coefficient, b.law.coefficient]),

@@ -10,8 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps import concentration
-from estimators.bounds.caps.coordinates import (
+from estimators.bounds.ranked_directions.bennett import (
+    MIN_VARIANCE,
+    bennett_deviation,
+    bennett_factor,
+    bennett_length,
+)
+from estimators.bounds.ranked_directions.coordinates import (
     SQUARES_SHARE,
     CoordinateBounds,
     UniformCoordinateBounds,
@@ -67,9 +72,7 @@ class CoordinateNoise:
         found = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return found
-        return np.minimum(
-            found, self.spread * concentration.bennett_factor(tilt, self.law.max_deviation(1.0))
-        )
+        return np.minimum(found, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
 
     def deviation(self, log_p: float) -> float:
         """Bound abs(N_j) with probability 1 - 2 p."""
@@ -77,7 +80,7 @@ class CoordinateNoise:
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return found
         narrow = np.array([self.spread]), self.law.max_deviation(1.0), log_p
-        return min(found, float(concentration.bennett_deviation(*narrow)[0]))
+        return min(found, float(bennett_deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
         """Bound abs(N) with probability 1 - beta."""
@@ -86,9 +89,7 @@ class CoordinateNoise:
         if isinstance(self.law, Directions) or math.isinf(self.trace):
             return found
         longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(
-            found, concentration.bennett_length(self.law.dimension, self.trace, longest, log_beta)
-        )
+        return min(found, bennett_length(self.law.dimension, self.trace, longest, log_beta))
 
     def joined_with(self, other: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
@@ -173,8 +174,8 @@ def _narrow(
     trace = law.variance - float(law.least_square_sum(np.array([around]))[0])
     return dataclasses.replace(
         noise,
-        spread=max(float(left.max()), concentration.MIN_VARIANCE),
-        trace=max(trace, concentration.MIN_VARIANCE),
+        spread=max(float(left.max()), MIN_VARIANCE),
+        trace=max(trace, MIN_VARIANCE),
         outside=share,
     )
 

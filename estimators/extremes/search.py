@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from estimators.bounds.tails import log_tail
+from estimators.bounds.signs.tails import log_tail
 from estimators.errors import DefinitionError, explain_missing_scipy, nearest
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from estimators.bounds.deviations import FlipNoise
+from estimators.bounds.signs.noise import FlipNoise
 from estimators.estimate import Floats
 from estimators.exact.thresholds import WORD, flip_threshold
 from estimators.metrics.local import LocalMetric

@@ -17,9 +17,7 @@ STEP_GROWTH = 0.04  # of cells beyond, as a share of tau
 MAX_REPORT_STEP = 0.3  # of cells, in standard deviations of one report
 LAST_NODE, MAX_NODES = 2_000.0, 400  # the last node, and how many nodes there are at most
 CUTOFF_CANDIDATES = 16  # candidates for D
-MIN_LOG_INTEGRAND = (
-    -600.0
-)  # ln of what is integrated: below it a double may be 0, and so would R be
+MIN_LOG_INTEGRAND = -600.0  # below it a double may be 0, and so would R be
 LOG_FACTOR_ROUNDING = 1e-9  # of ln R: far above the rounding errors of a sum of some hundred terms
 
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.differences import difference_limits
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.limits import difference_limits
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.bounds.laws.difference_law import DifferenceLaw
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.mechanism import Levels
 from estimators.mechanisms.shared.supports import SupportReports

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from estimators.bounds import limits
 from estimators.bounds.heterogeneity import heterogeneity_of_points
-from estimators.bounds.point_collisions import (
+from estimators.bounds.sketches.hashed_points import (
     HashTable,
     collision_log_p,
     max_collision_share,

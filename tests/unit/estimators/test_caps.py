@@ -13,8 +13,8 @@ from scipy.integrate import quad
 from scipy.special import bdtr, betainc, hyp0f1
 
 from estimators import define
-from estimators.bounds.caps.coordinates import CoordinateBounds
-from estimators.bounds.caps.remainder import concave_majorant_at
+from estimators.bounds.ranked_directions.coordinates import CoordinateBounds
+from estimators.bounds.ranked_directions.remainder import concave_majorant_at
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import normal_numbers
 from estimators.mechanisms import Caps

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from estimators import LocalMetric, define
-from estimators.bounds.collisions import Collisions, collision_bound
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.own_signs import own_sign_limits
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.sketches.count_sketch import Collisions, collision_bound, own_sign_limits
 from estimators.exact.hashing import mix, row_constants
 from estimators.question import Question
 from tests.support.reports.cases import summed

@@ -12,8 +12,8 @@ from scipy.stats import beta as beta_law
 from scipy.stats import binom, ks_1samp
 
 from estimators.bounds import Directions
-from estimators.bounds.fourier.hemispheres import MAX_FREQUENCY, hemisphere_moduli
-from estimators.bounds.spheres import _odd_part, inverse_mean_size, log_mean_cosh
+from estimators.bounds.hemispheres import MAX_FREQUENCY, _odd_part, hemisphere_moduli
+from estimators.bounds.spheres import inverse_mean_size, log_mean_cosh
 from estimators.estimate import Floats
 from estimators.exact.randomness import SeededBits
 from estimators.exact.sampling import uniform_directions

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from estimators.bounds.bets.cells import CellBet
-from estimators.bounds.bets.symbol_limits import symbol_limits
+from estimators.bounds.piecewise.cells import CellBet
+from estimators.bounds.piecewise.limits import symbol_limits
 from estimators.mechanisms import Windows
 from estimators.question import Question
 from estimators.weights import WEIGHTINGS

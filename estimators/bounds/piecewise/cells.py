@@ -1,0 +1,258 @@
+"""The cells of the variance: each has a tilt, a remainder, and limits of its own.
+
+Theorems 4 to 7 of docs/proofs/bets.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
+from estimators.bounds.piecewise.knot_gains import log_fourier_remainder
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.tolerances import LOG_P_SAFETY
+from estimators.estimate import Floats
+
+CELL_VARIANCE_RATIO = 1.15  # between neighbouring cells
+MEAN_BINS = 8  # of the mean: the third moment of Berry and Esseen is small near it
+VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means are free
+
+
+def cell_edges(law: PiecewiseLaw) -> Floats:
+    """Return the edges of the cells, from the least to the largest tau^2 or beyond."""
+    number = math.ceil(
+        math.log(law.worst_variance / law.least_variance) / math.log(CELL_VARIANCE_RATIO)
+    )
+    edges: Floats = law.least_variance * CELL_VARIANCE_RATIO ** np.arange(max(number, 1) + 1.0)
+    return edges
+
+
+def cells_meeting(edges: Floats, interval: tuple[float, float]) -> range:
+    """Return the cells that an interval for tau^2 meets; its ends may be in any order."""
+    end_cells = np.searchsorted(edges, sorted(interval), side="right") - 1
+    first, last = np.clip(end_cells, 0, edges.size - 2).tolist()
+    return range(first, last + 1)
+
+
+def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
+    """Return the ends of the bins of the mean that an interval meets, each of shape (bins,)."""
+    edges = np.linspace(-1, 1, MEAN_BINS + 1)
+    is_met = (edges[:-1] <= high) & (edges[1:] >= low)
+    return edges[:-1][is_met], edges[1:][is_met]
+
+
+class CellBet:
+    """The tilt for all data whose tau^2 is in a cell.
+
+    Parameters
+    ----------
+    law : PiecewiseLaw
+    least_variance, largest_variance : float
+        The ends of the cell.
+    max_tilt : float
+    log_p : float
+        ln p, the failure probability.
+    """
+
+    def __init__(
+        self,
+        law: PiecewiseLaw,
+        least_variance: float,
+        largest_variance: float,
+        max_tilt: float,
+        log_p: float,
+    ) -> None:
+        from scipy.special import erfcx
+
+        self.law, self.least, self.largest, self.log_p = (
+            law,
+            least_variance,
+            largest_variance,
+            log_p,
+        )
+        cost = -log_p
+        for _ in range(3):
+            tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least_variance * largest_variance))
+            self.tilt = min(tilt, max_tilt)
+            cost = -log_p + math.log(float(erfcx(self.tilt * math.sqrt(2 * least_variance))))
+
+    @functools.cached_property
+    def log_fourier(self) -> float:
+        """The ln R of Graham and Vaaler for all means; far slower than :meth:`log_berry_esseen`."""
+        return min(0.0, log_fourier_remainder(self.law, self.tilt))
+
+    def log_berry_esseen(self, low: Floats | float, high: Floats | float) -> Floats:
+        """Return ln R by Berry and Esseen, shape (..., parts): for each part of the variance.
+
+        Parameters
+        ----------
+        low, high : float or ndarray of float64, shape (..., 1) or (..., levels)
+            Ends of intervals for the means of each level's users; free means may be anywhere.
+        """
+        law, least_variance = self.law, np.array([self.least])
+        if law.free:  # the variance of the reports may be anything from that of the noise to tau^2
+            return log_berry_esseen_remainder(law, self.tilt, self._parts[:-1], np.inf, (-1.0, 1.0))
+        return log_berry_esseen_remainder(law, self.tilt, least_variance, self.largest, (low, high))
+
+    def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
+        """Return ln R of both: the largest one over the parts, less what free means save.
+
+        Theorem 6 of docs/proofs/bets.md.
+
+        Parameters
+        ----------
+        log_berry_esseen_parts : ndarray of float64, shape (..., parts)
+        fourier : float
+            :attr:`log_fourier`, or more.
+        """
+        log_parts = np.minimum(log_berry_esseen_parts, fourier)
+        if self.law.free:
+            concavity = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
+            log_parts = log_parts - self.tilt**2 * concavity * (self.least - self._parts[1:]) / 2
+        log_largest: Floats = log_parts.max(axis=-1)
+        return log_largest
+
+    @functools.cached_property
+    def _parts(self) -> Floats:
+        return np.linspace(min(self.law.least_variance, self.least), self.least, VARIANCE_PARTS + 1)
+
+    def log_remainder(self, low: Floats | float, high: Floats | float) -> Floats:
+        """Return ln R for all means from `low` to `high`: as for :meth:`log_berry_esseen`."""
+        return self.combine_remainders(self.log_berry_esseen(low, high), self.log_fourier)
+
+
+class FourierRemainders(dict[float, float]):
+    """The Fourier remainders of the cells of one law: those of one tilt are equal."""
+
+    def remainder_of(self, cell: CellBet) -> float:
+        """Return `cell.log_fourier`."""
+        if cell.tilt not in self:
+            self[cell.tilt] = cell.log_fourier
+        return self[cell.tilt]
+
+
+def limits_in_all_cells(
+    bets: SymbolBets, cells: Sequence[CellBet], mean_limits: tuple[float, float]
+) -> tuple[float, float]:
+    """Return lower limits of theta and of -theta that hold in all cells.
+
+    Parameters
+    ----------
+    bets : SymbolBets
+    cells : sequence of CellBet
+    mean_limits : tuple of float
+        Lower limits of both that hold besides: the result is not below them.
+    """
+    tilts = np.array([cell.tilt for cell in cells])
+    gains = bets.gains_of_both_sides(tilts)
+    bin_low, bin_high = mean_bins_meeting(mean_limits[0], -mean_limits[1])
+    bin_ends = np.stack([bin_low, -bin_high[::-1]]), np.stack([bin_high, -bin_low[::-1]])
+    if bets.law.free:
+        bin_ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
+    log_berry_esseen_parts = [
+        cell.log_berry_esseen(*(end[..., None] for end in bin_ends)) for cell in cells
+    ]
+
+    def limits(cell_rows: list[int], fourier: list[float]) -> Floats:
+        """Return both limits in some cells, shape (2, cells)."""
+        pairs = zip(cell_rows, fourier, strict=True)
+        cost = [
+            cells[i].combine_remainders(log_berry_esseen_parts[i], x) - cells[i].log_p
+            for i, x in pairs
+        ]
+        required_gain = (
+            np.array([np.broadcast_to(x, bin_ends[0].shape) for x in cost]) + LOG_P_SAFETY
+        )
+        surplus = gains[:, cell_rows, None] - required_gain.swapaxes(0, 1)
+        tilt = np.broadcast_to(tilts[cell_rows][None, :, None], surplus.shape)
+        bin_limits = solve_lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
+        return _advance_through_bins(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
+
+    optimistic_limits = limits(list(range(len(cells))), [0.0] * len(cells))
+    common_limits, fourier = np.ones(2), FourierRemainders()
+    for cell in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
+        if (optimistic_limits[:, cell] < common_limits).any():
+            common_limits = np.minimum(
+                common_limits, limits([cell], [fourier.remainder_of(cells[cell])])[:, 0]
+            )
+    return float(common_limits[0]), float(common_limits[1])
+
+
+def _advance_through_bins(
+    bin_limits: Floats, ends: Floats, mean_limits: tuple[float, float]
+) -> Floats:
+    """Return how far all is rejected, bin by bin, shape (2, cells).
+
+    Parameters
+    ----------
+    bin_limits : ndarray of float64, shape (2, cells, bins)
+        The limit by the remainder of each bin.
+    ends : ndarray of float64, shape (2, bins)
+        The last theta of each bin.
+    mean_limits : tuple of float
+    """
+    limits = np.broadcast_to(np.array(mean_limits)[:, None], bin_limits.shape[:2]).copy()
+    is_advancing = np.ones(limits.shape, dtype=np.bool_)
+    for bin_number in range(ends.shape[1]):
+        end = ends[:, bin_number, None]
+        is_in_bin = is_advancing & (end > limits)
+        limits = np.where(
+            is_in_bin, np.maximum(limits, np.minimum(bin_limits[..., bin_number], end)), limits
+        )
+        is_advancing &= ~is_in_bin | (limits >= end)
+    return limits
+
+
+def log_berry_esseen_remainder(
+    law: PiecewiseLaw,
+    tilt: float,
+    least_variance: Floats,
+    largest_variance: float,
+    mean_interval: tuple[Floats | float, Floats | float],
+) -> Floats:
+    """Return ln R for all data of these variances.
+
+    Theorem 5 of docs/proofs/bets.md; shape (..., k).
+
+    Parameters
+    ----------
+    law : PiecewiseLaw
+    tilt : float
+    least_variance : ndarray of float64, shape (k,)
+        The least variance of S.
+    largest_variance : float
+        The largest variance of S, infinite if it is unknown.
+    mean_interval : tuple of float, or of ndarray of float64, shape (..., 1) or (..., levels)
+        The ends of intervals for the means of all users.
+    """
+    from scipy.special import erfcx
+
+    symbols, weight = law.symbols, law.counts * law.coefficient**2
+    stake = tilt * law.coefficient
+    report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance / weight)
+    growth_at_low, growth_at_high = 1 + stake * mean_interval[0], 1 + stake * mean_interval[1]
+    highest_growth = (growth_at_high + stake**2 * report_variance / growth_at_low)[..., None]
+    growth = (
+        1 + stake[:, None] * symbols.values
+    )  # 1 where there is no symbol, which only lowers `kept`
+    log_growth = np.log(growth)
+    log_ratio = log_growth - np.log(highest_growth)
+    is_near = np.abs(log_ratio) < 1e-4
+    log_mean = np.where(
+        is_near,
+        np.maximum(growth, highest_growth),
+        (growth - highest_growth) / np.where(is_near, 1.0, log_ratio),
+    )
+    variance_factor = (growth / log_mean**2 / growth_at_high[..., None]).min(axis=(-2, -1))
+    gap_below = np.log(highest_growth[..., 0]) - log_growth.min(axis=1)
+    max_deviation = np.maximum(log_growth.max(axis=1) - np.log(growth_at_low), gap_below).max(
+        axis=-1
+    )
+    sd = np.sqrt(variance_factor[..., None] * least_variance) * tilt
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * max_deviation[..., None] / sd
+    return np.log(np.minimum(remainder, 1.0))

@@ -1,0 +1,187 @@
+"""Bounds on the mean of users' own values, whichever levels these users chose.
+
+Theorems 12 to 14 of docs/proofs/inversion.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from estimators.bounds.mixtures import LOG_MIXTURE_WEIGHTS, MIXTURE_TILTS, LinearMixture
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.signs.law import MAX_SIGN_TILT, Law
+from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
+from estimators.estimate import Floats
+
+SHARE_CELL_RATIO = 1.1
+"""Ratio of variances between neighbours: finer ones gain less than 0.5% of a width."""
+MAX_TILT_FACTOR = 1.5
+"""Of tilt times s_l: farther, W is mostly that of the noisiest levels; measured."""
+MIXTURE_REACH = 4.0
+"""Tilts within this factor of the best for a normal law are summed, for all times."""
+
+
+class _Line(NamedTuple):
+    """A bound on K for each tilt: its value at theta = 0 and its slope."""
+
+    at_zero: Floats
+    slope: Floats
+
+
+def own_value_limits(
+    law: Law, signs: Floats, log_p: float, total: float | None = None
+) -> tuple[Floats, Floats]:
+    """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
+
+    Parameters
+    ----------
+    law : Law
+        The law of signs with an offset.
+    signs : ndarray of float64, shape (levels, k)
+        The sums of the signs Y of each level, for k categories.
+    log_p : float
+        ln p, the failure probability of one side.
+    total : float, optional
+        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+
+    Examples
+    --------
+    >>> law = Law(np.array([1e4]), np.array([2e-4]), np.array([0.5]), offset=np.array([-0.25]))
+    >>> lower, upper = own_value_limits(law, np.array([[-2500.0]]), np.log(0.025))
+    >>> float(lower[0].round(3)), float(upper[0].round(3))
+    (-0.034, 0.034)
+    """
+    find = _fixed_limit if total is None else _anytime_limit
+    scale = 0.0 if total is None else total
+    lower, upper = find(law, signs, log_p, scale), -find(law.mirrored(), -signs, log_p, scale)
+    centre = _clipped_estimate(law, signs)
+    return np.minimum(lower, centre), np.maximum(upper, centre)
+
+
+def _clipped_estimate(law: Law, signs: Floats) -> Floats:
+    """Return the estimate, within [-1, 1]."""
+    return np.clip(law.coefficient @ (signs - (law.counts * law.offsets)[:, None]), -1, 1)
+
+
+def _fixed_limit(law: Law, signs: Floats, log_p: float, _: float) -> Floats:
+    end_variances = _variance(law, np.array([-1.0, 1.0]))
+    cell_count = max(
+        1,
+        math.ceil(abs(math.log(end_variances[1] / end_variances[0])) / math.log(SHARE_CELL_RATIO)),
+    )
+    variances = np.geomspace(end_variances[0], end_variances[1], cell_count + 1)
+    edges = np.linspace(-1.0, 1.0, 2)
+    if cell_count > 1:  # the variance is linear in theta
+        edges = 2 * (variances - end_variances[0]) / (end_variances[1] - end_variances[0]) - 1
+    edges[0], edges[-1] = -1.0, 1.0
+    middle = np.sqrt(variances[1:] * variances[:-1])
+    cost = np.full(cell_count, -log_p)
+    for _ in range(3):
+        tilt = np.sqrt(np.maximum(2 * cost, 1.0) / middle)
+        cost = LOG_P_SAFETY - log_p + _log_remainder(law, tilt, edges)
+    x, *lines = _bound_cumulant(law, tilt)
+    surplus = x @ signs - cost[:, None]
+    cell_limits = np.maximum(
+        *((surplus - at_zero[:, None]) / slope[:, None] for at_zero, slope in lines)
+    )
+    is_accepted = cell_limits < edges[1:, None]
+    first_cell = np.argmax(is_accepted, axis=0)
+    limits = np.maximum(cell_limits[first_cell, np.arange(signs.shape[1])], edges[first_cell])
+    return np.where(
+        is_accepted.any(axis=0), np.clip(limits - _rounding_margin(law), -1.0, 1.0), 1.0
+    )
+
+
+def _anytime_limit(law: Law, signs: Floats, log_p: float, total: float) -> Floats:
+    goal = LOG_P_SAFETY - log_p
+    best_tilts = np.sqrt(2 * (goal + 2) / _variance(law, np.array([-1.0, 1.0])))
+    tilt_grid = MIXTURE_TILTS * total
+    is_near = (tilt_grid >= best_tilts.min() / MIXTURE_REACH) & (
+        tilt_grid <= best_tilts.max() * MIXTURE_REACH
+    )
+    if not is_near.any():
+        return np.full(signs.shape[1], -1.0)
+    tilt, log_weights = tilt_grid[is_near], LOG_MIXTURE_WEIGHTS[is_near]
+    x, below, above = _bound_cumulant(law, tilt)
+    centre = _clipped_estimate(law, signs)[:, None]
+    is_first_lower = below[0] + centre * below[1] <= above[0] + centre * above[1]
+    at_zero, slope = (
+        np.where(is_first_lower, first_line, second_line)
+        for first_line, second_line in zip(below, above, strict=True)
+    )
+    terms = (x @ signs).T + log_weights - at_zero
+    shape = terms.shape
+    start = ((terms - goal) / slope).max(axis=1)
+    lines = LinearMixture(start, slope, terms, slope * start[:, None], slope)
+    return np.clip(lines.solve(np.zeros(shape[0]), goal) - _rounding_margin(law), -1.0, 1.0)
+
+
+def _bound_cumulant(law: Law, tilt: Floats) -> tuple[Floats, _Line, _Line]:
+    """Return x, of shape (tilts, levels), and two lines in theta that bound K."""
+    holder_mean, non_holder_mean = _means(law)
+    growth = np.expm1(
+        np.minimum(2 * tilt[:, None] * law.coefficient * law.contrast, 4 * MAX_SIGN_TILT)
+    )
+    denominator = holder_mean - (1 + growth) * non_holder_mean
+    tanh = np.where(growth < denominator, growth / np.maximum(denominator, 1e-300), 1.0)
+    x = np.arctanh(np.minimum(tanh, math.tanh(MAX_SIGN_TILT)))
+    x = np.minimum(x, MAX_TILT_FACTOR * tilt[:, None] * law.coefficient)
+    base = (np.log1p((1 + non_holder_mean) / 2 * np.expm1(2 * x)) - x) @ law.counts
+    tanh_x = np.tanh(x)
+    holder_gain = np.log1p(
+        (holder_mean - non_holder_mean) * tanh_x / (1 + non_holder_mean * tanh_x)
+    )
+    least_slope = (holder_gain / (law.coefficient * law.contrast)).min(axis=1) / 2
+    return (
+        x,
+        _Line(base + tilt, tilt),
+        _Line(base + holder_gain @ law.counts - least_slope, least_slope),
+    )
+
+
+def _means(law: Law) -> tuple[Floats, Floats]:
+    return np.minimum(law.offsets + law.contrast, 1.0), np.maximum(law.offsets - law.contrast, -1.0)
+
+
+def _variance(law: Law, theta: Floats) -> Floats:
+    """Return the variance of S if all levels have the same share of holders."""
+    sign_variances = [(1 - mean) * (1 + mean) for mean in _means(law)]
+    holder_variance, non_holder_variance = (
+        law.counts @ (law.coefficient**2 * x) for x in sign_variances
+    )
+    min_variance = 1e-12 * law.proxy
+    return np.maximum(
+        min_variance,
+        non_holder_variance + (1 + theta) / 2 * (holder_variance - non_holder_variance),
+    )
+
+
+def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:
+    """Return ln R, for each tilt and all thetas between two of the edges."""
+    from scipy.special import erfcx
+
+    x, _, _ = _bound_cumulant(law, tilt)
+    tanh = np.tanh(x)
+    mean = [(tanh + m) / (1 + m * tanh) for m in _means(law)]
+    holder_variance, non_holder_variance = (x**2 * (1 - m) * (1 + m) for m in mean)
+    third = (x**3 * np.maximum(*(1 - m**4 for m in mean))) @ law.counts
+    worst_slope = ((holder_variance - non_holder_variance) / (law.coefficient * law.contrast)).min(
+        axis=1
+    )
+    holders = np.where(worst_slope > 0, edges[:-1], edges[1:]) / 2 + 1 / 2
+    least_variance = np.maximum(
+        non_holder_variance @ law.counts + holders * worst_slope,
+        np.minimum(holder_variance, non_holder_variance) @ law.counts,
+    )
+    least_variance = np.maximum(least_variance, 1e-60)
+    remainder: Floats = (
+        erfcx(np.sqrt(2 * least_variance)) + 2 * BERRY_ESSEEN * third / least_variance**1.5
+    )
+    return np.log(np.minimum(remainder, 1.0))
+
+
+def _rounding_margin(law: Law) -> float:
+    return THETA_ROUNDING + law.offset_rounding
