@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from estimators.estimate import Floats
@@ -51,3 +53,18 @@ def berry_esseen_deviation(
         np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5 if least_variance > 0 else 0.0
     )
     return float(-ndtri(remaining_p) * np.sqrt(largest_variance)) if remaining_p > 0 else np.inf
+
+
+def log_wealth_remainder(sd: Floats, max_deviation: Floats) -> Floats:
+    """Return ln R at tilt 1: Theorem 4 of docs/proofs/differences.md; shapes broadcast.
+
+    Parameters
+    ----------
+    sd, max_deviation : ndarray of float64
+        The least standard deviation of W under its tilted law, and the largest deviation of a term.
+    """
+    from scipy.special import erfcx
+
+    berry_esseen = 2 * BERRY_ESSEEN * max_deviation / np.maximum(sd, 1e-300)
+    remainder: Floats = erfcx(math.sqrt(2) * sd) + berry_esseen
+    return np.log(np.minimum(remainder, 1.0))

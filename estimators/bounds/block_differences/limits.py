@@ -15,7 +15,7 @@ from estimators.bounds.block_differences.self_normalised import (
     log_cosh,
     self_normalised_interval,
 )
-from estimators.bounds.normal import BERRY_ESSEEN, normal_quantile
+from estimators.bounds.normal import log_wealth_remainder, normal_quantile
 from estimators.bounds.signs.law import Law
 from estimators.bounds.signs.limits import interval
 from estimators.bounds.tolerances import LOG_P_SAFETY
@@ -199,8 +199,6 @@ def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floa
     x : ndarray of float64, shape (cells, levels)
     least_variance : ndarray of float64, shape (cells,)
     """
-    from scipy.special import erfcx
-
     tanh, psi, c = np.tanh(x), log_cosh(x), law.contrast
     variance_factor = (1 - tanh) * ((x - psi) / law.coefficient) ** 2 / (1 + c * tanh)
     sd = np.sqrt(variance_factor.min(axis=1) * law.unexplained_share * least_variance)
@@ -208,6 +206,4 @@ def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floa
     deviation_up = x + psi + (law.largest_share * xi + c * zeta) / (1 + c * tanh)
     deviation_down = x - psi + c * zeta / (1 - c * tanh)
     max_deviation = np.minimum(2 * x, np.maximum(deviation_up, deviation_down)).max(axis=1)
-    positive_sd = np.maximum(sd, 1e-300)
-    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * max_deviation / positive_sd
-    return np.log(np.minimum(remainder, 1.0))
+    return log_wealth_remainder(sd, max_deviation)

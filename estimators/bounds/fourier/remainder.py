@@ -89,11 +89,8 @@ def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
         frequencies.shape[-1] // 4, frequencies.shape[-1] - 1, CUTOFF_CANDIDATES
     ).astype(np.intp)
     tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
-    cell_weights = (
-        _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
-        * np.diff(frequencies)[..., None, :]
-    )
-    return np.where(tau < cutoff, cell_weights, 0.0)
+    majorant = _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
+    return np.where(tau < cutoff, majorant * np.diff(frequencies)[..., None, :], 0.0)
 
 
 def log_cutoff_factors(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.normal import log_wealth_remainder
 from estimators.bounds.piecewise.bets import SymbolBets, solve_lower_limits
 from estimators.bounds.piecewise.knot_gains import log_fourier_remainder
 from estimators.bounds.piecewise.law import PiecewiseLaw
@@ -25,10 +25,9 @@ VARIANCE_PARTS = 32  # of the range of the users' own variance, if their means a
 
 def cell_edges(law: PiecewiseLaw) -> Floats:
     """Return the edges of the cells, from the least to the largest tau^2 or beyond."""
-    number = math.ceil(
-        math.log(law.worst_variance / law.least_variance) / math.log(CELL_VARIANCE_RATIO)
-    )
-    edges: Floats = law.least_variance * CELL_VARIANCE_RATIO ** np.arange(max(number, 1) + 1.0)
+    log_range = math.log(law.worst_variance / law.least_variance)
+    number = max(math.ceil(log_range / math.log(CELL_VARIANCE_RATIO)), 1)
+    edges: Floats = law.least_variance * CELL_VARIANCE_RATIO ** np.arange(number + 1.0)
     return edges
 
 
@@ -69,12 +68,8 @@ class CellBet:
     ) -> None:
         from scipy.special import erfcx
 
-        self.law, self.least, self.largest, self.log_p = (
-            law,
-            least_variance,
-            largest_variance,
-            log_p,
-        )
+        self.law, self.log_p = law, log_p
+        self.least_variance, self.largest_variance = least_variance, largest_variance
         cost = -log_p
         for _ in range(3):
             tilt = math.sqrt(max(2 * cost, 1.0) / math.sqrt(least_variance * largest_variance))
@@ -94,10 +89,14 @@ class CellBet:
         low, high : float or ndarray of float64, shape (..., 1) or (..., levels)
             Ends of intervals for the means of each level's users; free means may be anywhere.
         """
-        law, least_variance = self.law, np.array([self.least])
-        if law.free:  # the variance of the reports may be anything from that of the noise to tau^2
-            return log_berry_esseen_remainder(law, self.tilt, self._parts[:-1], np.inf, (-1.0, 1.0))
-        return log_berry_esseen_remainder(law, self.tilt, least_variance, self.largest, (low, high))
+        variances, ends, largest = (
+            np.array([self.least_variance]),
+            (low, high),
+            self.largest_variance,
+        )
+        if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
+            variances, ends, largest = self._parts[:-1], (-1.0, 1.0), np.inf
+        return log_berry_esseen_remainder(self.law, self.tilt, variances, largest, ends)
 
     def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
@@ -113,13 +112,16 @@ class CellBet:
         log_parts = np.minimum(log_berry_esseen_parts, fourier)
         if self.law.free:
             concavity = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
-            log_parts = log_parts - self.tilt**2 * concavity * (self.least - self._parts[1:]) / 2
+            log_parts = (
+                log_parts - self.tilt**2 * concavity * (self.least_variance - self._parts[1:]) / 2
+            )
         log_largest: Floats = log_parts.max(axis=-1)
         return log_largest
 
     @functools.cached_property
     def _parts(self) -> Floats:
-        return np.linspace(min(self.law.least_variance, self.least), self.least, VARIANCE_PARTS + 1)
+        noise_variance = min(self.law.least_variance, self.least_variance)
+        return np.linspace(noise_variance, self.least_variance, VARIANCE_PARTS + 1)
 
     def log_remainder(self, low: Floats | float, high: Floats | float) -> Floats:
         """Return ln R for all means from `low` to `high`: as for :meth:`log_berry_esseen`."""
@@ -154,32 +156,25 @@ def limits_in_all_cells(
     bin_ends = np.stack([bin_low, -bin_high[::-1]]), np.stack([bin_high, -bin_low[::-1]])
     if bets.law.free:
         bin_ends = np.full((2, 1), -1.0), np.full((2, 1), 1.0)
-    log_berry_esseen_parts = [
-        cell.log_berry_esseen(*(end[..., None] for end in bin_ends)) for cell in cells
-    ]
+    log_parts = [cell.log_berry_esseen(*(end[..., None] for end in bin_ends)) for cell in cells]
 
     def limits(cell_rows: list[int], fourier: list[float]) -> Floats:
         """Return both limits in some cells, shape (2, cells)."""
         pairs = zip(cell_rows, fourier, strict=True)
-        cost = [
-            cells[i].combine_remainders(log_berry_esseen_parts[i], x) - cells[i].log_p
-            for i, x in pairs
-        ]
-        required_gain = (
-            np.array([np.broadcast_to(x, bin_ends[0].shape) for x in cost]) + LOG_P_SAFETY
-        )
-        surplus = gains[:, cell_rows, None] - required_gain.swapaxes(0, 1)
+        costs = [cells[i].combine_remainders(log_parts[i], x) - cells[i].log_p for i, x in pairs]
+        cost = np.array([np.broadcast_to(x, bin_ends[0].shape) for x in costs]) + LOG_P_SAFETY
+        surplus = gains[:, cell_rows, None] - cost.swapaxes(0, 1)
         tilt = np.broadcast_to(tilts[cell_rows][None, :, None], surplus.shape)
         bin_limits = solve_lower_limits(bets.law, tilt.reshape(-1, 1), surplus.reshape(-1, 1))
         return _advance_through_bins(bin_limits.reshape(surplus.shape), bin_ends[1], mean_limits)
 
     optimistic_limits = limits(list(range(len(cells))), [0.0] * len(cells))
-    common_limits, fourier = np.ones(2), FourierRemainders()
-    for cell in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
-        if (optimistic_limits[:, cell] < common_limits).any():
-            common_limits = np.minimum(
-                common_limits, limits([cell], [fourier.remainder_of(cells[cell])])[:, 0]
-            )
+    common_limits, remainders = np.ones(2), FourierRemainders()
+    for row in np.argsort(optimistic_limits.sum(axis=0), kind="stable").tolist():
+        # a cell whose optimistic limits are above another's cannot decide
+        if (optimistic_limits[:, row] < common_limits).any():
+            cell_limits = limits([row], [remainders.remainder_of(cells[row])])[:, 0]
+            common_limits = np.minimum(common_limits, cell_limits)
     return float(common_limits[0]), float(common_limits[1])
 
 
@@ -230,16 +225,13 @@ def log_berry_esseen_remainder(
     mean_interval : tuple of float, or of ndarray of float64, shape (..., 1) or (..., levels)
         The ends of intervals for the means of all users.
     """
-    from scipy.special import erfcx
-
     symbols, weight = law.symbols, law.counts * law.coefficient**2
     stake = tilt * law.coefficient
     report_variance = np.minimum(symbols.squares.max(axis=1), largest_variance / weight)
     growth_at_low, growth_at_high = 1 + stake * mean_interval[0], 1 + stake * mean_interval[1]
     highest_growth = (growth_at_high + stake**2 * report_variance / growth_at_low)[..., None]
-    growth = (
-        1 + stake[:, None] * symbols.values
-    )  # 1 where there is no symbol, which only lowers `kept`
+    # 1 where there is no symbol, which only lowers `variance_factor`
+    growth = 1 + stake[:, None] * symbols.values
     log_growth = np.log(growth)
     log_ratio = log_growth - np.log(highest_growth)
     is_near = np.abs(log_ratio) < 1e-4
@@ -250,9 +242,7 @@ def log_berry_esseen_remainder(
     )
     variance_factor = (growth / log_mean**2 / growth_at_high[..., None]).min(axis=(-2, -1))
     gap_below = np.log(highest_growth[..., 0]) - log_growth.min(axis=1)
-    max_deviation = np.maximum(log_growth.max(axis=1) - np.log(growth_at_low), gap_below).max(
-        axis=-1
-    )
+    gap_above = log_growth.max(axis=1) - np.log(growth_at_low)
+    max_deviation = np.maximum(gap_above, gap_below).max(axis=-1)
     sd = np.sqrt(variance_factor[..., None] * least_variance) * tilt
-    remainder: Floats = erfcx(math.sqrt(2) * sd) + 2 * BERRY_ESSEEN * max_deviation[..., None] / sd
-    return np.log(np.minimum(remainder, 1.0))
+    return log_wealth_remainder(sd, max_deviation[..., None])

@@ -37,7 +37,7 @@ class _Knots(NamedTuple):
         y_j and their level.
     knots, level_of_window, outside, extra : ndarray, shape (windows,)
         The knots x_s, their level, the probability outside of the window, and what is added inside.
-    within, whole : pairs of ndarray of intp, shape (windows,)
+    window_symbols, level_symbols : pairs of ndarray of intp, shape (windows,)
         The first symbol of the window, and of its level, and the one after their last.
     first : ndarray of intp, shape (levels,)
         The first window of each level.
@@ -47,8 +47,8 @@ class _Knots(NamedTuple):
     level: NDArray[np.intp]
     knots: Floats
     level_of_window: NDArray[np.intp]
-    within: tuple[NDArray[np.intp], NDArray[np.intp]]
-    whole: tuple[NDArray[np.intp], NDArray[np.intp]]
+    window_symbols: tuple[NDArray[np.intp], NDArray[np.intp]]
+    level_symbols: tuple[NDArray[np.intp], NDArray[np.intp]]
     outside: Floats
     extra: Floats
     first: NDArray[np.intp]
@@ -56,7 +56,8 @@ class _Knots(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
-    symbols, windows = (np.array([getattr(x, name) for x in shapes]) for name in _SIZES)
+    symbols = np.array([shape.symbols for shape in shapes])
+    windows = np.array([shape.windows for shape in shapes])
     first_symbol = np.cumsum(symbols) - symbols
     first = np.cumsum(windows) - windows
     rows = np.arange(len(shapes))
@@ -78,9 +79,6 @@ def _knots_of(shapes: tuple[WindowShape, ...]) -> _Knots:
     )
 
 
-_SIZES = ("symbols", "windows")
-
-
 class _KnotGains:
     """The tilted laws of the gain of one report of each level, given each knot."""
 
@@ -98,14 +96,13 @@ class _KnotGains:
         table = self.knots
         running = np.zeros((len(terms), terms.shape[1] + 1), dtype=terms.dtype)
         np.cumsum(terms * (1 + self.grown), axis=1, out=running[:, 1:])
-        symbol_ranges = (table.within, table.whole)
-        window_sums, level_sums = (
-            running[:, end] - running[:, start] for start, end in symbol_ranges
-        )
-        window_sums *= table.extra / self.fair
+        (first, last), (level_first, level_last) = table.window_symbols, table.level_symbols
+        means = running[:, last] - running[:, first]
+        means *= table.extra / self.fair
+        level_sums = running[:, level_last] - running[:, level_first]
         level_sums *= table.outside / self.fair
-        window_sums += level_sums
-        return window_sums
+        means += level_sums
+        return means
 
     def log_modulus(self, phases: Phases) -> Floats:
         """Return ln of the largest modulus over the knots, shape (levels, nodes)."""

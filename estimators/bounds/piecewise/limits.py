@@ -109,11 +109,11 @@ def mean_interval(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     Fabricated counts may reject all means: it is then from the one limit to the other.
     """
     total = float(bets.law.counts.sum())  # the tilts of the mixture suit reports of one weight
-    low, high = (
+    limits = [
         anytime_lower_limit(bets, log_p, total),
         -anytime_lower_limit(bets.mirrored(), log_p, total),
-    )
-    return min(low, high), max(low, high)
+    ]
+    return min(limits), max(limits)
 
 
 def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
@@ -145,9 +145,8 @@ def variance_interval(
     first, last = (math.floor(x / (2 * half) + 0.5) for x in mean_interval)
     low, high = math.inf, -math.inf
     for start in range(first, last + 1, CENTRES_PER_BATCH):
-        centres = (
-            2 * half * np.arange(start, min(start + CENTRES_PER_BATCH, last + 1), dtype=np.float64)
-        )
+        stop = min(start + CENTRES_PER_BATCH, last + 1)
+        centres = 2 * half * np.arange(start, stop, dtype=np.float64)
         square_low, square_high = square_sum_intervals(bets, centres, log_p)
         low, high = min(low, float(square_low.min())), max(high, float(square_high.max()))
     rounding = 1e-12 * law.worst_variance

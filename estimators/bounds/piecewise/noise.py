@@ -85,14 +85,10 @@ class PiecewiseNoise:
         moments = [
             _tilted_moments(shape, step) for shape, step in zip(self.shapes, steps, strict=True)
         ]
-        largest_variances = (
-            np.array([variance.max() for _, variance in moments]) * self.coefficient**2
-        )
-        phases = Phases.near_nodes(
-            frequency_nodes(self.counts, largest_variances, PAIRED_NODE_STEP)
-        )
+        highest = np.array([variance.max() for _, variance in moments]) * self.coefficient**2
+        phases = Phases.near_nodes(frequency_nodes(self.counts, highest, PAIRED_NODE_STEP))
         frequencies = phases.nodes
-        shares = self.counts * largest_variances / (self.counts @ largest_variances)
+        shares = self.counts * highest / (self.counts @ highest)
         levels = []
         for shape, step, s, (mass, variance) in zip(
             self.shapes, steps, self.coefficient, moments, strict=True

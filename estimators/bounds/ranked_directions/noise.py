@@ -124,10 +124,8 @@ class RankedNoise:
         bound = min(markov, mcdiarmid_length(self, log_beta))
         if self.mean is None:
             return bound
-        largest, center = (
-            self.max_deviation(1 + math.sqrt(d) * self.unit),
-            np.linalg.norm(self.mean),
-        )
+        largest = self.max_deviation(1 + math.sqrt(d) * self.unit)
+        center = np.linalg.norm(self.mean)
         for _ in range(MAX_ROUNDS):
             steady = self.least_square_sum(np.maximum(center - bound, 0.0))
             variance = max(self.variance - float(steady), MIN_VARIANCE)

@@ -60,11 +60,8 @@ def log_remainder(
     moduli = np.zeros(
         (columns.shape[1], len(laws), frequencies.size)
     )  # 0 is a bound on each of them
-    convexity, log_product, node_count = (
-        np.zeros(len(laws)),
-        np.zeros(frequencies.size),
-        frequencies.size,
-    )
+    convexity, node_count = np.zeros(len(laws)), frequencies.size
+    log_product = np.zeros(node_count)
     for level in np.argsort(-counts * coefficient**2 * variance).tolist():
         law, n, s = laws[level], float(counts[level]), float(coefficient[level])
         log_moduli, second_moment = _log_modulus(
@@ -81,10 +78,8 @@ def _log_modulus(
     law: ReportLaw, columns: NDArray[np.intp], tilt: float, frequencies: Floats, unit: float
 ) -> tuple[Floats, float]:
     """Return H(h) - K at the nodes, for each column, and V, for one report."""
-    d, relative_exponent = (
-        law.dimension,
-        math.hypot(tilt, float(frequencies[-1])) / math.sqrt(law.dimension),
-    )
+    d = law.dimension
+    relative_exponent = math.hypot(tilt, float(frequencies[-1])) / math.sqrt(d)
     largest = law.moments[:, -1] * relative_exponent ** np.arange(2.0, SERIES_ORDER + 1)
     order = 3 + int(np.flatnonzero(largest > MIN_SERIES_TERM * (1 + largest.max()))[-1])
     c, linear = np.sqrt(law.squares), law.mean * math.sqrt(d)

@@ -132,16 +132,7 @@ def _search(
         is_active = ~is_done
         if not is_active.any():
             break
-        active, observed, low, high = (
-            active[is_active],
-            observed[is_active],
-            low[is_active],
-            high[is_active],
-        )
-        theta, tilt, is_settled, width = (
-            next_theta[is_active],
-            next_tilt[is_active],
-            is_settled[is_active],
-            width[is_active],
-        )
+        active, observed, width = active[is_active], observed[is_active], width[is_active]
+        low, high, is_settled = low[is_active], high[is_active], is_settled[is_active]
+        theta, tilt = next_theta[is_active], next_tilt[is_active]
     return limits, tilts

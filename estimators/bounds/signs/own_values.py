@@ -153,10 +153,8 @@ def _variance(law: Law, theta: Floats) -> Floats:
         law.counts @ (law.coefficient**2 * x) for x in sign_variances
     )
     min_variance = 1e-12 * law.proxy
-    return np.maximum(
-        min_variance,
-        non_holder_variance + (1 + theta) / 2 * (holder_variance - non_holder_variance),
-    )
+    gain = holder_variance - non_holder_variance
+    return np.maximum(min_variance, non_holder_variance + (1 + theta) / 2 * gain)
 
 
 def _log_remainder(law: Law, tilt: Floats, edges: Floats) -> Floats:

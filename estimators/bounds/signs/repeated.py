@@ -75,11 +75,8 @@ class RepeatedLaw(Law):
         denominator = 1 + share * growth
         holders = share * (1 + growth) / denominator
         tilted = non_holder_mean + holders * mean_gap
-        spread = (
-            1
-            - non_holder_mean**2
-            + holders * (non_holder_mean - holder_mean) * (non_holder_mean + holder_mean)
-        ) / self.repeats
+        skew = holders * (non_holder_mean - holder_mean) * (non_holder_mean + holder_mean)
+        spread = (1 - non_holder_mean**2 + skew) / self.repeats
         spread = spread + holders * (1 - holders) * mean_gap**2
         value = terms + np.log1p(share * growth)
         return value, tilted - self.offsets, spread, mean_gap, growth, denominator

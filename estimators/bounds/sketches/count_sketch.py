@@ -160,14 +160,10 @@ def own_sign_limits(
     for _ in range(BISECTION_STEPS):
         middle = (lower + upper_of_lower) / 2
         rejected = (observed - middle) * remaining_slope > allowed(middle)
-        lower, upper_of_lower = (
-            np.where(rejected, middle, lower),
-            np.where(rejected, upper_of_lower, middle),
-        )
+        lower = np.where(rejected, middle, lower)
+        upper_of_lower = np.where(rejected, upper_of_lower, middle)
         middle = (lower_of_upper + upper) / 2
         rejected = (middle - start) * remaining_slope > allowed(middle)
-        lower_of_upper, upper = (
-            np.where(rejected, lower_of_upper, middle),
-            np.where(rejected, middle, upper),
-        )
+        lower_of_upper = np.where(rejected, lower_of_upper, middle)
+        upper = np.where(rejected, middle, upper)
     return lower, upper
