@@ -71,13 +71,11 @@ class Directions:
         """The largest variance of a coordinate of N."""
         return self.variance / self.dimension
 
+    # Theorem 1 of docs/proofs/spheres.md
     def cumulant(self, tilt: Floats) -> Floats:
-        """Bound ln E exp(tilt <N, e>) for every unit vector e: Theorem 1 of docs/proofs/spheres.md.
+        """Bound ln E exp(tilt <N, e>), shape (tilts,), for every unit vector e.
 
-        Parameters
-        ----------
-        tilt : ndarray of float64, shape (tilts,)
-            Above 0; tilt times the largest coefficient is at most MAX_DIRECTION_TILT sqrt(d).
+        Tilts are above 0, and times the largest coefficient at most MAX_DIRECTION_TILT sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
         terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)

@@ -43,7 +43,8 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     """Return the p-value of the hypothesis that all levels have the same mean.
 
     It is proved for levels of single signs. Scores of noise, symbols and repeated signs can be too
-    large for few reports; in measurements, no p-value was too small too often.
+    large for few reports; in measurements, no p-value was too small too often. None if fewer than
+    two levels have 25 reports.
 
     Parameters
     ----------
@@ -51,11 +52,6 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
         With the counts, contrasts and noise of levels with reports only.
     means : ndarray of float64, shape (levels, k)
         theta_l: the unbiased mean of each level, in [-1, 1] plus noise, for k categories.
-
-    Returns
-    -------
-    float or None
-        None if fewer than two levels have 25 reports.
 
     Examples
     --------
@@ -96,13 +92,13 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the p-value for reports that are +1, -1 or 0: proved for f = 0, otherwise measured.
 
-    The share of reports that are not 0 is the observed one, or the least that f permits.
+    The share of reports that are not 0 is the observed one, or the least that f permits. `sums` and
+    `sizes` are those of D and of abs(D), shape (levels, k).
 
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D), for each of k categories.
+    sums, sizes : ndarray of float64
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
@@ -128,10 +124,9 @@ def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats
     return _least_p_value(sums / (n * contrast), precision, scores, -1.0 if law.signed else 0.0)
 
 
+# Theorem 12 of docs/proofs/laws.md
 def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]) -> float | None:
     """Return the p-value for reports of hashed points, whose collisions differ between levels.
-
-    Theorem 12 of docs/proofs/laws.md.
 
     Parameters
     ----------
@@ -178,13 +173,12 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
 def heterogeneity_of_vectors(counts: Floats, squares: Floats, means: Floats) -> float | None:
     """Return the p-value for directions: a Q for each coordinate, Bonferroni over them.
 
-    A level's mean of B u has the variance (E (B u)^2 - theta^2) / n. Means are assumed normal;
-    levels with fewer than 100 reports are left out.
+    A level's mean of B u has the variance (E (B u)^2 - theta^2) / n and is assumed normal; levels
+    with fewer than 100 reports are left out.
 
     Parameters
     ----------
     counts : ndarray of float64, shape (levels,)
-        n_l, each above zero.
     squares : ndarray of float64, shape (levels, d) or (levels, 1)
         E (B u)^2 of a coordinate, with what rounding to the grid adds; known or observed.
     means : ndarray of float64, shape (levels, d)
@@ -218,7 +212,6 @@ def heterogeneity_of_bounded(
     Parameters
     ----------
     counts : ndarray of float64, shape (levels,)
-        n_l, each above zero.
     squares, largest : ndarray of float64, shape (levels, k)
         At least E d^2 and abs(d) of one report, whatever the values are.
     means : ndarray of float64, shape (levels, k)
@@ -279,17 +272,9 @@ def _least_p_value(
 ) -> float:
     """Return the p-value of the category whose least Q over all common means is largest.
 
-    Parameters
-    ----------
-    means : ndarray of float64, shape (levels, k)
-    precision : ndarray of float64, shape (levels, 1) or (levels, k)
-        Approximate precision of the levels' means, for a first guess of the common mean.
-    scores : callable
-    lowest : float
-        The least possible mean; the largest is 1.
-    least_means : ndarray of float64, shape (levels, k), optional
-        The least common mean at which the score of a level can be zero; its mean by default.
-    tail : callable
+    `precision`, shape (levels, 1) or (levels, k), guesses the common mean, which is in [lowest, 1].
+    `least_means`, shape (levels, k), are the least common means at which a level's score can be
+    zero: its mean by default.
     """
     levels, k = means.shape
     lowest_means = means if least_means is None else least_means
@@ -311,13 +296,11 @@ def _least_p_value(
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 
+# Theorem 11 of docs/proofs/laws.md
 def _search_least_statistic(
     scores: Scores, low: Floats, high: Floats, chosen: NDArray[np.intp]
 ) -> float:
-    """Return a lower bound on the largest least Q of these categories, close to it.
-
-    Theorem 11 of docs/proofs/laws.md.
-    """
+    """Return a lower bound on the largest least Q of these categories, close to it."""
     grid = np.linspace(0, 1, GRID_POINTS)[:, None]
     bound = np.zeros(chosen.size)
     least_statistic = _statistic(scores, np.zeros((1, chosen.size)), chosen)[0]

@@ -47,12 +47,11 @@ class Reach(NamedTuple):
     highest: Floats
 
 
+# Theorems 13 and 14 of docs/proofs/laws.md
 def largest_shifts(
     values: Floats, counts: Counts, reach: Reach, reports: int, *, among: bool
 ) -> Floats:
     """Return the largest change of each of an estimate's numbers, in either direction.
-
-    Theorems 13 and 14 of docs/proofs/laws.md.
 
     Parameters
     ----------

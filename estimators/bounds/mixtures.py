@@ -24,6 +24,7 @@ LINE_NEWTON_STEPS = 5  # steps of Newton's method on a sum of lines
 _LOG_TILT_OFFSETS = np.arange(-TILTS_PER_SIDE, TILTS_PER_SIDE + 1) * np.log(TILT_RATIO)
 MIXTURE_TILTS = CENTRAL_TILT * np.exp(_LOG_TILT_OFFSETS)
 """lambda, on the scale of T."""
+# like a Cauchy density in ln(lambda): not tuned for one number of reports at others' cost
 LOG_MIXTURE_WEIGHTS = -np.log1p((_LOG_TILT_OFFSETS / LOG_TILT_SPREAD) ** 2)
 LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
@@ -66,20 +67,16 @@ def deviation_bound(
 ) -> float:
     """Bound |S - E S| at all times with probability 1 - 2 p, for noise independent of the mean.
 
+    The bound is infinite for very few reports.
+
     Parameters
     ----------
     cumulant : callable
         Bounds ln E exp(tilt (S - E S)), for an array of tilts up to `max_tilt`.
     max_tilt : float
     log_p : float
-        ln p, the failure probability of one side over all times.
     total : float
         N, from :func:`estimators.weights.total_weight`.
-
-    Returns
-    -------
-    float
-        In the unit of S; infinite for very few reports.
     """
     tilts, log_weights = usable_tilts(max_tilt, total)
     if not tilts.size:

@@ -12,10 +12,9 @@ BERRY_ESSEEN = 0.56
 """Sums of independent, not identically distributed terms: Shevtsova (2010)."""
 
 
+# Theorem 4 of docs/proofs/inversion.md
 def log_dense_remainder(tilt: Floats, variance: Floats, third: Floats) -> Floats:
     """Bound ln R from the least variance and the largest third moment of the tilted law.
-
-    Theorem 4 of docs/proofs/inversion.md.
 
     Parameters
     ----------
@@ -45,7 +44,6 @@ def berry_esseen_deviation(
     third : float
         A bound on the sum of third absolute moments.
     log_p : float
-        ln p, the failure probability of one side.
     """
     from scipy.special import ndtri
 

@@ -93,7 +93,6 @@ def mean_scores(law: Law, levels: Levels, means: Floats, theta: Floats) -> Float
     means : ndarray of float64, shape (levels, ...)
         The unbiased mean of each level; of a shape that broadcasts with `theta`.
     theta : ndarray of float64
-        The hypothesis.
     """
     means = np.broadcast_to(means, (levels.size, *theta.shape))
     if isinstance(law, PiecewiseLaw):

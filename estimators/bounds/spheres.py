@@ -82,17 +82,16 @@ def length_bound(dimension: int, tilt: Floats, goal: Callable[[Floats], Floats])
     return float(min(coarse.min(), length_bounds(dimension, fine_tilts, goal(fine_tilts)).min()))
 
 
+# Theorem 5 of docs/proofs/spheres.md
 def length_bounds(dimension: int, tilt: Floats, goal: Floats) -> Floats:
-    """Return R with ln M(t R) >= goal for each tilt t, shape (tilts,); inf where goal is infinite.
+    """Return R with ln M(t R) >= goal for each tilt t, (tilts,); inf where goal is infinite.
 
-    Theorem 5 of docs/proofs/spheres.md.
+    M is that of the sphere of this dimension; tilts and goals are above 0.
 
     Parameters
     ----------
     dimension : int
-        d, of the sphere of M.
     tilt, goal : ndarray of float64, shape (tilts,)
-        Both above 0.
     """
     finite = np.isfinite(goal)
     log_mean_goal, inner, outer = goal[finite], (dimension - 1) / 2, (dimension + 1) / 2

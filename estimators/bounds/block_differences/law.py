@@ -61,21 +61,17 @@ class DifferenceLaw:
         """Whether every report is in every category's block: D is a sign, of mean c f."""
         return bool(np.all(self.least_share > 1 - 1e-12))
 
+    # Theorem 6 of docs/proofs/differences.md
     def explained_variance(self, f: Floats) -> Floats:
-        """Return e(f), by which sum s^2 A exceeds the variance.
-
-        Theorem 6 of docs/proofs/differences.md.
-        """
+        """Return e(f), by which sum s^2 A exceeds the variance."""
         if self.free:
             return f**2 / float(self.counts.sum())
         return float(self.counts @ (self.coefficient * self.contrast) ** 2) * f**2
 
+    # Theorem 6 of docs/proofs/differences.md
     @property
     def unexplained_share(self) -> float:
-        """The least share of sum s^2 A - e(f) that is variance.
-
-        Theorem 6 of docs/proofs/differences.md.
-        """
+        """The least share of sum s^2 A - e(f) that is variance."""
         if self.fixed or not self.free:
             return 1.0
         spread = np.maximum(
@@ -99,17 +95,15 @@ class DifferenceLaw:
         cutoff = MAX_TILT_RATIO * first_order
         return np.minimum(np.arctanh(above), cutoff), np.minimum(np.arctanh(below), cutoff)
 
+    # Theorem 2 of docs/proofs/differences.md
     def limits(
         self, tilt: float, above: Floats, below: Floats, refined: bool = True
     ) -> tuple[Floats, Floats]:
         """Return the largest rejected small frequency, and the smallest rejected large one.
 
-        Theorem 2 of docs/proofs/differences.md.
-
         Parameters
         ----------
         tilt : float
-            t.
         above, below : ndarray of float64, shape (k,)
             Values of K+(f) = sum ln(1 + c f tanh x) and K-(f) = sum ln(1 - c f tanh x), x from
             :meth:`tilts`.

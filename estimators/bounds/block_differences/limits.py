@@ -31,14 +31,15 @@ MIN_CELL_REPORTS = 16.0  # reports' worth of variance per -ln p: below, R gains 
 def difference_limits(
     law: DifferenceLaw, sums: Floats, sizes: Floats, question: Question, log_p: float, total: float
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f for a question.
+    """Return bounds on f in [0, 1], shape (k,), for a question.
 
     Parameters
     ----------
-    law, sums, sizes, log_p
-        As in :func:`difference_interval`.
+    law : DifferenceLaw
+    sums, sizes : ndarray of float64, shape (levels, k)
+        The sums of D and of abs(D), for each of k categories.
     question : Question
-        Its `bound` determines the interval.
+    log_p : float
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
     """
@@ -54,15 +55,9 @@ def difference_limits(
 def difference_interval(
     law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f in [0, 1], shape (k,), each failing with probability at most p.
+    """Return bounds on f, each failing with probability at most p.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D), for each of k categories.
-    log_p : float
-        ln p, the failure probability of one side.
+    Parameters are as in :func:`difference_limits`.
 
     Examples
     --------
@@ -156,7 +151,6 @@ def bernstein_limits(total: Floats, unit: float, log_p: float) -> tuple[Floats, 
     unit : float
         The largest value of a term.
     log_p : float
-        ln of the probability with which each bound fails.
     """
     log_inverse_p, unit_count = -log_p, total / unit
     low = (
@@ -188,10 +182,9 @@ def cell_tilts(law: DifferenceLaw, edges: Floats, log_p: float) -> tuple[Floats,
     return tilt, cost
 
 
+# Theorems 4 to 6 of docs/proofs/differences.md
 def log_remainder(law: DifferenceLaw, x: Floats, least_variance: Floats) -> Floats:
     """Return ln R for all laws of at least this tau^2.
-
-    Theorems 4 to 6 of docs/proofs/differences.md.
 
     Parameters
     ----------

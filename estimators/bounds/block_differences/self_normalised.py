@@ -31,7 +31,6 @@ def self_normalised_interval(
     sums, sizes : ndarray of float64, shape (levels, k)
         The sums of D and of abs(D), for each of k categories.
     log_p : float
-        ln p, the failure probability of one side.
     total : float, optional
         From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
     refined : bool

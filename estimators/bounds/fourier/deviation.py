@@ -30,7 +30,6 @@ def sharpened_deviation(
         A tilt near the best one.
     max_tilt : float
     log_p : float
-        ln p, the failure probability.
     """
     best = np.array([choose_tilt(cumulant, scale, max_tilt, log_p)])
     return float(((cumulant(best) + log_remainder(best) - log_p) / best)[0])
@@ -41,14 +40,7 @@ def choose_tilt(
 ) -> float:
     """Return a tilt that would be best if the tilted laws were normal.
 
-    Parameters
-    ----------
-    cumulant : callable
-        ln E exp(tilt S) from above, for tilts of shape (k,).
-    scale, max_tilt : float
-        A tilt near the best one, and the largest.
-    log_p : float
-        ln p, the failure probability.
+    Parameters are as in :func:`sharpened_deviation`.
     """
     tilt = RELATIVE_TILTS * scale
     tilt = tilt[tilt < max_tilt] if tilt[2] < max_tilt else max_tilt * np.linspace(0.8, 1, 3)

@@ -24,8 +24,7 @@ class Pieces(NamedTuple):
     psi : ndarray of float64, shape (knots - 1,)
         From :func:`largest_cumulants`, for the tilt of one report.
     log_modulus : ndarray of float64, shape (knots - 1, nodes)
-        For all x between two knots, a bound on ln |E[e^((t + i tau) Y) | x]| less the logarithm of
-        the line.
+        For all x between two knots, a bound on ln |E[e^((t + i tau) Y) | x]| less the line's ln.
     variance : ndarray of float64, shape (knots,)
         At least the variance of Y under the tilted law, in the unit of S squared.
     """
@@ -35,15 +34,13 @@ class Pieces(NamedTuple):
     variance: Floats
 
 
+# Theorem 4 of docs/proofs/fourier.md
 def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
     """Return the largest ln E[e^(t (Y - x)) | x] between each two knots, shape (k, knots - 1).
-
-    Theorem 4 of docs/proofs/fourier.md.
 
     Parameters
     ----------
     tilt : ndarray of float64, shape (k,)
-        t, above 0.
     knots : ndarray of float64, shape (knots,)
         Ascending.
     grown : ndarray of float64, shape (k, knots)
@@ -57,17 +54,15 @@ def largest_cumulants(tilt: Floats, knots: Floats, grown: Floats) -> Floats:
     return cumulants
 
 
+# Theorem 5 of docs/proofs/fourier.md
 def log_paired_remainder(
     tilt: float, frequencies: Floats, counts: Floats, shares: Floats, levels: Sequence[Pieces]
 ) -> float:
     """Bound ln R, at most 0, less the sum of n_l times the largest psi_l.
 
-    Theorem 5 of docs/proofs/fourier.md.
-
     Parameters
     ----------
     tilt : float
-        t.
     frequencies : ndarray of float64, shape (nodes,)
         tau, from :func:`.remainder.frequency_nodes`.
     counts, shares : ndarray of float64, shape (levels,)

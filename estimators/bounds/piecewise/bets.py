@@ -125,10 +125,9 @@ def log_expected_wealth(law: PiecewiseLaw, tilts: Floats, theta: Floats | float)
     return ExpectedWealth(np.log1p(grown) @ law.counts, rate @ law.counts, -(rate**2) @ law.counts)
 
 
+# Theorem 2 of docs/proofs/bets.md
 def solve_lower_limits(law: PiecewiseLaw, tilts: Floats, gains: Floats) -> Floats:
     """Return thetas in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1, shape (k,).
-
-    Theorem 2 of docs/proofs/bets.md.
 
     Parameters
     ----------

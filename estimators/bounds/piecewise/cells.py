@@ -46,16 +46,14 @@ def mean_bins_meeting(low: float, high: float) -> tuple[Floats, Floats]:
 
 
 class CellBet:
-    """The tilt for all data whose tau^2 is in a cell.
+    """The tilt for all data whose tau^2 is in a cell; the failure probability is p.
 
     Parameters
     ----------
     law : PiecewiseLaw
     least_variance, largest_variance : float
         The ends of the cell.
-    max_tilt : float
-    log_p : float
-        ln p, the failure probability.
+    max_tilt, log_p : float
     """
 
     def __init__(
@@ -89,25 +87,18 @@ class CellBet:
         low, high : float or ndarray of float64, shape (..., 1) or (..., levels)
             Ends of intervals for the means of each level's users; free means may be anywhere.
         """
-        variances, ends, largest = (
-            np.array([self.least_variance]),
-            (low, high),
-            self.largest_variance,
-        )
         if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
-            variances, ends, largest = self._parts[:-1], (-1.0, 1.0), np.inf
-        return log_berry_esseen_remainder(self.law, self.tilt, variances, largest, ends)
+            variances, largest = self._parts[:-1], np.inf
+            low, high = -1.0, 1.0
+        else:
+            variances, largest = np.array([self.least_variance]), self.largest_variance
+        return log_berry_esseen_remainder(self.law, self.tilt, variances, largest, (low, high))
 
+    # Theorem 6 of docs/proofs/bets.md
     def combine_remainders(self, log_berry_esseen_parts: Floats, fourier: float) -> Floats:
         """Return ln R of both: the largest one over the parts, less what free means save.
 
-        Theorem 6 of docs/proofs/bets.md.
-
-        Parameters
-        ----------
-        log_berry_esseen_parts : ndarray of float64, shape (..., parts)
-        fourier : float
-            :attr:`log_fourier`, or more.
+        The parts are from :meth:`log_berry_esseen`; `fourier` is :attr:`log_fourier`, or more.
         """
         log_parts = np.minimum(log_berry_esseen_parts, fourier)
         if self.law.free:
@@ -183,13 +174,8 @@ def _advance_through_bins(
 ) -> Floats:
     """Return how far all is rejected, bin by bin, shape (2, cells).
 
-    Parameters
-    ----------
-    bin_limits : ndarray of float64, shape (2, cells, bins)
-        The limit by the remainder of each bin.
-    ends : ndarray of float64, shape (2, bins)
-        The last theta of each bin.
-    mean_limits : tuple of float
+    `bin_limits`, shape (2, cells, bins), are the limits by the remainder of each bin; `ends`, shape
+    (2, bins), the last theta of each bin.
     """
     limits = np.broadcast_to(np.array(mean_limits)[:, None], bin_limits.shape[:2]).copy()
     is_advancing = np.ones(limits.shape, dtype=np.bool_)

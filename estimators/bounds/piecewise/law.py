@@ -67,9 +67,7 @@ class PiecewiseLaw(Law):
         Parameters
         ----------
         shapes : sequence of WindowShape
-            One for each level.
         counts, coefficient : ndarray of float64, shape (levels,)
-            Reports per level, and s_l, as in :class:`estimators.bounds.Law`.
         free : bool
             As in :class:`estimators.bounds.Law`.
         """
@@ -167,11 +165,9 @@ class PiecewiseLaw(Law):
         """The least variance of S over all data: that of the noise."""
         return float(self.symbols.least_noise @ (self.counts * self.coefficient**2))
 
+    # Theorem 6 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible.
-
-        Theorem 6 of docs/proofs/laws.md.
-        """
+        """Enclose the moments of S that the mean leaves possible."""
         if self.free:
             return self.moments_around(theta, 0.0)
         weight = self.counts * self.coefficient**2
@@ -188,13 +184,7 @@ class PiecewiseLaw(Law):
         )
 
     def moments_around(self, theta: Floats, radius: Floats | float) -> Moments:
-        """Enclose the moments of S for all means that are at most `radius` from theta.
-
-        Parameters
-        ----------
-        theta : ndarray of float64, shape (k,)
-        radius : float or ndarray of float64, shape (k,)
-        """
+        """Enclose the moments of S for all means within `radius` of theta, both (k,)."""
         square = self.coefficient**2
         largest_variance = (square * self.variances(theta)) @ self.counts
         slopes = square * self._variance_slopes(theta)

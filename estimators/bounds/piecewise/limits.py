@@ -32,7 +32,9 @@ CENTRES_PER_BATCH = 64  # of squares, whose intervals are computed together
 def symbol_limits(
     bets: SymbolBets, question: Question, log_p: float, total: float
 ) -> tuple[float, float]:
-    """Return bounds on the mean for a question.
+    """Return bounds on the mean in [-1, 1] for a question.
+
+    With p near 1/2, both sides may reject the estimate.
 
     Parameters
     ----------
@@ -40,14 +42,8 @@ def symbol_limits(
     question : Question
         Its `bound` determines the interval.
     log_p : float
-        ln p, the failure probability of one side.
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
-
-    Returns
-    -------
-    lower, upper : float
-        Within [-1, 1]. With p near 1/2, both sides may reject the estimate.
 
     Examples
     --------
@@ -73,13 +69,7 @@ def symbol_limits(
 def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
     """Return a theta that the mixture rejects as too small: now, or at any time before.
 
-    Parameters
-    ----------
-    bets : SymbolBets
-    log_p : float
-        ln p, the failure probability over all times.
-    total : float
-        N, from :func:`estimators.weights.total_weight`.
+    Parameters are as in :func:`symbol_limits`.
     """
     tilts = MIXTURE_TILTS * total
     allowed = tilts <= bets.max_tilt
@@ -125,12 +115,11 @@ def _normal_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     return lower, upper
 
 
+# Theorem 8 of docs/proofs/bets.md
 def variance_interval(
     bets: SymbolBets, mean_interval: tuple[float, float], log_p: float
 ) -> tuple[float, float]:
     """Return an interval for tau^2; each of its ends fails with probability p.
-
-    Theorem 8 of docs/proofs/bets.md.
 
     Parameters
     ----------
@@ -138,7 +127,6 @@ def variance_interval(
     mean_interval : tuple of float
         The ends of an interval for the mean, which has to be right.
     log_p : float
-        ln p.
     """
     law, weight = bets.law, bets.square_weight
     half = MAX_CENTRE_DISTANCE * math.sqrt(law.least_variance / weight)

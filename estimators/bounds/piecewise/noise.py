@@ -25,11 +25,10 @@ VARIANCE_ROUNDING = 1e-12
 """Of the largest report's square: far above what rounding does to a variance."""
 
 
+# Theorems 4 and 5 of docs/proofs/fourier.md
 @dataclasses.dataclass(frozen=True)
 class PiecewiseNoise:
     """The noise S - E S of piecewise reports Y, given the users' own values x.
-
-    Theorems 4 and 5 of docs/proofs/fourier.md.
 
     Parameters
     ----------

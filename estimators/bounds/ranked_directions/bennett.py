@@ -28,7 +28,7 @@ BENNETT_EXPONENTS = bennett_growth(BENNETT_TILTS) * BENNETT_TILTS**2
 
 
 def bennett_deviation(variance: Floats, largest: float, log_p: float) -> Floats:
-    """Bound sums of independent terms from above by Bennett's inequality, with probability 1 - p.
+    """Bound sums of independent terms from above with probability 1 - p, shape (k,).
 
     Parameters
     ----------
@@ -55,12 +55,10 @@ def bennett_length(dimension: int, variance: float, largest: float, log_beta: fl
     Parameters
     ----------
     dimension : int
-        d.
     variance : float
         E |N|^2.
-    largest : float
-        The longest term.
-    log_beta : float
+    largest, log_beta : float
+        The longest term, and ln beta.
     """
     from scipy.special import hyp1f1
 

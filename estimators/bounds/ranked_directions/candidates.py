@@ -17,11 +17,10 @@ RANK_DEVIATIONS = 8.0
 """Standard deviations of the number of better candidates, around the last chosen."""
 
 
+# Theorem 1 of docs/proofs/ranked-directions.md
 @dataclasses.dataclass(frozen=True)
 class Candidates:
     """The scores of k / 2 uniform directions and their opposites, of which the best W are inside.
-
-    Theorem 1 of docs/proofs/ranked-directions.md.
 
     Parameters
     ----------

@@ -58,11 +58,9 @@ class CoordinateBounds(RankedNoise):
         variance: Floats = (self.counts * self.coefficient**2) @ self.squares
         return variance
 
+    # Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md
     def coordinate_deviation(self, log_p: float) -> Floats:
-        """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p.
-
-        Theorems 3, 4 and 9 of docs/proofs/ranked-directions.md.
-        """
+        """Bound each coordinate of N: |N_j| stays below its bound with probability 1 - 2 p."""
         tilts, goal = self._tilts(log_p), log_p + math.log1p(-SQUARES_SHARE)
         columns = self.columns(math.log(2 * SQUARES_SHARE) + log_p, fixed=True)
         bound: Floats = ((self.cumulants(tilts, columns) - goal) / tilts).min(axis=1)
@@ -132,11 +130,9 @@ class CoordinateBounds(RankedNoise):
         parts = self.dimension, self.counts, self.coefficient, self.laws, self.unit
         return UniformCoordinateBounds(*parts, columns=columns)
 
+    # Theorem 10 of docs/proofs/ranked-directions.md
     def anytime_coordinate_deviation(self, log_p: float, total: float) -> Floats:
-        """Bound each coordinate of N at all times.
-
-        Theorem 10 of docs/proofs/ranked-directions.md.
-        """
+        """Bound each coordinate of N at all times."""
         tilts, log_weights = usable_tilts(self.max_tilt, total)
         if not tilts.size:
             return np.full(self.dimension, np.inf)
@@ -208,12 +204,11 @@ class UniformCoordinateBounds(RankedNoise):
         return bounds
 
 
+# Theorem 3 of docs/proofs/ranked-directions.md
 def bound_mean_squares(
     law: ReportLaw, n: float, squares: Floats, unit: float, log_p: float, *, at_all_times: bool
 ) -> Floats:
     """Bound a level's q from above, each coordinate with probability 1 - p; in [0, 1], shape (d,).
-
-    Theorem 3 of docs/proofs/ranked-directions.md.
 
     Parameters
     ----------

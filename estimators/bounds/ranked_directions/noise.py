@@ -63,11 +63,9 @@ class RankedNoise:
         """The largest tilt."""
         return MAX_REPORT_TILT * math.sqrt(self.dimension) / float(self.coefficient.max())
 
+    # Theorem 7 of docs/proofs/ranked-directions.md
     def least_square_sum(self, gamma: Floats) -> Floats:
-        """Return the least sum of the squares of all reports' means along a mean gamma.
-
-        Theorem 7 of docs/proofs/ranked-directions.md.
-        """
+        """Return the least sum of the squares of all reports' means along a mean gamma."""
         of_mean = self.coefficient * np.array([law.mean for law in self.laws])
         common_mean = float(self.counts @ of_mean**2)
         separate_means = float(self.counts @ of_mean) ** 2 / float(self.counts.sum())
@@ -110,11 +108,9 @@ class RankedNoise:
         rounding: Floats = (tilt * self.unit) ** 2 / 8
         return rounding
 
+    # Theorems 5 and 8 of docs/proofs/ranked-directions.md
     def radius(self, log_beta: float) -> float:
-        """Bound |N| with probability 1 - beta.
-
-        Theorems 5 and 8 of docs/proofs/ranked-directions.md.
-        """
+        """Bound |N| with probability 1 - beta."""
         d = self.dimension
         tilt = np.minimum(
             MARKOV_TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
@@ -151,11 +147,9 @@ class RankedNoise:
         log_mean: Floats = total + rounding
         return log_mean
 
+    # Theorems 6 and 10 of docs/proofs/ranked-directions.md
     def anytime_radius(self, log_beta: float, total: float) -> float:
-        """Bound |N| at all times at once, also for data that follow the noise.
-
-        Theorems 6 and 10 of docs/proofs/ranked-directions.md.
-        """
+        """Bound |N| at all times at once, also for data that follow the noise."""
         d = self.dimension
         tilt, log_weights = usable_tilts(self.max_tilt, total * math.sqrt(d))
         if not tilt.size:

@@ -159,11 +159,9 @@ class ReportLaw:
         cells = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
         return np.minimum(np.log(np.maximum(cells, 1e-290)), half * np.log1p(-start))
 
+    # Theorem 3 of docs/proofs/ranked-directions.md
     def fourth_moment_line(self, unit: float) -> tuple[float, float]:
-        """Return a, b: E V^2 <= a + b E u_j^2, V the square of a coordinate after rounding.
-
-        Theorem 3 of docs/proofs/ranked-directions.md.
-        """
+        """Return a, b: E V^2 <= a + b E u_j^2, V the square of a coordinate after rounding."""
         low, high = self.mean_squares
         fourth = self.moments[2] * (24 / self.dimension**2)
         slope = float(fourth[-1] - fourth[0])

@@ -106,20 +106,14 @@ def _tangents(law: Law, theta: Floats, terms: _Terms) -> LinearMixture:
 
 
 def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
-    """Return lines that bound the cumulants for all means: Theorem 11 of docs/proofs/inversion.md.
+    """Return lines that bound the cumulants for all means: their values at theta, and their slopes.
 
     Parameters
     ----------
     law : Law
     theta : ndarray of float64, shape (m,)
-        Where they touch.
     tilts : ndarray of float64, shape (m, terms)
-        On the scale of S.
-
-    Returns
-    -------
-    value, slope : ndarray of float64, shape (m, terms)
-        The lines' values at theta, and their slopes.
+        On the scale of S; the shape of the results.
     """
     flat, shape = tilts.ravel(), tilts.shape
     at = law.tangent(np.repeat(theta, shape[1]), flat)

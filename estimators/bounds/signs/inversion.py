@@ -24,13 +24,7 @@ SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others fro
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 
-    Parameters
-    ----------
-    law : Law
-    observed : ndarray of float64, shape (k,)
-        The sums S, one for each category, ascending; the law is the same for all.
-    log_p : float
-        ln p, the failure probability.
+    Parameters are as in :func:`estimators.bounds.signs.limits.limits`; the sums ascend.
     """
     if law.is_binomial:
         limits = _clopper_pearson_limits(law, observed, log_p)

@@ -95,17 +95,11 @@ class Law:
             return limit
         return min(limit, 0.999 * float((self.rate / (self.unit * self.coefficient)).min()))
 
+    # Theorems 1 and 2 of docs/proofs/laws.md
     def cumulant(self, theta: Floats, tilt: Floats) -> Cumulant:
         """Bound ln E exp(tilt S) from above; exact for signs with one common mean.
 
-        Theorems 1 and 2 of docs/proofs/laws.md.
-
-        Parameters
-        ----------
-        theta : ndarray of float64, shape (k,)
-            In [-1, 1].
-        tilt : ndarray of float64, shape (k,)
-            Above 0, at most `max_tilt`.
+        `theta` is in [-1, 1], `tilt` above 0 and at most `max_tilt`; both have the shape (k,).
         """
         z = tilt[:, None] * self.coefficient
         terms, tilted, spread, tanh, denominator = tilted_signs(z, self.means(theta))
@@ -155,11 +149,9 @@ class Law:
         """Bound the increase of a concave sum over levels with free means."""
         return self._free_tangent(theta, by_theta)[0]
 
+    # Theorem 2 of docs/proofs/laws.md
     def _free_tangent(self, theta: Floats, by_theta: Floats) -> tuple[Floats, Floats]:
-        """Bound that increase, and return the slope in the mean.
-
-        Theorem 2 of docs/proofs/laws.md.
-        """
+        """Bound that increase, and return the slope in the mean."""
         gain = by_theta * self.counts
         share = self.counts * self.coefficient * self.contrast
         if self.offset is None:
@@ -226,11 +218,9 @@ class Law:
         """The largest change of theta by rounding o_l to doubles."""
         return 0.0 if self.offset is None else 1e-15 * float(self.counts @ self.coefficient)
 
+    # Theorem 3 (a) of docs/proofs/laws.md
     def largest_variance(self, theta: Floats) -> Floats:
-        """Return the largest variance of S that the mean leaves possible, shape of `theta`.
-
-        Theorem 3 (a) of docs/proofs/laws.md.
-        """
+        """Return the largest variance of S that the mean leaves possible, shape of `theta`."""
         if self.offset is not None:
             square = self.coefficient**2
             variance: Floats = (square * self.variances(theta)) @ self.counts
@@ -246,11 +236,9 @@ class Law:
         )
         return result
 
+    # Theorem 3 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
-        """Enclose the moments of S that the mean leaves possible.
-
-        Theorem 3 of docs/proofs/laws.md.
-        """
+        """Enclose the moments of S that the mean leaves possible."""
         if self.offset is not None:
             return self.free_sign_moments(theta)
         value_variance = 1 - theta[:, None] ** 2
@@ -270,15 +258,9 @@ class Law:
         third = skew * float(self.counts @ self.coefficient**3)
         return Moments(variance[:, :-1], variance[:, 1:], third + self._noise_third(upper_edges))
 
+    # Theorems 2 and 3 of docs/proofs/laws.md
     def free_sign_moments(self, theta: Floats, radius: Floats | float = 0.0) -> Moments:
-        """Enclose the moments of signs with free means: Theorems 2 and 3 of docs/proofs/laws.md.
-
-        Parameters
-        ----------
-        theta : ndarray of float64, shape (k,)
-        radius : float or ndarray of float64, shape (k,)
-            How far the mean may be from theta.
-        """
+        """Enclose the moments of signs with free means of a mean within `radius` of theta."""
         offset = np.zeros_like(self.contrast) if self.offset is None else self.offset
         square, cube = self.coefficient**2, self.coefficient**3
         max_mean = np.abs(offset) + self.contrast

@@ -38,7 +38,6 @@ def limits(
         The sums S, one for each category.
     question : Question
     log_p : float
-        ln p, the failure probability of one side.
     total : float
         From :func:`estimators.weights.total_weight`, for ``anytime``.
     noise : Noise, optional
@@ -69,19 +68,10 @@ def limits(
 def limits_over_panes(
     law: Law, observed: Floats, question: Question, log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return bounds on theta from signs that are independent only within each of several panes.
+    """Return bounds from signs that are independent only within each of several panes.
 
-    Theorem 8 of docs/proofs/inversion.md. Without a number of panes, and for anytime bounds, the
-    result is [-1, 1].
-
-    Parameters
-    ----------
-    law : Law
-        The law of signs, without noise.
-    observed : ndarray of float64, shape (k,)
-    question : Question
-    log_p : float
-        ln p, the failure probability of one side.
+    Without a number of panes, and for anytime bounds, the result is [-1, 1]. Parameters are as in
+    :func:`limits`; the law has no noise.
 
     Examples
     --------
@@ -105,17 +95,7 @@ def interval(
 ) -> tuple[Floats, Floats]:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
-    Categories whose sums differ by less than GROUP_WIDTH half-widths share the limit of the least.
-
-    Parameters
-    ----------
-    law : Law
-    observed : ndarray of float64, shape (k,)
-        The sums S, one a category; the law is the same for all.
-    log_p : float
-        ln p, the failure probability of one side.
-    total : float, optional
-        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+    With `total` they hold at all times at once. Parameters are as in :func:`limits`.
 
     Examples
     --------
@@ -172,13 +152,7 @@ def _group_positions(positions: Floats, width: float) -> tuple[NDArray[np.intp],
 def normal_limits(law: Law, observed: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return the interval of the normal law with the largest variance: asymptotic.
 
-    Parameters
-    ----------
-    law : Law
-    observed : ndarray of float64, shape (k,)
-        The weighted mean.
-    log_p : float
-        ln p, the failure probability of one side.
+    Parameters are as in :func:`limits`.
 
     Examples
     --------

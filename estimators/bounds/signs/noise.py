@@ -111,17 +111,15 @@ class LaplaceNoise:
         )
 
 
+# Theorem 7 (a) of docs/proofs/inversion.md
 def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_p: float) -> float:
     """Bound |S - E S| of flipped signs with probability 1 - 2 p.
-
-    Theorem 7 (a) of docs/proofs/inversion.md.
 
     Parameters
     ----------
     counts, coefficient, flip : ndarray of float64, shape (levels,)
         n_l, s_l and the probability f_l of a flip, for levels with reports only.
     log_p : float
-        ln p, the failure probability of one side.
     """
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))

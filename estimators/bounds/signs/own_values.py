@@ -36,16 +36,8 @@ def own_value_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on theta in [-1, 1], shape (k,), each failing with probability at most p.
 
-    Parameters
-    ----------
-    law : Law
-        The law of signs with an offset.
-    signs : ndarray of float64, shape (levels, k)
-        The sums of the signs Y of each level, for k categories.
-    log_p : float
-        ln p, the failure probability of one side.
-    total : float, optional
-        From :func:`estimators.weights.total_weight`: the bounds then hold at all times at once.
+    With `total` they hold at all times at once. Parameters are as in
+    :func:`estimators.bounds.signs.limits.limits`; the law is that of signs with an offset.
 
     Examples
     --------

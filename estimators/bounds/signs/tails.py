@@ -51,11 +51,9 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
     return np.log(np.minimum(remainder, 1))
 
 
+# Theorem 5 of docs/proofs/inversion.md
 def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
-    """Bound ln P(S >= observed) where the variance is in a range.
-
-    Theorem 5 of docs/proofs/inversion.md.
-    """
+    """Bound ln P(S >= observed) where the variance is in a range."""
     from scipy.special import ndtr
 
     excess = np.maximum(observed - theta, 0)[:, None]

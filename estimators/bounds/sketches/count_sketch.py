@@ -34,7 +34,6 @@ def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     rows, buckets : int
         t and M.
     log_p : float
-        ln p.
 
     Examples
     --------
@@ -134,7 +133,6 @@ def own_sign_limits(
     rows : int
         t.
     log_p : float
-        ln p, the failure probability of one side.
     """
     interference_factor = math.sqrt(-2 * (log_p + math.log(INTERFERENCE_SHARE)))
     log_inverse_p = -(log_p + math.log(STATEMENT_SHARE))

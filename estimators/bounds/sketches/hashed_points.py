@@ -25,7 +25,6 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
     rows, points : int
         t and K.
     log_p : float
-        ln p.
 
     Examples
     --------
@@ -40,14 +39,8 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return b, at least 0: c is smaller with probability at most p.
 
-    It is above 0 where t is large beside K ln(1 / p).
-
-    Parameters
-    ----------
-    rows, points : int
-        t and K.
-    log_p : float
-        ln p.
+    It is above 0 where t is large beside K ln(1 / p); parameters are as in
+    :func:`max_collision_share`.
 
     Examples
     --------
