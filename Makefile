@@ -36,7 +36,7 @@ demo: setup      ## replay a year of flights as private telemetry; ARGS="--secon
 
 # Modules of tests, as pytest rewrites them, and what they import: once, not by each process.
 $(WARM): $(STAMP)
-	@$(BIN)/python -m compileall -q estimators producers aggregator reproduction
+	@$(BIN)/python -m compileall -q estimators producers aggregator dither reproduction
 	@$(BIN)/python -m pytest --collect-only -q -m "" -n 0 >/dev/null 2>&1 || true  # pytest tells what is wrong when it runs the tests
 	@touch $@
 

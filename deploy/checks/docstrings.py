@@ -23,7 +23,7 @@ from deploy.checks import Fault, exit_code
 from estimators.central.weights import WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
-PACKAGES = ("estimators", "producers", "aggregator", "reproduction")
+PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MANY = 3
 UNDERLINE = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 RAISE = re.compile(r"^Raise (\w+)")  # a function that only checks may say so in its first line

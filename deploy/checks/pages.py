@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dither
 from deploy.checks import ROOT, Fault, exit_code
 from estimators.mechanisms import MECHANISMS
 
@@ -82,6 +83,9 @@ def _reference(folder: Path) -> Iterator[Fault]:
     for mechanisms in MECHANISMS.values():
         for mechanism in mechanisms.values():
             public[f"estimators.mechanisms.{mechanism.__name__}"] = "mechanisms"
+    documented = {entry.rpartition(".")[2] for entry in entries}
+    for name in set(dither.__all__) - documented:
+        yield Fault(folder / "aggregator.md", 1, f"dither.{name} is not in the reference")
     for name in public.keys() - entries:
         yield Fault(folder / f"{public[name]}.md", 1, f"{name} is not in the reference")
 

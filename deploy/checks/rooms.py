@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from deploy.checks import ROOT, Fault, exit_code
 
-PACKAGES = ("estimators", "producers", "aggregator", "reproduction")
+PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 MOST_MODULES = 16
 REGISTRIES = {"aggregator/cli/commands", "estimators/mechanisms", "reproduction/experiments"}
 """Folders with a file for each command, mechanism or experiment."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.mutations.mutation import Mutation
 
-PRODUCT = ("estimators", "producers", "aggregator")
+PRODUCT = ("estimators", "producers", "aggregator", "dither")
 
 SWAPPED: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE,

@@ -15,7 +15,7 @@ from tests.mutations import reach
 from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("estimators", "producers", "aggregator", "reproduction")
+PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")
 WEB = ("tests/services/browser/", "tests/unit/aggregator/web/")
 SHARED = (".venv", "deploy/kafka/jars")
 """What a copy takes from the repository as it is."""

@@ -15,7 +15,7 @@ DOCUMENTS = [
 ]
 SOURCES = [
     file
-    for package in ("estimators", "producers", "aggregator", "deploy", "benchmarks")
+    for package in ("estimators", "producers", "aggregator", "dither", "deploy", "benchmarks")
     for file in sorted((ROOT / package).rglob("*.py"))
 ]
 PROGRAM = r"(?:\.venv/bin/)?(?:dither|make|python3?)"

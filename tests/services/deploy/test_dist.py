@@ -15,7 +15,7 @@ from deploy import dist
 from deploy.dist import NotReleasableError, build_sdist, build_wheel, refuse_strangers
 from tests.support.paths import ROOT
 
-PACKAGES = ("aggregator/", "estimators/", "producers/")
+PACKAGES = ("aggregator/", "dither/", "estimators/", "producers/")
 NEEDED = {
     "aggregator/py.typed",
     "aggregator/storage/lua/commit.lua",

@@ -39,7 +39,7 @@ pane = "1m"
 """
 FIVE_LINES = """
 import sys
-from producers import HttpReporter
+from dither import HttpReporter
 with HttpReporter("late", sys.argv[1]) as reporter:
     reporter.report(1.0, epsilon=1.0)
     reporter.flush()

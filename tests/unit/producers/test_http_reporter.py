@@ -760,7 +760,7 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
     service: Service,
 ) -> None:
     program = (
-        "import sys; from producers import DitherMetricExporter, Gathered, HttpReporter, Ledger\n"
+        "import sys; from dither import DitherMetricExporter, Gathered, HttpReporter, Ledger\n"
         "for name in ('late', 'delay', 'carrier', 'kept', 'spread', 'found', 'place'):\n"
         "    with HttpReporter(name, sys.argv[1]) as r: pass\n"
         "r = HttpReporter('late', sys.argv[1], batch_age=100); r.report([1, 0], epsilon=1)\n"

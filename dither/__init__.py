@@ -1,0 +1,125 @@
+"""All public names of Dither: ``from dither import Reporter, load_metrics``.
+
+A name is imported from its package on first use, so that a device loads nothing of a server.
+
+Examples
+--------
+>>> import dither
+>>> late = dither.define(name="late", kind="mean", range=(0, 1), levels=[1, 2], pane="1m")
+>>> isinstance(late, dither.LocalMetric)
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aggregator import Reader as Reader
+    from aggregator.errors import DitherError as DitherError
+    from aggregator.errors import StoreUnreachable as StoreUnreachable
+    from estimators import Comparison as Comparison
+    from estimators import DefinitionError as DefinitionError
+    from estimators import DenyRule as DenyRule
+    from estimators import Discovery as Discovery
+    from estimators import DistributionEstimate as DistributionEstimate
+    from estimators import Estimate as Estimate
+    from estimators import LocalMetric as LocalMetric
+    from estimators import Metric as Metric
+    from estimators import ReportError as ReportError
+    from estimators import SearchMetric as SearchMetric
+    from estimators import SeededBits as SeededBits
+    from estimators import TrustedMetric as TrustedMetric
+    from estimators import compare as compare
+    from estimators import define as define
+    from estimators import load_metrics as load_metrics
+    from producers import AlreadyAnswered as AlreadyAnswered
+    from producers import AsyncHttpReporter as AsyncHttpReporter
+    from producers import AsyncReporter as AsyncReporter
+    from producers import BudgetSpent as BudgetSpent
+    from producers import Connection as Connection
+    from producers import DefinitionChanged as DefinitionChanged
+    from producers import DeliveryError as DeliveryError
+    from producers import DitherMetricExporter as DitherMetricExporter
+    from producers import EachExport as EachExport
+    from producers import Failure as Failure
+    from producers import GatewayError as GatewayError
+    from producers import Gathered as Gathered
+    from producers import HttpConnection as HttpConnection
+    from producers import HttpReporter as HttpReporter
+    from producers import Ledger as Ledger
+    from producers import LedgerError as LedgerError
+    from producers import QueueError as QueueError
+    from producers import Reporter as Reporter
+    from producers import RollUp as RollUp
+    from producers import Round as Round
+    from producers import Rounds as Rounds
+
+    __version__: str
+
+_HOMES = {
+    "AlreadyAnswered": "producers",
+    "AsyncHttpReporter": "producers",
+    "AsyncReporter": "producers",
+    "BudgetSpent": "producers",
+    "Comparison": "estimators",
+    "Connection": "producers",
+    "DefinitionChanged": "producers",
+    "DefinitionError": "estimators",
+    "DeliveryError": "producers",
+    "DenyRule": "estimators",
+    "Discovery": "estimators",
+    "DistributionEstimate": "estimators",
+    "DitherError": "aggregator.errors",
+    "DitherMetricExporter": "producers",
+    "EachExport": "producers",
+    "Estimate": "estimators",
+    "Failure": "producers",
+    "GatewayError": "producers",
+    "Gathered": "producers",
+    "HttpConnection": "producers",
+    "HttpReporter": "producers",
+    "Ledger": "producers",
+    "LedgerError": "producers",
+    "LocalMetric": "estimators",
+    "Metric": "estimators",
+    "QueueError": "producers",
+    "Reader": "aggregator",
+    "ReportError": "estimators",
+    "Reporter": "producers",
+    "RollUp": "producers",
+    "Round": "producers",
+    "Rounds": "producers",
+    "SearchMetric": "estimators",
+    "SeededBits": "estimators",
+    "StoreUnreachable": "aggregator.errors",
+    "TrustedMetric": "estimators",
+    "compare": "estimators",
+    "define": "estimators",
+    "load_metrics": "estimators",
+}
+"""The package that each name is imported from."""
+__all__ = list(_HOMES)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
+def _import_name(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("dither")
+    from difflib import get_close_matches
+
+    close = " or ".join(map(repr, get_close_matches(name, __all__)))
+    hint = f"did you mean {close}?" if close else "dither.__all__ lists the names"
+    raise AttributeError(f"module 'dither' has no attribute {name!r}: {hint}")
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would accept every name
+    __getattr__ = _import_name
