@@ -78,8 +78,7 @@ class Directions:
         Tilts are above 0, and times the largest coefficient at most MAX_DIRECTION_TILT sqrt(d).
         """
         z = tilt[:, None] * self.coefficient
-        terms = _even_part(self.dimension, z) + self.contrast * _odd_part(self.dimension, z)
-        return (terms + (z * self.unit) ** 2 / 8) @ self.counts
+        return (self._grown(z) + (z * self.unit) ** 2 / 8) @ self.counts
 
     def coordinate_deviation(self, log_p: float) -> float:
         """Bound |N_j| with probability 1 - 2 p: Theorem 3 of docs/proofs/spheres.md."""
@@ -91,8 +90,8 @@ class Directions:
     @functools.cached_property
     def _means(self) -> Floats:
         """Knots for the mean of a report's coordinate, shape (levels, knots)."""
-        farthest: Floats = self.contrast / inverse_mean_size(self.dimension)
-        return farthest[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
+        max_mean: Floats = self.contrast / inverse_mean_size(self.dimension)
+        return max_mean[:, None] * np.linspace(-1, 1, MEAN_KNOTS)
 
     def _grown(self, z: Floats) -> Floats:
         """Return E0 cosh(z Z) - 1 + a E0 (sinh z|Z| - z|Z|), shape of z, (..., levels)."""
@@ -116,7 +115,7 @@ class Directions:
         return cumulant
 
     def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(single_tilt) for single_tilt in tilt.tolist()])
+        return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
         d, a, s = self.dimension, self.contrast, self.coefficient

@@ -65,8 +65,7 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
     if not means.size or levels.size < 2:  # an open vocabulary of which nothing is asked for
         return None
     means = means[levels]
-    n, contrast = law.counts[levels, None], law.contrast[levels, None]
-    offset = law.offsets[levels, None]
+    n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
     is_single = np.full(levels.size, True)
     if isinstance(law, RepeatedLaw):
@@ -85,38 +84,31 @@ def heterogeneity(law: Law, means: Floats) -> float | None:
             level_scores[~is_single] = mean_scores(law, levels[~is_single], multiple_means, theta)
         return level_scores
 
-    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels]
-    return _least_p_value(means, precision[:, None], scores, -1.0)
+    return _least_p_value(means, _precision(law)[levels, None], scores, -1.0)
 
 
 def heterogeneity_of_differences(law: DifferenceLaw, sums: Floats, sizes: Floats) -> float | None:
     """Return the p-value for reports that are +1, -1 or 0: proved for f = 0, otherwise measured.
 
-    The share of reports that are not 0 is the observed one, or the least that f permits. `sums` and
-    `sizes` are those of D and of abs(D), shape (levels, k).
+    The share of reports that are not 0 is the observed one, or the least that f permits.
 
     Parameters
     ----------
     law : DifferenceLaw
-    sums, sizes : ndarray of float64
+    sums, sizes : ndarray of float64, shape (levels, k)
+        Those of D and of abs(D).
     """
     levels = np.flatnonzero(law.counts >= MIN_REPORTS)
     if not sums.size or levels.size < 2:
         return None
-    n, contrast, least_share = (
-        x[levels, None] for x in (law.counts, law.contrast, law.least_share)
-    )
-    sums, sizes = sums[levels], sizes[levels]
-
-    share_slope = np.where(
-        least_share > 1 - 1e-12, 0.0, contrast
-    )  # of one block, all reports are in it
+    n, contrast = law.counts[levels, None], law.contrast[levels, None]
+    sums, sizes, least_share = sums[levels], sizes[levels], law.least_share[levels, None]
+    # of one block, all reports are in it
+    share_slope = np.where(least_share > 1 - 1e-12, 0.0, contrast)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
-        share = (sizes / n)[:, None, chosen]
-        share = np.clip(
-            np.maximum(share, least_share[:, None] + share_slope[:, None] * np.abs(theta)), 0.0, 1.0
-        )
+        permitted = least_share[:, None] + share_slope[:, None] * np.abs(theta)
+        share = np.clip(np.maximum((sizes / n)[:, None, chosen], permitted), 0.0, 1.0)
         mean = contrast[:, None] * theta
         return difference_scores(sums[:, None, chosen], n[:, None], mean, share)
 
@@ -152,8 +144,7 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
     log_p = np.log(COLLISION_P_VALUE / (levels.size * means.shape[1]))
     bounds = [max_collision_share(*tables[level], float(log_p)) for level in levels.tolist()]
     excess, means = np.array(bounds)[:, None], means[levels]
-    n, contrast = law.counts[levels, None], law.contrast[levels, None]
-    offset = law.offsets[levels, None]
+    n, contrast, offset = (x[levels, None] for x in (law.counts, law.contrast, law.offsets))
     ones = np.rint(n * (1 + offset + contrast * means) / 2)
 
     def scores(theta: Floats, chosen: NDArray[np.intp]) -> Floats:
@@ -164,9 +155,8 @@ def heterogeneity_of_points(law: Law, means: Floats, tables: Sequence[HashTable]
         without_collisions, with_collisions = theta, theta + (1 - theta) * excess[..., None]
         return np.minimum(score(without_collisions), 0.0) + np.maximum(score(with_collisions), 0.0)
 
-    precision = (law.counts * law.contrast**2 / law.variances(np.zeros(1))[0])[levels, None]
     least_means = (means - excess) / np.maximum(1 - excess, 1e-12)
-    p_value = _least_p_value(means, precision, scores, -1.0, least_means)
+    p_value = _least_p_value(means, _precision(law)[levels, None], scores, -1.0, least_means)
     return min(1.0, p_value + COLLISION_P_VALUE)
 
 
@@ -238,16 +228,19 @@ def heterogeneity_of_bounded(
         variance = np.maximum(square[..., chosen] - theta**2, 1e-12)
         max_deviation = np.maximum(max_size[..., chosen] - np.sign(deviation) * theta, 1e-12)
         chance = variance / (variance + max_deviation**2)
-        tilted = np.minimum(
-            chance + max_deviation * np.abs(deviation) / (variance + max_deviation**2), 1.0
-        )
+        shift = max_deviation * np.abs(deviation) / (variance + max_deviation**2)
+        tilted = np.minimum(chance + shift, 1.0)
         entropy = rel_entr(tilted, chance) + rel_entr(1 - tilted, 1 - chance)
-        level_scores: Floats = np.sign(deviation) * np.sqrt(
-            2 * n[:, None] * np.maximum(entropy, 0.0)
-        )
-        return level_scores
+        roots: Floats = np.sqrt(2 * n[:, None] * np.maximum(entropy, 0.0))
+        return np.sign(deviation) * roots
 
     return _least_p_value(means, n / squares[levels], scores, -1.0, tail=_tail_of_exponents)
+
+
+def _precision(law: Law) -> Floats:
+    """Return the approximate precision of each level's mean."""
+    precision: Floats = law.counts * law.contrast**2 / law.variances(np.zeros(1))[0]
+    return precision
 
 
 def _tail_of_squares(levels: int, statistic: float) -> float:
@@ -287,12 +280,10 @@ def _least_p_value(
         largest_statistic = pooled_statistic[chosen[0]]
         if largest_statistic <= least_statistic or k * tail(levels, float(largest_statistic)) >= 1:
             break
-        ends = np.clip(
-            [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)], lowest, 1.0
-        )
-        least_statistic = max(
-            least_statistic, _search_least_statistic(scores, ends[0], ends[1], chosen)
-        )
+        extremes = [lowest_means[:, chosen].min(axis=0), means[:, chosen].max(axis=0)]
+        low, high = np.clip(extremes, lowest, 1.0)
+        category_statistic = _search_least_statistic(scores, low, high, chosen)
+        least_statistic = max(least_statistic, category_statistic)
     return float(min(1.0, k * tail(levels, least_statistic)))
 
 

@@ -29,6 +29,7 @@ LOG_MIXTURE_WEIGHTS = -np.log1p((_LOG_TILT_OFFSETS / LOG_TILT_SPREAD) ** 2)
 LOG_MIXTURE_WEIGHTS -= np.log(np.exp(LOG_MIXTURE_WEIGHTS).sum())
 
 
+# Theorem 11 of docs/proofs/inversion.md
 class LinearMixture(NamedTuple):
     """A mixture whose cumulants are lines: rows of terms, and `theta`, where the lines touch."""
 

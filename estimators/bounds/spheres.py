@@ -1,4 +1,4 @@
-"""Bounds for the mean of unit vectors drawn from a hemisphere: docs/proofs/spheres.md."""
+"""The length of sums of unit vectors, and what the laws of directions have in common."""
 
 from __future__ import annotations
 

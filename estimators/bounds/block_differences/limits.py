@@ -1,7 +1,4 @@
-"""Bounds for a fixed number of reports that are +1, -1 or 0, near the normal law's width.
-
-Theorems 4 to 8 of docs/proofs/differences.md.
-"""
+"""Bounds for a fixed number of reports: Theorems 4 to 8 of docs/proofs/differences.md."""
 
 from __future__ import annotations
 
@@ -52,6 +49,7 @@ def difference_limits(
     return difference_interval(law, sums, sizes, log_p)
 
 
+# Theorem 8 of docs/proofs/differences.md
 def difference_interval(
     law: DifferenceLaw, sums: Floats, sizes: Floats, log_p: float
 ) -> tuple[Floats, Floats]:

@@ -1,7 +1,4 @@
-"""Bounds for a sum of reports that are +1, -1 or 0, whatever the number of zeros.
-
-Theorem 3 of docs/proofs/differences.md.
-"""
+"""Bounds for any number of zeros: Theorem 3 of docs/proofs/differences.md."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.estimate import Floats
 
 
+# Theorem 3 of docs/proofs/differences.md
 def self_normalised_interval(
     law: DifferenceLaw,
     sums: Floats,

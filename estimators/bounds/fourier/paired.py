@@ -1,7 +1,4 @@
-"""The remainder if a report's law depends on one unknown number, between known knots.
-
-Theorems 4 and 5 of docs/proofs/fourier.md.
-"""
+"""The remainder if a report's law depends on an unknown number, between known knots."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The factor by which a tail is below Chernoff's bound, for sums of any independent terms.
-
-Theorems 1 and 2 of docs/proofs/fourier.md.
-"""
+"""The factor by which a tail is below Chernoff's bound: docs/proofs/fourier.md."""
 
 from __future__ import annotations
 
@@ -47,6 +44,7 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     return result
 
 
+# Theorem 1 of docs/proofs/fourier.md
 def log_remainder(
     tilt: Floats | float, frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats
 ) -> Floats:
@@ -93,6 +91,7 @@ def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
     return np.where(tau < cutoff, majorant * np.diff(frequencies)[..., None, :], 0.0)
 
 
+# Theorem 2 of docs/proofs/fourier.md
 def log_cutoff_factors(
     frequencies: Floats, log_modulus: Floats, counts: Floats, variance: Floats, weight: Floats
 ) -> Floats:

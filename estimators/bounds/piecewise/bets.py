@@ -1,7 +1,4 @@
-"""Bets on the symbols that users report: a fair game whatever their data are.
-
-Theorems 1 and 2 of docs/proofs/bets.md.
-"""
+"""Bets on symbols, a fair game for any data: Theorems 1 and 2 of docs/proofs/bets.md."""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ MAX_STAKE = 0.95
 MAX_NEWTON_STEPS = 60  # of Newton's method at most: it takes about five
 
 
+# Theorem 1 of docs/proofs/bets.md
 @dataclasses.dataclass(frozen=True)
 class SymbolBets:
     """The reports that bets are on.
@@ -89,10 +87,7 @@ class SymbolBets:
     def lower_limit(self, tilts: Floats, gains: Floats) -> float:
         """Return a theta in [-1, 1] with sum exp(gains - K) >= 1 up to there, or -1.
 
-        Parameters
-        ----------
-        tilts, gains : ndarray of float64, shape (m,)
-            t, and W less what it has to exceed.
+        The gains, one a tilt, are W less what it has to exceed.
         """
         return float(solve_lower_limits(self.law, tilts, gains[None])[0])
 

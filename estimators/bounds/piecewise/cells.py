@@ -1,7 +1,4 @@
-"""The cells of the variance: each has a tilt, a remainder, and limits of its own.
-
-Theorems 4 to 7 of docs/proofs/bets.md.
-"""
+"""Cells of the variance, each with a tilt and a remainder: docs/proofs/bets.md."""
 
 from __future__ import annotations
 
@@ -82,10 +79,8 @@ class CellBet:
     def log_berry_esseen(self, low: Floats | float, high: Floats | float) -> Floats:
         """Return ln R by Berry and Esseen, shape (..., parts): for each part of the variance.
 
-        Parameters
-        ----------
-        low, high : float or ndarray of float64, shape (..., 1) or (..., levels)
-            Ends of intervals for the means of each level's users; free means may be anywhere.
+        The means of each level's users are in intervals with these ends, of shape (..., 1) or (...,
+        levels); free means may be anywhere.
         """
         if self.law.free:  # the reports' variance is anything from that of the noise to tau^2
             variances, largest = self._parts[:-1], np.inf
@@ -129,6 +124,7 @@ class FourierRemainders(dict[float, float]):
         return self[cell.tilt]
 
 
+# Theorem 7 of docs/proofs/bets.md
 def limits_in_all_cells(
     bets: SymbolBets, cells: Sequence[CellBet], mean_limits: tuple[float, float]
 ) -> tuple[float, float]:

@@ -97,10 +97,7 @@ class PiecewiseLaw(Law):
     def tilted(self, mean: Floats, z: Floats) -> Tilted:
         """Return the bound of Theorem 5 of docs/proofs/laws.md, and its derivatives.
 
-        Parameters
-        ----------
-        mean, z : ndarray of float64, shape (..., levels)
-            Of one broadcast shape.
+        Means and exponents z broadcast to the shape (..., levels).
         """
         symbols = self.symbols
         grown = np.expm1(z[..., None] * symbols.values)

@@ -1,7 +1,4 @@
-"""Bounds on a mean from counts of symbols: at all times, and near the normal width for a fixed n.
-
-Theorems 3, 7 and 8 of docs/proofs/bets.md.
-"""
+"""Bounds on a mean from counts of symbols: Theorems 3, 7 and 8 of docs/proofs/bets.md."""
 
 from __future__ import annotations
 
@@ -66,6 +63,7 @@ def symbol_limits(
     return fixed_limits(bets, log_p)
 
 
+# Theorem 3 of docs/proofs/bets.md
 def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
     """Return a theta that the mixture rejects as too small: now, or at any time before.
 
@@ -79,6 +77,7 @@ def anytime_lower_limit(bets: SymbolBets, log_p: float, total: float) -> float:
     )
 
 
+# Theorem 7 of docs/proofs/bets.md
 def fixed_limits(bets: SymbolBets, log_p: float) -> tuple[float, float]:
     """Return both limits for a number of reports that is fixed in advance."""
     law, log_statement_p = bets.law, log_p + math.log(CELL_CHOICE_SHARE)

@@ -76,7 +76,7 @@ class PiecewiseNoise:
         return sharpened_deviation(self.cumulant, self._log_remainder, scale, self.max_tilt, log_p)
 
     def _log_remainder(self, tilt: Floats) -> Floats:
-        return np.array([self._log_remainder_at(single_tilt) for single_tilt in tilt.tolist()])
+        return np.array([self._log_remainder_at(t) for t in tilt.tolist()])
 
     def _log_remainder_at(self, tilt: float) -> float:
         """Bound ln R for one tilt: the largest piece at each level, less the cumulant."""

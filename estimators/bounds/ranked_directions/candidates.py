@@ -93,9 +93,8 @@ def _integrate(dimension: int, edges: Floats) -> tuple[Floats, Floats, Floats, F
 def _rank_probabilities(competitors: int, count: int, tail: Floats) -> Floats:
     """Return the binomial chances that 0, 1, ... competitors are better, shape (count, nodes)."""
     rank = np.arange(min(count, competitors + 1))
-    log_ways = np.array(
-        [math.lgamma(competitors + 1) - math.lgamma(competitors - i + 1) for i in rank.tolist()]
-    )
+    log_all = math.lgamma(competitors + 1)
+    log_ways = np.array([log_all - math.lgamma(competitors - i + 1) for i in rank.tolist()])
     log_ways -= np.array([math.lgamma(i + 1) for i in rank.tolist()])
     with np.errstate(divide="ignore"):
         log_in, log_out = np.log(np.maximum(tail, 1e-300)), np.log1p(-np.minimum(tail, 1 - 1e-16))

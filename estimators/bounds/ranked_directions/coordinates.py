@@ -83,18 +83,14 @@ class CoordinateBounds(RankedNoise):
         Coordinates of similar variance share a tilt and prices; of nearly the same, a bound.
         """
         log_variance_ratio = np.log(variance / variance.min())
-        bins, bin_of_coordinate = np.unique(
-            np.floor(log_variance_ratio / BOUND_SPREAD), return_inverse=True
-        )
+        coordinate_bins = np.floor(log_variance_ratio / BOUND_SPREAD)
+        bins, bin_of_coordinate = np.unique(coordinate_bins, return_inverse=True)
         bin_columns = np.zeros((len(columns), bins.size), dtype=np.intp)
         for column, largest in zip(columns, bin_columns, strict=True):
             np.maximum.at(largest, bin_of_coordinate, column)
         bounds = np.zeros(bins.size)
-        group = np.floor(
-            bins
-            * BOUND_SPREAD
-            / max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
-        )
+        group_spread = max(MAX_GROUP_SPREAD, float(log_variance_ratio.max()) / MAX_TILT_GROUPS)
+        group = np.floor(bins * BOUND_SPREAD / group_spread)
         for group_number in np.unique(group).tolist():
             group_columns = bin_columns[:, group == group_number]
             group_bounds = self.uniform_at(group_columns[:, group_columns.shape[1] // 2])
@@ -149,13 +145,10 @@ class CoordinateBounds(RankedNoise):
             if not active.size:
                 break
             least_mean = np.maximum(mean[active] - bound[active], 0.0)
-            remaining_variance = np.maximum(
-                variance[active] - self.least_square_sum(least_mean), MIN_VARIANCE
-            )
-            narrower_cumulant = np.minimum(value[active], remaining_variance[:, None] * gain)
-            narrower_bound = np.minimum(
-                deviation_bounds(narrower_cumulant, *mixture), bound[active]
-            )
+            remaining_variance = variance[active] - self.least_square_sum(least_mean)
+            bennett = np.maximum(remaining_variance, MIN_VARIANCE)[:, None] * gain
+            narrower_bound = deviation_bounds(np.minimum(value[active], bennett), *mixture)
+            narrower_bound = np.minimum(narrower_bound, bound[active])
             is_moving = narrower_bound < bound[active] * CONVERGED_RATIO
             bound[active], active = narrower_bound, active[is_moving]
         return bound
@@ -188,13 +181,9 @@ class UniformCoordinateBounds(RankedNoise):
         return float(self.deviations(self.columns[:, None], log_p)[0])
 
     def deviations(self, columns: NDArray[np.intp], log_p: float) -> Floats:
-        """Bound coordinates that are like these, each with probability 1 - 2 p, shape (k,).
+        """Bound k coordinates that are like these, each with probability 1 - 2 p, shape (k,).
 
-        Parameters
-        ----------
-        columns : ndarray of intp, shape (levels, k)
-            Of each coordinate, in the place of `self.columns`.
-        log_p : float
+        Their columns, of shape (levels, k), take the place of `self.columns`.
         """
         scale = math.sqrt(-2 * log_p / self.coordinate_variance)
         tilt = choose_tilt(self.cumulant, scale, self.max_tilt, log_p)

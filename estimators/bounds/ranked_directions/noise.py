@@ -79,21 +79,15 @@ class RankedNoise:
 
     def variances(self, columns: NDArray[np.intp]) -> Floats:
         """Bound the variances of k coordinates, from columns of shape (levels, k)."""
-        level_columns = zip(self.laws, columns, strict=True)
-        report_variance = np.array(
-            [law.variances(self.unit)[column] for law, column in level_columns]
-        )
-        variances: Floats = (self.counts * self.coefficient**2) @ report_variance
+        pairs = zip(self.laws, columns, strict=True)
+        level_variances = np.array([law.variances(self.unit)[column] for law, column in pairs])
+        variances: Floats = (self.counts * self.coefficient**2) @ level_variances
         return variances
 
     def cumulants(self, tilts: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the cumulants of k coordinates on either side, shape (k, tilts).
 
-        Parameters
-        ----------
-        tilts : ndarray of float64, shape (tilts,)
-        columns : ndarray of intp, shape (levels, k)
-            Of :meth:`ReportLaw.growth`.
+        Columns are those of :meth:`ReportLaw.growth`, shape (levels, k).
         """
         total = np.zeros((columns.shape[1], tilts.size))
         for law, n, s, column in zip(
@@ -112,10 +106,8 @@ class RankedNoise:
     def radius(self, log_beta: float) -> float:
         """Bound |N| with probability 1 - beta."""
         d = self.dimension
-        tilt = np.minimum(
-            MARKOV_TILTS * math.sqrt(d * d / self.variance) * math.sqrt(-2 * log_beta / d + 1),
-            self.max_tilt,
-        )
+        scale, relative_length = math.sqrt(d * d / self.variance), math.sqrt(-2 * log_beta / d + 1)
+        tilt = np.minimum(MARKOV_TILTS * scale * relative_length, self.max_tilt)
         markov = length_bound(d, tilt, lambda t: self._log_mean(t) - log_beta)
         bound = min(markov, mcdiarmid_length(self, log_beta))
         if self.mean is None:
@@ -156,9 +148,8 @@ class RankedNoise:
             return math.inf
         length = d * RELATIVE_LENGTHS
         largest_square = 1 - (d - 1) / ((d - 1) / 2 + np.hypot(length, (d + 1) / 2))
-        value = self.cumulants(
-            tilt, np.array([law.column_of(largest_square[1:]) for law in self.laws])
-        ).T
+        columns = np.array([law.column_of(largest_square[1:]) for law in self.laws])
+        value = self.cumulants(tilt, columns).T
         cost = -log_beta - log_weights[:, None]
         log_mean = log_mean_cosh(d, length[:-1])
 

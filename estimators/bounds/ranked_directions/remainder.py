@@ -1,7 +1,4 @@
-"""The remainder of Chernoff's bound for a coordinate of ranked directions.
-
-Theorem 4 of docs/proofs/ranked-directions.md.
-"""
+"""The remainder for a coordinate: Theorem 4 of docs/proofs/ranked-directions.md."""
 
 from __future__ import annotations
 
@@ -57,9 +54,8 @@ def log_remainder(
     frequencies = frequencies[np.hypot(frequencies, tilt) < max_exponent]
     if frequencies.size < MIN_NODES:
         return np.zeros(columns.shape[1])
-    moduli = np.zeros(
-        (columns.shape[1], len(laws), frequencies.size)
-    )  # 0 is a bound on each of them
+    # 0 is a bound on each of them
+    moduli = np.zeros((columns.shape[1], len(laws), frequencies.size))
     convexity, node_count = np.zeros(len(laws)), frequencies.size
     log_product = np.zeros(node_count)
     for level in np.argsort(-counts * coefficient**2 * variance).tolist():
@@ -86,13 +82,11 @@ def _log_modulus(
     moments = np.concatenate([[np.ones_like(c), linear * c], law.moments[: order - 2]])
     scaled = np.asarray((tilt + 1j * frequencies) / math.sqrt(d), dtype=np.complex128)
     z = powers_of(scaled, order)
-    parts = np.concatenate(
-        [z.real, z.imag]
-    )  # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
+    parts = np.concatenate([z.real, z.imag])
+    # F(t + i h, c) is even + odd, F(t + i h, -c) even - odd
     even, odd = ((parts[:, i::2] @ moments[i::2]).reshape(2, frequencies.size, -1) for i in (0, 1))
-    rounding_factor = (np.abs(tilt + 1j * frequencies) ** 2 * unit**2 * math.exp(tilt * unit) / 8)[
-        :, None
-    ]
+    exponent = np.abs(tilt + 1j * frequencies)[:, None]
+    rounding_factor = exponent**2 * unit**2 * math.exp(tilt * unit) / 8
     highest = np.full((frequencies.size, c.size), -np.inf)
     for sign, f in ((1, even + odd), (-1, even - odd)):
         modulus = np.sqrt(f[0] ** 2 + f[1] ** 2)

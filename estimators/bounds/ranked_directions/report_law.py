@@ -1,7 +1,4 @@
-"""The growth of a report's exponential moments, whatever the data.
-
-Theorem 2 of docs/proofs/ranked-directions.md.
-"""
+"""The growth of a report's exponential moments: Theorem 2 of docs/proofs/ranked-directions.md."""
 
 from __future__ import annotations
 
@@ -132,12 +129,8 @@ class ReportLaw:
     def growth(self, tilt: Floats, columns: NDArray[np.intp]) -> Floats:
         """Bound the mean of r(tilt, c) for users, shape (tilts, columns).
 
-        Parameters
-        ----------
-        tilt : ndarray of float64, shape (tilts,)
-            From 0 to MAX_REPORT_TILT sqrt(d).
-        columns : ndarray of intp, shape (columns,)
-            Column i is for users whose mean c^2 is at most `squares[i]`.
+        Tilts are from 0 to MAX_REPORT_TILT sqrt(d). Column i is for users whose mean c^2 is at most
+        `squares[i]`.
         """
         return self._powers(tilt) @ self.majorants[:, columns]
 

@@ -1,7 +1,4 @@
-"""Bounds that hold at all times at once, for running totals: a mixture over tilts.
-
-Theorems 9 to 11 of docs/proofs/inversion.md.
-"""
+"""Bounds at all times, for running totals: Theorems 9 to 11 of docs/proofs/inversion.md."""
 
 from __future__ import annotations
 
@@ -40,13 +37,10 @@ def lower_limit(
         Its coefficients are c_l / N.
     observed : ndarray of float64, shape (k,)
         The sums S, one a category; the law is the same for all.
-    pivots : ndarray of float64, shape (m,)
-        Sums at whose limits tangents touch. Any are valid; limits are best for sums near them.
-    pivot_of_sum : ndarray of intp, shape (k,)
-    log_p : float
-        ln p, the failure probability over all times.
-    total : float
-        N, from :func:`estimators.weights.total_weight`.
+    pivots, pivot_of_sum : ndarray, shapes (m,) and (k,)
+        Sums at whose limits tangents touch, and which of them is for each S. Any are valid.
+    log_p, total : float
+        ln p over all times, and N from :func:`estimators.weights.total_weight`.
     """
     goal = LOG_P_SAFETY - log_p
     terms = _terms(law, pivots, goal, total)
@@ -81,14 +75,9 @@ def _terms(law: Law, pivots: Floats, goal: float, total: float) -> _Terms:
     centre = np.clip(pivots, -1.0, 1.0)
     theta = np.maximum(centre - score_width * np.sqrt(law.worst_variance), (centre - 1) / 2)
     sd = np.sqrt(law.largest_variance(theta))
-    best_term = np.log(
-        np.minimum(score_width / sd, law.max_tilt) / (total * CENTRAL_TILT)
-    ) / np.log(TILT_RATIO)
-    first_term = np.clip(
-        np.floor(best_term).astype(int) + TILTS_PER_SIDE - TERMS_BELOW_BEST,
-        0,
-        MIXTURE_TILTS.size - MIXTURE_TERMS,
-    )
+    best_tilt = np.minimum(score_width / sd, law.max_tilt) / (total * CENTRAL_TILT)
+    best_term = np.floor(np.log(best_tilt) / np.log(TILT_RATIO)).astype(int) + TILTS_PER_SIDE
+    first_term = np.clip(best_term - TERMS_BELOW_BEST, 0, MIXTURE_TILTS.size - MIXTURE_TERMS)
     term_index = first_term[:, None] + np.arange(MIXTURE_TERMS)
     tilts = MIXTURE_TILTS[term_index] * total
     is_too_steep = tilts > law.max_tilt
@@ -116,12 +105,12 @@ def touch_cumulants(law: Law, theta: Floats, tilts: Floats) -> tuple[Floats, Flo
         On the scale of S; the shape of the results.
     """
     flat, shape = tilts.ravel(), tilts.shape
-    at = law.tangent(np.repeat(theta, shape[1]), flat)
-    value, slope = (x.reshape(shape) for x in at)
+    tangents = law.tangent(np.repeat(theta, shape[1]), flat)
+    value, slope = (x.reshape(shape) for x in tangents)
     if law.free:
-        plain = tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
-        slope = np.where(plain < value, tilts, slope)
-        value = np.minimum(value, plain)
+        hoeffding = tilts * theta[:, None] + _hoeffding(law, flat).reshape(shape)
+        slope = np.where(hoeffding < value, tilts, slope)
+        value = np.minimum(value, hoeffding)
     return value, slope
 
 

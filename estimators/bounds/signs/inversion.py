@@ -1,7 +1,4 @@
-"""Inverts tail bounds: the means that the observed sum does not reject.
-
-Theorems 1, 2 and 6 of docs/proofs/inversion.md.
-"""
+"""The means that a sum does not reject: Theorems 1, 2 and 6 of docs/proofs/inversion.md."""
 
 from __future__ import annotations
 
@@ -21,6 +18,7 @@ RELATIVE_NOISE_TILTS = (0.85, 0.93)  # tilts over that of Chernoff's bound for a
 SEARCH_STRIDE = 8  # of so many limits one is searched for first, the others from between these
 
 
+# Theorem 1 of docs/proofs/inversion.md
 def lower_limit(law: Law, observed: Floats, log_p: float) -> Floats:
     """Return a theta that each observed sum rejects as too small, or -1, shape (k,).
 

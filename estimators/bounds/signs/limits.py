@@ -65,6 +65,7 @@ def limits(
     return interval(law, observed, log_p, total if question.bound == "anytime" else None)
 
 
+# Theorem 8 of docs/proofs/inversion.md
 def limits_over_panes(
     law: Law, observed: Floats, question: Question, log_p: float
 ) -> tuple[Floats, Floats]:

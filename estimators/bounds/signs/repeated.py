@@ -1,7 +1,4 @@
-"""The law of several signs that a user reports for the same value.
-
-See docs/proofs/laws.md, Theorem 4.
-"""
+"""The law of several signs of a user for one value: Theorem 4 of docs/proofs/laws.md."""
 
 from __future__ import annotations
 

@@ -38,16 +38,11 @@ def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) ->
     sd = np.sqrt(np.where(is_sharper, cumulant.curvature, 1.0))
     standardized_shift = (cumulant.by_tilt - observed) / sd
     standardized_tilt = tilt * sd
-    normal = np.exp(
-        np.minimum(
-            log_ndtr(standardized_shift - standardized_tilt)
-            + standardized_tilt * (standardized_tilt / 2 - standardized_shift),
-            0,
-        )
-    )
-    remainder: Floats = np.where(
-        is_sharper, normal + 2 * BERRY_ESSEEN * cumulant.third / sd**3, 1.0
-    )
+    exponent = standardized_tilt * (standardized_tilt / 2 - standardized_shift)
+    log_normal = log_ndtr(standardized_shift - standardized_tilt) + exponent
+    berry_esseen = 2 * BERRY_ESSEEN * cumulant.third / sd**3
+    normal = np.exp(np.minimum(log_normal, 0))
+    remainder: Floats = np.where(is_sharper, normal + berry_esseen, 1.0)
     return np.log(np.minimum(remainder, 1))
 
 

@@ -1,7 +1,4 @@
-"""A bound, over the hashes, on the collisions in an estimate from a count sketch.
-
-Theorem 9 of docs/proofs/differences.md.
-"""
+"""Bounds for a count sketch: Theorems 9 and 10 of docs/proofs/differences.md."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ _COLLISION_SHARES = (0.5, 0.2, 0.05, 0.01, 0.001)
 """Shares of the failure probability that collisions may have; the noise has the rest."""
 
 
+# Theorem 9 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=256)
 def collision_bound(rows: int, buckets: int, log_p: float) -> float:
     """Return B, at most 1: b exceeds (1 - f) B with probability at most p.
@@ -120,6 +118,7 @@ class Collisions:
         return min(_COLLISION_SHARES, key=width)
 
 
+# Theorem 10 of docs/proofs/differences.md
 def own_sign_limits(
     law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
 ) -> tuple[Floats, Floats]:

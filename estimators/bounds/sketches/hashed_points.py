@@ -1,7 +1,4 @@
-"""How many collisions a string can have in rows of hashed points.
-
-Theorems 11 to 13 of docs/proofs/differences.md.
-"""
+"""The collisions of a string in hashed rows: Theorems 11 to 13 of docs/proofs/differences.md."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ HashTable = tuple[int, int]
 """The rows and the points of a row, t and K, of one level."""
 
 
+# Theorem 11 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def max_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return B, at most 1: c is larger with probability at most p.
@@ -35,6 +33,7 @@ def max_collision_share(rows: int, points: int, log_p: float) -> float:
     return min(1.0, float(((cumulant - log_p) / (rows * _RELATIVE_TILTS)).min()))
 
 
+# Theorem 12 of docs/proofs/differences.md
 @functools.lru_cache(maxsize=1024)
 def min_collision_share(rows: int, points: int, log_p: float) -> float:
     """Return b, at least 0: c is smaller with probability at most p.
@@ -53,6 +52,7 @@ def min_collision_share(rows: int, points: int, log_p: float) -> float:
     return max(0.0, float(((log_p - cumulant) / (rows * _RELATIVE_TILTS)).max()))
 
 
+# Theorem 13 of docs/proofs/differences.md
 def collision_log_p(log_p: float, levels: int) -> float:
     """Return ln p of one level's collisions: half of p is for collisions, at some level.
 
