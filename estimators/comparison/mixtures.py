@@ -13,12 +13,13 @@ and by Ville's inequality M ever reaches 1/p with probability at most p. A pair 
 once M has reached 1/p there. M falls with both means, as each K grows. So if all pairs (x, target -
 factor x) are rejected for one target, they are for all smaller ones.
 
-**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`: M is the
-product of two mixtures. With a planned ratio of reports, 0.8 of the weight is on pairs near that
-ratio, because the best tilt t of the difference is t / N on the scale of each T, N its total
-weight. 0.2 stay with the product, so that a plan that fails costs width, and nothing else. The
-ratio must be stated before the start. (Frozen after a look at the counts, it may have looked at
-values: if each arm was stopped by its own values, the mean of M at that time is above 1.)
+**The weights.** Without a plan they are the product of the weights of
+:mod:`estimators.bounds.mixtures`: M is the product of two mixtures. With a planned ratio of
+reports, 0.8 of the weight is on pairs near that ratio, because the best tilt t of the difference is
+t / N on the scale of each T, N its total weight. 0.2 stay with the product, so that a plan that
+fails costs width, and nothing else. The ratio must be stated before the start. (Frozen after a look
+at the counts, it may have looked at values: if each arm was stopped by its own values, the mean of
+M at that time is above 1.)
 
 **The least over the unknown mean.** ln M is convex in the means (K is concave), so it is convex
 along the line of the pairs, too. K is replaced by tangents, which makes M smaller, and a sum of

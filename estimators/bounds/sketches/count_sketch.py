@@ -122,7 +122,7 @@ class Collisions:
 def own_sign_limits(
     law: DifferenceLaw, observed: Floats, scatter: Floats, rows: int, log_p: float
 ) -> tuple[Floats, Floats]:
-    """Return bounds on f, shape (k,); [0, 1] if there are too few rows for p.
+    """Return bounds on f, (k,), for a fixed number of reports; [0, 1] if rows are too few for p.
 
     Parameters
     ----------
