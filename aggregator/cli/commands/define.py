@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import cell_options
 from aggregator.errors import DitherError
+from aggregator.terminal.options import cell_options
 from estimators import LocalMetric
 from estimators import define as make_metric
 from estimators.discovery.learning import learn_code
