@@ -102,8 +102,8 @@ class Directions:
         grown = self._grown(z)
         return np.stack(
             [
-                largest_cumulants(step, means, more[:, None] + step[:, None] * means)
-                for step, means, more in zip(z.T, self._means, grown.T, strict=True)
+                largest_cumulants(step, means, excess[:, None] + step[:, None] * means)
+                for step, means, excess in zip(z.T, self._means, grown.T, strict=True)
             ]
         )
 

@@ -312,5 +312,5 @@ def _search_least_statistic(
 
 def _statistic(scores: Scores, theta: Floats, chosen: Any) -> Floats:
     """Return Q, the sum of squared scores, shape of `theta`."""
-    result: Floats = (scores(theta, chosen) ** 2).sum(axis=0)
-    return result
+    statistic: Floats = (scores(theta, chosen) ** 2).sum(axis=0)
+    return statistic

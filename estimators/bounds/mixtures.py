@@ -20,7 +20,7 @@ TILT_RATIO = 2.0  # between neighbours: with finer steps, no width gains more th
 TILTS_PER_SIDE = 20  # steps either way: from below one report to beyond 10^12
 LOG_TILT_SPREAD = 2.0  # of the weights, in units of ln(lambda)
 MAX_DEVIATION_STEPS = 30
-LINE_NEWTON_STEPS = 5  # steps of Newton's method on a sum of lines
+LINE_NEWTON_STEPS = 5
 _LOG_TILT_OFFSETS = np.arange(-TILTS_PER_SIDE, TILTS_PER_SIDE + 1) * np.log(TILT_RATIO)
 MIXTURE_TILTS = CENTRAL_TILT * np.exp(_LOG_TILT_OFFSETS)
 """lambda, on the scale of T."""

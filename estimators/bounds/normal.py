@@ -47,9 +47,9 @@ def berry_esseen_deviation(
     """
     from scipy.special import ndtri
 
-    remaining_p = (
-        np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5 if least_variance > 0 else 0.0
-    )
+    if least_variance <= 0:
+        return np.inf
+    remaining_p = np.exp(log_p) - BERRY_ESSEEN * third / least_variance**1.5
     return float(-ndtri(remaining_p) * np.sqrt(largest_variance)) if remaining_p > 0 else np.inf
 
 

@@ -95,5 +95,5 @@ def _tilts(law: DifferenceLaw, log_p: float) -> Floats:
 
 def log_cosh(z: Floats) -> Floats:
     """Return ln cosh z for z >= 0, without overflow."""
-    result: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
-    return result
+    log_cosh_z: Floats = z + np.log1p(np.exp(-2 * z)) - np.log(2)
+    return log_cosh_z

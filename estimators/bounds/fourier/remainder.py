@@ -40,8 +40,8 @@ def frequency_nodes(counts: Floats, variance: Floats, step: float = BULK_STEP) -
     node_limit = int(MAX_NODES / coarser)
     even_steps = last + widest * np.arange(1, node_limit + 1)
     relative_nodes = np.concatenate([bulk_steps, growing_steps, even_steps])
-    result: Floats = relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
-    return result
+    nodes: Floats = relative_nodes[relative_nodes <= LAST_NODE][:node_limit] / sd[..., None]
+    return nodes
 
 
 # Theorem 1 of docs/proofs/fourier.md
@@ -83,9 +83,8 @@ def log_remainder(
 
 def cutoff_weights(tilt: Floats | float, frequencies: Floats) -> Floats:
     """Return the weight of each cell in R for each D, shape (..., CUTOFF_CANDIDATES, nodes - 1)."""
-    cutoff_nodes = np.linspace(
-        frequencies.shape[-1] // 4, frequencies.shape[-1] - 1, CUTOFF_CANDIDATES
-    ).astype(np.intp)
+    count = frequencies.shape[-1]
+    cutoff_nodes = np.linspace(count // 4, count - 1, CUTOFF_CANDIDATES).astype(np.intp)
     tau, cutoff = frequencies[..., None, :-1], frequencies[..., cutoff_nodes, None]
     majorant = _majorant_weights(np.asarray(tilt)[..., None, None], tau, cutoff)
     return np.where(tau < cutoff, majorant * np.diff(frequencies)[..., None, :], 0.0)
@@ -106,19 +105,17 @@ def log_cutoff_factors(
     """
     with np.errstate(divide="ignore"):
         log_convexity = np.log(variance[..., None] * np.diff(frequencies)[..., None, :] ** 2 / 8)
-    left, right = (
-        np.logaddexp(x, log_convexity) for x in (log_modulus[..., :-1], log_modulus[..., 1:])
-    )
+    left = np.logaddexp(log_modulus[..., :-1], log_convexity)
+    right = np.logaddexp(log_modulus[..., 1:], log_convexity)
     curvature = np.expm1(np.minimum(np.abs(right - left), 300.0)) ** 2 / 8
     n = counts[..., None]
     chord = np.logaddexp((left * n).sum(axis=-2), (right * n).sum(axis=-2)) - math.log(2)
     chord += (curvature * n).sum(axis=-2)
     log_highest = (np.maximum(left, right) * n).sum(axis=-2)
     cell_integrals = np.exp(np.clip(np.minimum(chord, log_highest), MIN_LOG_INTEGRAND, 0.0))
-    log_integrals: Floats = (
-        np.log((weight @ cell_integrals[..., None])[..., 0]) + LOG_FACTOR_ROUNDING
-    )
-    return log_integrals
+    integrals = (weight @ cell_integrals[..., None])[..., 0]
+    log_factors: Floats = np.log(integrals) + LOG_FACTOR_ROUNDING
+    return log_factors
 
 
 def _majorant_weights(tilt: Floats, tau: Floats, cutoff: Floats) -> Floats:

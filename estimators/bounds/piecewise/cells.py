@@ -98,9 +98,8 @@ class CellBet:
         log_parts = np.minimum(log_berry_esseen_parts, fourier)
         if self.law.free:
             concavity = 1 / (1 + self.tilt * float(self.law.coefficient.max())) ** 2
-            log_parts = (
-                log_parts - self.tilt**2 * concavity * (self.least_variance - self._parts[1:]) / 2
-            )
+            spread_of_means = self.least_variance - self._parts[1:]
+            log_parts = log_parts - self.tilt**2 * concavity * spread_of_means / 2
         log_largest: Floats = log_parts.max(axis=-1)
         return log_largest
 

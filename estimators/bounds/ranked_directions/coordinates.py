@@ -28,7 +28,7 @@ from estimators.bounds.ranked_directions.report_law import ReportLaw
 from estimators.estimate import Floats
 
 SQUARES_SHARE = 0.04  # of beta, for the upper bounds on q
-TILT_STEP_RATIO = 1.03  # ratio of tilts
+TILT_STEP_RATIO = 1.03
 MAX_GROUP_SPREAD, MAX_TILT_GROUPS = 0.1, 16
 """Of ln variance: coordinates that share a tilt, and how many groups."""
 

@@ -22,7 +22,7 @@ from estimators.interruption import checkpoint
 
 MIXTURE_TERMS, TERMS_BELOW_BEST = 6, 3
 """Terms that are summed, and how many of them are below the best; measured."""
-MAX_TANGENT_ROUNDS = 6  # of tangents for one sum; three are enough
+MAX_TANGENT_ROUNDS = 6  # three are enough
 CATEGORIES_PER_BLOCK = 2**13  # categories at a time, which a cache holds
 
 
@@ -118,8 +118,9 @@ def _hoeffding(law: Law, tilts: Floats) -> Floats:
     """Bound ln E exp(tilt (S - theta)) by Hoeffding's lemma, for free means."""
     from estimators.exact import discrete_laplace
 
-    result: Floats = tilts**2 / 2 * law.proxy
+    cumulant: Floats = tilts**2 / 2 * law.proxy
     if law.rate is not None:
         step = law.unit * law.coefficient
-        result = result + discrete_laplace.cumulant(law.rate, tilts[:, None] * step)[0] @ law.counts
-    return result
+        noise = discrete_laplace.cumulant(law.rate, tilts[:, None] * step)[0]
+        cumulant = cumulant + noise @ law.counts
+    return cumulant

@@ -166,12 +166,9 @@ class Law:
         quantile = np.take_along_axis(order, rank[:, None], axis=1)
         nu = np.take_along_axis(slopes, quantile, axis=1)
         excess_slopes = slopes - nu
-        largest_increase: Floats = np.maximum(
-            excess_slopes * (1 - theta[:, None]), -excess_slopes * (1 + theta[:, None])
-        )
-        return largest_increase @ share, nu[:, 0] * share.sum()
-
-    # -- Moments, for the Berry-Esseen theorem ---------------------------------------------------
+        upwards, downwards = 1 - theta[:, None], 1 + theta[:, None]
+        increase = np.maximum(excess_slopes * upwards, -excess_slopes * downwards)
+        return increase @ share, nu[:, 0] * share.sum()
 
     @functools.cached_property
     def _noise_moments(self) -> tuple[Floats, Floats, Floats]:
@@ -187,8 +184,8 @@ class Law:
     def variances(self, theta: Floats) -> Floats:
         """Return the largest variance of one report Y at each level, shape (k, levels)."""
         mean = self.means(theta)
-        result: Floats = (1 - mean) * (1 + mean)
-        return result if self.rate is None else result + self._noise_moments[1]
+        sign_variance: Floats = (1 - mean) * (1 + mean)
+        return sign_variance if self.rate is None else sign_variance + self._noise_moments[1]
 
     def _variance_slopes(self, theta: Floats) -> Floats:
         """Return the derivative of :meth:`variances`, linear in theta."""
@@ -228,13 +225,11 @@ class Law:
                 variance += self._free_increase(theta, square * self._variance_slopes(theta))
             return np.maximum(variance, 1e-12 * self.worst_variance)
         if self.free:
-            saving = 1 / self.counts.sum()
+            saving_per_square = 1 / self.counts.sum()
         else:
-            saving = self.counts @ (self.coefficient * self.contrast) ** 2
-        result: Floats = np.maximum(
-            self.worst_variance - saving * theta**2, 1e-12 * self.worst_variance
-        )
-        return result
+            saving_per_square = self.counts @ (self.coefficient * self.contrast) ** 2
+        largest: Floats = self.worst_variance - saving_per_square * theta**2
+        return np.maximum(largest, 1e-12 * self.worst_variance)
 
     # Theorem 3 of docs/proofs/laws.md
     def moments(self, theta: Floats) -> Moments:
@@ -244,12 +239,10 @@ class Law:
         value_variance = 1 - theta[:, None] ** 2
         if self.rate is None or self.free:
             noise_variance = (1 - self.contrast) * (1 + self.contrast) + self._noise_moments[1]
-            least_variance = np.full_like(
-                value_variance, self.counts @ (self.coefficient**2 * noise_variance)
-            )
-            third = self.counts @ self.coefficient**3 + self._noise_third(
-                np.ones_like(value_variance)
-            )
+            noise_sum = self.counts @ (self.coefficient**2 * noise_variance)
+            least_variance = np.full_like(value_variance, noise_sum)
+            noise_third = self._noise_third(np.ones_like(value_variance))
+            third = self.counts @ self.coefficient**3 + noise_third
             return Moments(least_variance, self.largest_variance(theta)[:, None], third)
         edges = value_variance * np.linspace(0, 1, VARIANCE_PIECES + 1)
         variance = self.worst_variance - self.proxy * (1 - edges)
@@ -268,9 +261,8 @@ class Law:
         mean = self.means(theta)
         largest_variance = (square * self.variances(theta)) @ self.counts
         gain, slope = self._free_tangent(theta, square * self._variance_slopes(theta))
-        largest_variance = np.maximum(
-            largest_variance + gain + np.abs(slope) * radius, 1e-12 * self.worst_variance
-        )
+        largest_variance = largest_variance + gain + np.abs(slope) * radius
+        largest_variance = np.maximum(largest_variance, 1e-12 * self.worst_variance)
         third = (cube * (1 - mean**4)) @ self.counts
         gain, slope = self._free_tangent(theta, -4 * cube * self.contrast * mean**3)
         third = third + gain + np.abs(slope) * radius

@@ -124,14 +124,11 @@ def flip_noise_deviation(counts: Floats, coefficient: Floats, flip: Floats, log_
     proxy = (1 - 2 * flip) / np.log((1 - flip) / flip)
     scale = np.sqrt(-2 * log_p / float(counts @ (2 * coefficient**2 * proxy)))
     tilt = np.minimum(FLIP_TILTS * scale, MAX_SIGN_TILT / coefficient.max())
-    least_variance, largest_third = tilted_sign_extremes(
-        tilt * coefficient, np.zeros_like(flip), 1 - 2 * flip
-    )
-    log_remainder = log_dense_remainder(
-        tilt[:, 0],
-        least_variance @ (counts * coefficient**2),
-        largest_third @ (counts * coefficient**3),
-    )
+    zeros, contrast = np.zeros_like(flip), 1 - 2 * flip
+    variance_of_sign, third_of_sign = tilted_sign_extremes(tilt * coefficient, zeros, contrast)
+    least_variance = variance_of_sign @ (counts * coefficient**2)
+    largest_third = third_of_sign @ (counts * coefficient**3)
+    log_remainder = log_dense_remainder(tilt[:, 0], least_variance, largest_third)
     cumulant = _flip_cumulant(counts, coefficient, flip, tilt)
     tilted = (cumulant + log_remainder - log_p) / tilt[:, 0]
     variance = float(counts @ (coefficient**2 * 4 * flip * (1 - flip)))

@@ -137,8 +137,8 @@ class RepeatedLaw(Law):
         value_factor = self.contrast**2 * (1 - 1 / self.repeats)
 
         def summed(weight: Floats) -> Floats:
-            result: Floats = ((weight * sign_variance) @ self.counts)[:, None]
-            return result + ((weight * value_factor) @ self.counts)[:, None] * edges
+            total: Floats = ((weight * sign_variance) @ self.counts)[:, None]
+            return total + ((weight * value_factor) @ self.counts)[:, None] * edges
 
         variance = summed(np.broadcast_to(square, mean.shape))
         third = summed(cube * (1 + np.abs(mean)))

@@ -26,8 +26,8 @@ def log_tail(law: Law, theta: Floats, tilt: Floats, observed: Floats, cumulant: 
     if law.rate is None:
         excess = np.maximum(observed - theta, 0)
         bounds.append(-(excess**2) / (2 * law.proxy))
-    result: Floats = np.minimum.reduce(bounds)
-    return result
+    least_bound: Floats = np.minimum.reduce(bounds)
+    return least_bound
 
 
 def _log_tilted_remainder(tilt: Floats, observed: Floats, cumulant: Cumulant) -> Floats:
@@ -56,5 +56,5 @@ def _log_berry_esseen(law: Law, theta: Floats, observed: Floats) -> Floats:
     normal_tail = ndtr(-excess / np.sqrt(moments.largest_variance))
     least_variance = np.maximum(moments.least_variance, 1e-12 * law.worst_variance)
     tail_bound = normal_tail + BERRY_ESSEEN * moments.third / least_variance**1.5
-    result: Floats = np.log(np.minimum(tail_bound.max(axis=1), 1))
-    return result
+    log_bound: Floats = np.log(np.minimum(tail_bound.max(axis=1), 1))
+    return log_bound
