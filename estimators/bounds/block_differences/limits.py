@@ -126,8 +126,8 @@ def _choose_cells(
         )
         if not is_known.all():
             unknown_weight = np.where(is_known, 0, square)
-            sums_of_sizes, unit = unknown_weight @ sizes, float(unknown_weight.max())
-            unknown_low, unknown_high = bernstein_limits(sums_of_sizes, unit, log_p)
+            unknown_sum, largest_term = unknown_weight @ sizes, float(unknown_weight.max())
+            unknown_low, unknown_high = bernstein_limits(unknown_sum, largest_term, log_p)
             low, high = low + unknown_low, high + unknown_high
         least_variance = float(law.counts * square @ law.least_share)
         low = np.clip(low, least_variance, largest) - law.explained_variance(interval_of_f[1])
