@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from estimators.alarms.panes import EValues
 from estimators.estimate import Floats
 
-FINE, FINE_STEPS = 0.75, 10
+FINE_WIDTH, FINE_STEPS = 0.75, 10
 """The points next to the baseline are so many of its standard errors apart, and so many on each
 side; beyond them each step is twice the one before. With steps half as wide, delays fall by at most
 2%."""
@@ -38,7 +38,7 @@ def points_around(middle: float, error: float) -> Floats:
     >>> points_around(0.0, 1.0)
     array([-1.  , -0.75,  0.  ,  0.75,  1.  ])
     """
-    steps = [FINE * error] * FINE_STEPS
+    steps = [FINE_WIDTH * error] * FINE_STEPS
     while sum(steps) < 2:
         steps.append(2 * steps[-1])
     away = np.cumsum(steps)
@@ -60,21 +60,21 @@ def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     return peak[:, 0] + np.log(total / log.shape[1]), (share * slope).sum(axis=1) / total
 
 
-def after(before: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
+def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> EValues:
     """Return ln of M = (M + 1) L for each bet, and its slope.
 
     Parameters
     ----------
-    before : EValues
+    previous : EValues
         ln M.
     pane : EValues
         ln L.
     begins : ndarray of bool, shape (tilts,)
         False: M L instead.
     """
-    grown = np.logaddexp(before.log, np.where(begins, 0.0, -np.inf))
-    kept = np.exp(before.log - np.maximum(grown, -np.finfo(np.float64).max))
-    return EValues(grown + pane.log, kept * before.slope + pane.slope)
+    grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
+    carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))
+    return EValues(grown + pane.log, carried * previous.slope + pane.slope)
 
 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:

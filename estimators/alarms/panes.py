@@ -66,9 +66,9 @@ class PaneMean:
         counts, facts = metric.counts(statistic), metric.randomizer.facts
         if not counts.any() or (shares is not None and not counts[shares > 0].all()):
             return None
-        asked = None if category is None else np.array([category])
+        selected = None if category is None else np.array([category])
         weights = "optimal" if shares is None else "uniform"
-        arm = arm_of(metric, statistic, Question(weights=weights, asked=asked), shares)
+        arm = arm_of(metric, statistic, Question(weights=weights, asked=selected), shares)
         if shares is None:
             shares = level_weights(weights, counts, facts)
         used = shares > 0
@@ -86,7 +86,9 @@ class PaneMean:
             return float(self.arm.stream().variance()[0])
         return float(self.arm.law.largest_variance(np.array([theta]))[0])
 
-    def e_values(self, theta: Floats, tilts: Floats, sign: int, least: float = 0.0) -> EValues:
+    def e_values(
+        self, theta: Floats, tilts: Floats, sign: int, least_shift: float = 0.0
+    ) -> EValues:
         """Return the e-values exp(sign tilt S - K) against means up to theta + least.
 
         K, a line in theta, bounds the cumulant of S from above, and does not fall with theta. So
@@ -100,14 +102,14 @@ class PaneMean:
             Above 0.
         sign : int
             1, or -1: then they are against means from theta - least on.
-        least : float
+        least_shift : float
         """
         stream = self.arm.stream(mirrored=sign < 0)
-        beyond = sign * theta + least
-        touching = np.minimum(beyond, 1.0)
+        largest_mean = sign * theta + least_shift
+        touching = np.minimum(largest_mean, 1.0)
         steep = np.broadcast_to(np.minimum(tilts, stream.steepest), (theta.size, tilts.size))
         value, slope = stream.lines(touching, steep)
-        value = value + slope * (beyond - touching)[:, None]
+        value = value + slope * (largest_mean - touching)[:, None]
         return EValues(steep * stream.observed - value, -sign * slope)
 
 
@@ -126,6 +128,6 @@ def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
         Sums to one; none below :data:`LEAST_SHARE` but zero.
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
-    kept = np.where(shares >= LEAST_SHARE, shares, 0.0)
-    result: Floats = kept / kept.sum()
+    used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)
+    result: Floats = used_shares / used_shares.sum()
     return result

@@ -45,5 +45,5 @@ def smallest_shift(detector: Detector, panes: int | None = None) -> float | None
     shifts = detector.tilts / detector.precision
     reached = shifts / 2 + cost / (precision * shifts) + POWER_Z / math.sqrt(precision)
     low, high = detector.metric.domain.ends
-    found = detector.scale * float(reached.min()) + detector.least
-    return found if found <= high - low else None
+    shift = detector.scale * float(reached.min()) + detector.least
+    return shift if shift <= high - low else None

@@ -17,7 +17,7 @@ from estimators.comparison.streams import (
     LawStream,
     NoiseStream,
     ScoreStream,
-    Stream,
+    ReportStream,
 )
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
@@ -33,7 +33,7 @@ from estimators.metrics.local import LocalMetric
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
-STANDARD = "standard"
+STANDARD_WEIGHTS = "standard"
 """The policy that gives each level the same share in both arms."""
 
 
@@ -51,7 +51,7 @@ class Arm:
         The noise of S given the users' own values, if its law does not depend on them.
     total : float
         From :func:`estimators.weights.total_weight`, for bounds that hold at all times.
-    outside : float
+    failure : float
         The probability that the reports deviate from the law.
     slack : float
         What rounding can move S by.
@@ -67,7 +67,7 @@ class Arm:
     law: Law | None
     noise: Noise | None = None
     total: float = 0.0
-    outside: float = 0.0
+    failure: float = 0.0
     slack: float = 0.0
     blocks: DifferenceStream | None = None
     scores: ScoreStream | None = None
@@ -78,7 +78,7 @@ class Arm:
         """Whether there are no reports."""
         return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
-    def stream(self, *, mirrored: bool = False) -> Stream:
+    def stream(self, *, mirrored: bool = False) -> ReportStream:
         """Return the sum as a stream; mirrored, that of -S.
 
         Parameters
@@ -143,8 +143,8 @@ def arm_of(
         return Arm(np.full(_numbers(mechanism, question), np.nan), None)
     total = total_weight(question.weights, counts, mechanism.facts)
     if isinstance(mechanism, RankedDirections):
-        mean, noise_of, outside, slack = mean_and_noise(mechanism, table, shares, question, total)
-        return Arm(mean, None, noise_of, total, outside, slack)
+        mean, noise_of, failure, slack = mean_and_noise(mechanism, table, shares, question, total)
+        return Arm(mean, None, noise_of, total, failure, slack)
     if isinstance(mechanism, DyadicHadamard):
         return _of_scores(mechanism, table, shares, question, total)
     if isinstance(mechanism, BlockDifferences):
@@ -172,9 +172,9 @@ def arm_of(
 def _of_blocks(
     mechanism: BlockDifferences, table: Counts, shares: Floats, question: Question, total: float
 ) -> Arm:
-    asked = slice(None) if question.asked is None else question.asked
+    selected = slice(None) if question.asked is None else question.asked
     used = np.flatnonzero(table[:, 0])
-    sums, sizes = (x[:, asked] for x in mechanism.differences(table, used))
+    sums, sizes = (x[:, selected] for x in mechanism.differences(table, used))
     stream = DifferenceStream(mechanism.law(table[:, 0], shares, question), sums, sizes, total)
     return Arm(stream.observed, None, None, total, blocks=stream)
 
@@ -213,9 +213,11 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
     array([1., 0.])
     """
-    one, two = (np.asarray(x, dtype=np.float64) for x in counts)
-    both = (one > 0) & (two > 0)
-    shares = np.where(both, one * two / np.maximum(one + two, 1) / facts.variances, 0.0)
+    a_counts, b_counts = (np.asarray(x, dtype=np.float64) for x in counts)
+    in_both = (a_counts > 0) & (b_counts > 0)
+    shares = np.where(
+        in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
+    )
     total = shares.sum()
     result: Floats = shares / total if total > 0 else shares
     return result

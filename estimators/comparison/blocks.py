@@ -29,10 +29,10 @@ from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-STATEMENTS = 6
-BESIDE = STATEMENTS * SHARE
+INTERVAL_STATEMENTS = 6
+STATEMENTS_SHARE = INTERVAL_STATEMENTS * SHARE
 """The share of p for these, beside the tail."""
-HALVINGS, INNER = 32, 20
+LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
 
 class Side(NamedTuple):
@@ -45,7 +45,7 @@ class Side(NamedTuple):
 def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     """Return a difference of frequencies that is rejected as too small, or -1.
 
-    The tail is to be compared with p less BESIDE of it.
+    The tail is to be compared with p less STATEMENTS_SHARE of it.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     log_p : float
         ln p, the failure probability.
     """
-    log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
+    log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
@@ -78,40 +78,42 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
         if not rows.size:
             continue
         tilt = tilts[cell : cell + 1]
-        one, two = a.at(rows), b.at(rows)
-        seen = exponents(a.law, tilt, one.sums, one.sizes)[0][0]
-        seen = seen + exponents(b.law, tilt, two.sums, two.sizes)[1][0]
+        a_rows, b_rows = a.at(rows), b.at(rows)
+        exponent = exponents(a.law, tilt, a_rows.sums, a_rows.sizes)[0][0]
+        exponent = exponent + exponents(b.law, tilt, b_rows.sums, b_rows.sizes)[1][0]
         test = _Test(a.law, b.law, float(tilt[0]), near_b[0][rows], near_b[1][rows])
-        centre = np.clip(a.law.coefficient @ one.sums - b.law.coefficient @ two.sums, -1, 1)
-        lower[rows] = np.minimum(lower[rows], test.solve(seen - costs[cell], centre))
-        log_tail = costs[cell] + log_left - seen + test.largest(np.zeros(rows.size))
+        centre = np.clip(a.law.coefficient @ a_rows.sums - b.law.coefficient @ b_rows.sums, -1, 1)
+        lower[rows] = np.minimum(lower[rows], test.solve(exponent - costs[cell], centre))
+        log_tail = costs[cell] + log_left - exponent + test.largest(np.zeros(rows.size))
         tail[rows] = np.maximum(tail[rows], np.exp(np.minimum(log_tail, 0)))
     return Side(np.maximum(lower, near_a[0] - near_b[1]), tail)
 
 
-def _together(one: DifferenceLaw, two: DifferenceLaw) -> DifferenceLaw:
+def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
     """Return the law of the levels of both."""
     return DifferenceLaw(
-        counts=np.concatenate([one.counts, two.counts]),
-        coefficient=np.concatenate([one.coefficient, two.coefficient]),
-        contrast=np.concatenate([one.contrast, two.contrast]),
-        least=np.concatenate([one.least, two.least]),
-        largest=np.concatenate([one.largest, two.largest]),
-        free=one.free or two.free,
+        counts=np.concatenate([a.counts, b.counts]),
+        coefficient=np.concatenate([a.coefficient, b.coefficient]),
+        contrast=np.concatenate([a.contrast, b.contrast]),
+        least=np.concatenate([a.least, b.least]),
+        largest=np.concatenate([a.largest, b.largest]),
+        free=a.free or b.free,
     )
 
 
 def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
     square = law.coefficient**2
-    known = law.least == law.largest
-    low = high = np.full(sizes.shape[1], float((law.counts * square)[known] @ law.least[known]))
-    if not known.all():
-        unknown = np.where(known, 0, square)
-        around = mean_around(unknown @ sizes, float(unknown.max()), log_p)
+    is_determined = law.least == law.largest
+    low = high = np.full(
+        sizes.shape[1], float((law.counts * square)[is_determined] @ law.least[is_determined])
+    )
+    if not is_determined.all():
+        undetermined_square = np.where(is_determined, 0, square)
+        around = mean_around(undetermined_square @ sizes, float(undetermined_square.max()), log_p)
         low, high = low + around[0], high + around[1]
-    least, largest = (float(law.counts * square @ x) for x in (law.least, law.largest))
-    return np.clip(low, least, largest), np.clip(high, least, largest)
+    lower_bound, upper_bound = (float(law.counts * square @ x) for x in (law.least, law.largest))
+    return np.clip(low, lower_bound, upper_bound), np.clip(high, lower_bound, upper_bound)
 
 
 class _Test(NamedTuple):
@@ -128,7 +130,7 @@ class _Test(NamedTuple):
         low, high = np.maximum(self.low, -delta), np.minimum(self.high, 1.0)
         empty = low > high
         low, high = np.minimum(low, 1.0), np.maximum(low, high)
-        for _ in range(INNER):
+        for _ in range(FREQUENCY_HALVINGS):
             middle = (low + high) / 2
             rises = self.at(middle, delta)[1] >= 0
             low, high = np.where(rises, middle, low), np.where(rises, high, middle)
@@ -141,14 +143,17 @@ class _Test(NamedTuple):
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""
-        own = np.minimum(f + delta, 1.0)
-        of_a, of_b = _cumulant(self.a, self.tilt, 1.0, own), _cumulant(self.b, self.tilt, -1.0, f)
+        a_frequency = np.minimum(f + delta, 1.0)
+        of_a, of_b = (
+            _cumulant(self.a, self.tilt, 1.0, a_frequency),
+            _cumulant(self.b, self.tilt, -1.0, f),
+        )
         return of_a[0] + of_b[0], np.where(f + delta > 1, 0, of_a[1]) + of_b[1]
 
     def solve(self, goal: Floats, centre: Floats) -> Floats:
         """Return a delta, at most `centre`, at which the largest K is at most `goal`, or -1."""
         low, high = np.full_like(goal, -1.0), centre
-        for _ in range(HALVINGS):
+        for _ in range(LIMIT_HALVINGS):
             checkpoint()
             middle = (low + high) / 2
             reached = self.largest(middle) <= goal

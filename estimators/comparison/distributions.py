@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.comparison.arms import Arm
-from estimators.comparison.joint import Found, anytime, consistent
+from estimators.comparison.joint import ComparisonLimits, anytime, consistent
 from estimators.comparison.p_values import chained
 from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, name_of, names_of_edges, places_of
@@ -72,8 +72,8 @@ def limits_of(
         return None
     if quantiles is not None:
         raise ValueError("below and quantiles: expected one of the two")
-    one, two = (_places(metric, below) for metric in metrics)
-    return one, two
+    a_indices, b_indices = (_places(metric, below) for metric in metrics)
+    return a_indices, b_indices
 
 
 def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
@@ -81,13 +81,13 @@ def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
     places = places_of(edges, below)
-    for limit, place in zip(below, places.tolist(), strict=True):
-        if not 0 < place < edges.size - 1:
+    for limit, index in zip(below, places.tolist(), strict=True):
+        if not 0 < index < edges.size - 1:
             first = min(max(1, int(np.searchsorted(edges, limit)) - 1), edges.size - 2)
-            near = names_of_edges(edges)[first : min(first + 2, edges.size - 1)]
+            neighbours = names_of_edges(edges)[first : min(first + 2, edges.size - 1)]
             raise ValueError(
                 f"below = {name_of(limit)}: expected an edge between two bins of "
-                f"{metric.name!r}, such as {' or '.join(near)}"
+                f"{metric.name!r}, such as {' or '.join(neighbours)}"
             )
     if np.unique(places).size < places.size:
         raise ValueError(f"below = {list(below)}: expected each limit once")
@@ -186,7 +186,7 @@ class ShareArm:
 
 def anytime_share_difference(
     a: ShareArm, b: ShareArm, beta: float, numbers: int, split: float | None
-) -> Found:
+) -> ComparisonLimits:
     """Return limits and p-values as :func:`share_difference`, for all times at once.
 
     The arms' bands hold at all times, and then so does their bound of the variances; the mixtures
@@ -204,12 +204,12 @@ def anytime_share_difference(
     if a.scores is None or b.scores is None:
         return _unknown(a)
     spent = VARIANCE_SHARE * beta
-    found = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
-    p_value = np.minimum(found.p_value * numbers + spent, 1.0)
-    return _limits(found.lower / 2, found.upper / 2, p_value, beta)
+    limits = anytime(a.arm(spent / 2), b.arm(spent / 2), (beta - spent) / numbers, split)
+    p_value = np.minimum(limits.p_value * numbers + spent, 1.0)
+    return _limits(limits.lower / 2, limits.upper / 2, p_value, beta)
 
 
-def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Found:
+def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
     """Return limits and p-values for the difference of shares of two arms with independent reports.
 
     By Bentkus's inequality for a sum of independent centred scores of both arms: its variance is at
@@ -227,22 +227,24 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Fou
     value = a.value - b.value
 
     def width(share: float) -> Floats:
-        (one, least), (two, most) = (x.moments(VARIANCE_SHARE * share / 2) for x in (a, b))
-        largest = np.maximum(least, most)
+        (a_variance, a_largest), (b_variance, b_largest) = (
+            x.moments(VARIANCE_SHARE * share / 2) for x in (a, b)
+        )
+        largest = np.maximum(a_largest, b_largest)
         tail = (1 - VARIANCE_SHARE) * share / (2 * numbers)
-        found: Floats = largest * fixed_deviation((one + two) / largest**2, tail)
-        return found
+        half_width: Floats = largest * fixed_deviation((a_variance + b_variance) / largest**2, tail)
+        return half_width
 
     half = width(beta)
     p_value = chained(lambda share: np.abs(value) > width(share), beta)
     return _limits(value - half, value + half, p_value, beta)
 
 
-def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> Found:
+def _limits(lower: Floats, upper: Floats, p_value: Floats, beta: float) -> ComparisonLimits:
     """Return limits within [-1, 1], where a difference of shares is, and their p-values."""
     return consistent(np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0), p_value, beta, 0.0)
 
 
-def _unknown(arm: ShareArm) -> Found:
+def _unknown(arm: ShareArm) -> ComparisonLimits:
     ones = np.ones(arm.inner.size)
-    return Found(-ones, ones, ones)
+    return ComparisonLimits(-ones, ones, ones)

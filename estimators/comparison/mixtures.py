@@ -36,18 +36,25 @@ import numpy as np
 
 from estimators.bounds.anytime import CENTRE, LOG_WEIGHTS, RATIO, REACH, SPREAD, TILTS, Places
 from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
-from estimators.comparison.streams import Stream
+from estimators.comparison.streams import ReportStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-PLANNED = 0.8
+PLANNED_SHARE = 0.8
 """The weight of pairs near the planned ratio."""
-NEAR = 0.15  # of the ratio, in units of its logarithm
-TERMS, BELOW = 8, 4  # tilts of each stream that are summed, and how many of them below the best
-ROUNDS, STEPS, TURNS = 4, 30, 20  # of tangents, of the target, of the unknown mean
+RATIO_SPREAD = 0.15  # of the ratio, in units of its logarithm
+TERMS_PER_STREAM, TERMS_BELOW_BEST = (
+    8,
+    4,
+)  # tilts of each stream that are summed, and how many of them below the best
+MAX_TANGENT_ROUNDS, MAX_TARGET_STEPS, MAX_MEAN_STEPS = (
+    4,
+    30,
+    20,
+)  # of tangents, of the target, of the unknown mean
 
 
-class Plan(NamedTuple):
+class TiltPlan(NamedTuple):
     """The tilts of both streams on the scale of T, and the weights of their pairs."""
 
     first: Floats
@@ -55,36 +62,40 @@ class Plan(NamedTuple):
     log_weights: Floats
 
     @classmethod
-    def of(cls, split: float | None) -> Plan:
+    def of(cls, split: float | None) -> TiltPlan:
         """Return the plan for a ratio of reports, first to second; None: there is none.
 
         Examples
         --------
-        >>> plan = Plan.of(3.0)
+        >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)
         1.0
         """
         if split is None:
             return cls(TILTS, TILTS, LOG_WEIGHTS[:, None] + LOG_WEIGHTS)
         second, steps = TILTS * split, np.arange(TILTS.size) * np.log(RATIO)
-        own = _cauchy(np.log(second / CENTRE))
+        log_second = _cauchy(np.log(second / CENTRE))
         middle = (np.log(TILTS[:, None] / CENTRE) + np.log(second / CENTRE)) / 2
-        apart = steps[:, None] - steps
-        near = -np.log1p((apart / NEAR) ** 2) - np.log1p((middle / SPREAD) ** 2)
-        near -= np.log(np.exp(near).sum())
-        product = LOG_WEIGHTS[:, None] + own
-        weights = np.logaddexp(np.log(PLANNED) + near, np.log1p(-PLANNED) + product)
+        log_distance = steps[:, None] - steps
+        log_planned = -np.log1p((log_distance / RATIO_SPREAD) ** 2) - np.log1p(
+            (middle / SPREAD) ** 2
+        )
+        log_planned -= np.log(np.exp(log_planned).sum())
+        product = LOG_WEIGHTS[:, None] + log_second
+        weights = np.logaddexp(
+            np.log(PLANNED_SHARE) + log_planned, np.log1p(-PLANNED_SHARE) + product
+        )
         return cls(TILTS, second, weights)
 
-    def swapped(self) -> Plan:
+    def swapped(self) -> TiltPlan:
         """Return the plan for the streams in the other order."""
-        return Plan(self.second, self.first, self.log_weights.T)
+        return TiltPlan(self.second, self.first, self.log_weights.T)
 
 
 def _cauchy(offsets: Floats) -> Floats:
-    found = -np.log1p((offsets / SPREAD) ** 2)
-    result: Floats = found - np.log(np.exp(found).sum())
-    return result
+    log_density = -np.log1p((offsets / SPREAD) ** 2)
+    log_weights: Floats = log_density - np.log(np.exp(log_density).sum())
+    return log_weights
 
 
 class Means(NamedTuple):
@@ -99,7 +110,7 @@ class Means(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Terms of the mixture whose cumulants are lines that touch at (x, y); shapes (k, TERMS)."""
+    """Terms of the mixture whose cumulants are lines that touch at (x, y); shapes (k, terms)."""
 
     x: Floats
     y: Floats
@@ -109,17 +120,17 @@ class Pairs(NamedTuple):
 
     def at(self, x: Floats, means: Means) -> tuple[Floats, Floats, Floats, Floats]:
         """Return ln M at x, its two derivatives along the line, and that by y."""
-        inside = means.target - means.factor * x
-        y = np.minimum(inside, 1.0)
-        one, slope = self.first
-        two, steep = self.second
-        one = one - slope * (x - self.x)[:, None]
-        two = two - steep * (y - self.y)[:, None]
-        terms = self.log_weights + one[:, :, None] + two[:, None, :]
+        y_on_line = means.target - means.factor * x
+        y = np.minimum(y_on_line, 1.0)
+        log_first, slope = self.first
+        log_second, steep = self.second
+        log_first = log_first - slope * (x - self.x)[:, None]
+        log_second = log_second - steep * (y - self.y)[:, None]
+        terms = self.log_weights + log_first[:, :, None] + log_second[:, None, :]
         largest = terms.max(axis=(1, 2))
         shifted = np.exp(terms - np.where(np.isfinite(largest), largest, 0.0)[:, None, None])
         mass = np.maximum(shifted.sum(axis=(1, 2)), 1e-300)
-        along = np.where(inside > 1, 0.0, means.factor)[:, None, None] * steep[:, None, :]
+        along = np.where(y_on_line > 1, 0.0, means.factor)[:, None, None] * steep[:, None, :]
         along = along - slope[:, :, None]
         rise = (shifted * along).sum(axis=(1, 2)) / mass
         bend = (shifted * along**2).sum(axis=(1, 2)) / mass - rise**2
@@ -132,14 +143,14 @@ class Mixture(NamedTuple):
 
     Parameters
     ----------
-    first, second : Stream
+    first, second : ReportStream
         X and Y.
-    plan : Plan
+    plan : TiltPlan
     """
 
-    first: Stream
-    second: Stream
-    plan: Plan
+    first: ReportStream
+    second: ReportStream
+    plan: TiltPlan
 
     def at(self, rows: Places) -> Mixture:
         """Return the mixture for these of the k numbers."""
@@ -162,9 +173,9 @@ class Mixture(NamedTuple):
             (self.second, y, self.plan.second, tilt),
         ):
             steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[REACH]))
-            place = np.floor(np.clip(steps / np.log(RATIO), -REACH, REACH)).astype(np.intp)
-            start = np.clip(place + REACH - BELOW, 0, grid.size - TERMS)
-            index = start[:, None] + np.arange(TERMS)
+            grid_step = np.floor(np.clip(steps / np.log(RATIO), -REACH, REACH)).astype(np.intp)
+            start = np.clip(grid_step + REACH - TERMS_BELOW_BEST, 0, grid.size - TERMS_PER_STREAM)
+            index = start[:, None] + np.arange(TERMS_PER_STREAM)
             tilts = grid[index] * stream.total
             allowed = tilts <= stream.steepest
             tilts = np.minimum(tilts, stream.steepest)
@@ -175,7 +186,7 @@ class Mixture(NamedTuple):
         weights = self.plan.log_weights[chosen[0][:, :, None], chosen[1][:, None, :]]
         return Pairs(x, y, parts[0], parts[1], weights)
 
-    def least(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
+    def minimize(self, pairs: Pairs, x: Floats, means: Means) -> tuple[Floats, Floats, Floats]:
         """Return where ln M is least along the line, a lower bound on it, and its slope by y.
 
         Parameters
@@ -189,7 +200,7 @@ class Mixture(NamedTuple):
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)
         x = np.clip(x, low, high)
         value, rise, bend, fall = pairs.at(x, means)
-        for _ in range(TURNS):
+        for _ in range(MAX_MEAN_STEPS):
             low, high = np.where(rise <= 0, x, low), np.where(rise >= 0, x, high)
             moved = x - rise / np.maximum(bend, 1e-300)
             x = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
@@ -210,21 +221,21 @@ class Mixture(NamedTuple):
         """
         x = np.clip(self.first.observed, -1.0, 1.0)
         best = np.zeros_like(x)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_TANGENT_ROUNDS):
             checkpoint()
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
-            x, found, _ = self.least(pairs, x, means)
-            if (found <= best + CLOSE).all():  # one more tangent gains nothing
-                return np.maximum(best, found)
-            best = np.maximum(best, found)
+            x, evidence, _ = self.minimize(pairs, x, means)
+            if (evidence <= best + CLOSE).all():  # one more tangent gains nothing
+                return np.maximum(best, evidence)
+            best = np.maximum(best, evidence)
         return best
 
     def tilt(self, factor: Floats, goal: float) -> Floats:
         """Return about the best tilt of factor X + Y where ln M reaches `goal`."""
         variance = factor**2 * self.first.variance() + self.second.variance()
-        result: Floats = np.sqrt(2 * (goal + 2) / variance)
-        return result
+        tilt: Floats = np.sqrt(2 * (goal + 2) / variance)
+        return tilt
 
 
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
@@ -242,8 +253,8 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
         return Means(delta, ones, ones)
 
     observed = mixture.first.observed + mixture.second.observed
-    found = _search(mixture, means, observed, (-2.0, 2.0), log_p)
-    return np.maximum(found - 4 * ROUNDING, -2.0)
+    limit = _search(mixture, means, observed, (-2.0, 2.0), log_p)
+    return np.maximum(limit - 4 * ROUNDING, -2.0)
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
@@ -259,8 +270,8 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
         At least 1.
     log_p : float
     """
-    least = np.sqrt(mixture.first.variance())
-    below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), least)
+    sd = np.sqrt(mixture.first.variance())
+    below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
     def means(ratio: Floats, rows: Places) -> Means:
@@ -268,8 +279,8 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
         return Means((ratio - 1) * origin, ratio, below[rows])
 
     observed = np.maximum(above, 1e-9) / below
-    found = _search(mixture, means, observed, (0.0, np.inf), log_p)
-    return np.maximum(found * (1 - 4 * ROUNDING), 0.0)
+    limit = _search(mixture, means, observed, (0.0, np.inf), log_p)
+    return np.maximum(limit * (1 - 4 * ROUNDING), 0.0)
 
 
 def _search(
@@ -290,24 +301,24 @@ def _search(
     domain : tuple of float
     log_p : float
     """
-    goal, (least, most) = SAFETY - log_p, domain
-    value, rows = np.clip(observed, least, most), np.arange(observed.size)
+    goal, (domain_low, domain_high) = SAFETY - log_p, domain
+    value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)
     at = means(value, rows)
     width = (goal + 2) / mixture.tilt(at.factor, goal) * 2 / at.by_value
-    low, high = np.full_like(value, least), value
-    value = np.maximum(value - width, (value + least) / 2)
-    x, found = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
-    for _ in range(STEPS):
+    low, high = np.full_like(value, domain_low), value
+    value = np.maximum(value - width, (value + domain_low) / 2)
+    x, limits = np.clip(mixture.first.observed, -1.0, 1.0), low.copy()
+    for _ in range(MAX_TARGET_STEPS):
         checkpoint()
-        at, here = means(value, rows), mixture.at(rows)
-        tilt = here.tilt(at.factor, goal)
+        at, active = means(value, rows), mixture.at(rows)
+        tilt = active.tilt(at.factor, goal)
         for _ in range(2):  # tangents, first at the former x
             y = np.clip(at.target - at.factor * x, -1.0, 1.0)
-            x, evidence, fall = here.least(here.pairs(x, y, tilt, at.factor), x, at)
+            x, evidence, fall = active.minimize(active.pairs(x, y, tilt, at.factor), x, at)
         rejected = evidence >= goal
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
-        found[rows] = low
+        limits[rows] = low
         left = ~(rejected & (evidence <= goal + CLOSE)) & (high - low > CLOSE / 4 * width)
         if not left.any():
             break
@@ -315,4 +326,4 @@ def _search(
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
         rows, value, x = rows[left], value[left], x[left]
         low, high, width = low[left], high[left], width[left]
-    return found
+    return limits

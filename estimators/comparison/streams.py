@@ -16,7 +16,7 @@ from estimators.bounds.self_normalised import log_cosh
 from estimators.estimate import Floats
 
 
-class Stream(Protocol):
+class ReportStream(Protocol):
     """A sum of reports whose cumulant is known, or bounded, for k numbers."""
 
     @property
@@ -37,7 +37,7 @@ class Stream(Protocol):
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return lines that bound the cumulants, as :func:`.anytime.touching_lines`."""
 
-    def at(self, rows: Places) -> Stream:
+    def at(self, rows: Places) -> ReportStream:
         """Return the sums of these of the k numbers."""
 
 
@@ -162,8 +162,8 @@ class DifferenceStream:
     @property
     def observed(self) -> Floats:
         """The estimate of theta, or of -theta."""
-        found: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
-        return found
+        estimate: Floats = self.sign * (2 * (self.law.coefficient @ self.sums) - 1)
+        return estimate
 
     @property
     def steepest(self) -> float:
@@ -175,9 +175,9 @@ class DifferenceStream:
 
         By chance there may be none, so it is at least that of as many as all data have on average.
         """
-        found: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
-        least = 4 * float(self.law.coefficient**2 @ (self.law.counts * self.law.least))
-        return np.maximum(found, least)
+        variance: Floats = 4 * (self.law.coefficient**2 @ self.sizes)
+        least_variance = 4 * float(self.law.coefficient**2 @ (self.law.counts * self.law.least))
+        return np.maximum(variance, least_variance)
 
     def lines(self, theta: Floats, tilts: Floats) -> tuple[Floats, Floats]:
         """Return tangents of K, and what else the exponent has besides tilt times the sum."""

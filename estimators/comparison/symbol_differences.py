@@ -26,12 +26,12 @@ from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
-SHARE = 0.005
+STATEMENT_SHARE = 0.005
 """Of the failure probability, for each of the eight statements beside the tail."""
-BESIDE = 8 * SHARE
-TURNS = 4  # of the search for the largest K; any is valid
-SETTLED = 1e-10  # in theta
-STEPS = 40  # of the search for a limit at most: it takes about eight
+STATEMENTS_SHARE = 8 * STATEMENT_SHARE
+MAX_MEAN_STEPS = 4  # of the search for the largest K; any is valid
+MEAN_TOLERANCE = 1e-10  # in theta
+MAX_LIMIT_STEPS = 40  # of the search for a limit at most: it takes about eight
 Box = tuple[float, float]
 
 
@@ -45,25 +45,25 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     beta : float
     """
     log_p = math.log(beta / 2)
-    inner, log_left = log_p + math.log(SHARE), log_p + math.log1p(-BESIDE)
+    inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
     boxes = [mean_range(arm, inner) for arm in (a, b)]
     around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
-    both = WindowLaw.of(
+    joint_law = WindowLaw.of(
         a.law.shapes + b.law.shapes,
         np.concatenate([a.law.counts, b.law.counts]),
         np.concatenate([a.law.coefficient, b.law.coefficient]),
         free=a.law.free or b.law.free,
     )
-    edges, steepest = cell_edges(both), min(a.steepest, b.steepest)
+    edges, steepest = cell_edges(joint_law), min(a.steepest, b.steepest)
     ends = around[0][0] + around[1][0], around[0][1] + around[1][1]
     cells = [
-        Bet(both, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
+        Bet(joint_law, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
         for cell in cells_of(edges, ends)
     ]
     fourier = Fourier()
     above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
     below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
-    return above.lower, -below.lower, 2 * min(above.tail, below.tail) + BESIDE * beta
+    return above.lower, -below.lower, 2 * min(above.tail, below.tail) + STATEMENTS_SHARE * beta
 
 
 def _mirrored(box: Box) -> Box:
@@ -93,7 +93,7 @@ class _Pair:
             np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
             for end in (0, 1)
         )
-        self.own = [cell.log_own(low, high) for cell in cells]
+        self.own_logs = [cell.log_own(low, high) for cell in cells]
 
     def lower_side(self, fourier: Fourier) -> LowerSide:
         """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
@@ -110,7 +110,7 @@ class _Pair:
         def found(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
             log_r = np.array(
                 [
-                    self.cells[i].with_own(self.own[i], x).max()
+                    self.cells[i].with_own(self.own_logs[i], x).max()
                     for i, x in zip(chosen, remainders, strict=True)
                 ]
             )
@@ -124,8 +124,8 @@ class _Pair:
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                one, chance = found([cell], [fourier.of(self.cells[cell])])
-                lower, tail = min(lower, float(one[0])), max(tail, float(chance[0]))
+                cell_lower, chance = found([cell], [fourier.of(self.cells[cell])])
+                lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
         return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
 
     def largest(self, chosen: Places, delta: Floats) -> tuple[Floats, Floats]:
@@ -142,20 +142,20 @@ class _Pair:
         value, slope : ndarray of float64, shape (k,)
             Where no x is allowed, the value is infinite: -inf for a delta that is too small.
         """
-        (first, last), (least, most) = self.boxes
-        one, two, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
-        begin, end = np.maximum(first, delta - most), np.minimum(last, delta - least)
+        (first, last), (b_low, b_high) = self.boxes
+        a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
+        begin, end = np.maximum(first, delta - b_high), np.minimum(last, delta - b_low)
         x = (begin + end) / 2
-        for turn in range(TURNS + 1):
+        for turn in range(MAX_MEAN_STEPS + 1):
             checkpoint()
-            a, b = fair(one, tilts, x), fair(two, tilts, delta - x)
+            a, b = fair(a_law, tilts, x), fair(b_law, tilts, delta - x)
             rise = a.slope - b.slope
-            if turn < TURNS:
+            if turn < MAX_MEAN_STEPS:
                 x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)
         value = a.value + b.value + np.maximum(rise * (end - x), rise * (begin - x))
         # where the mean of B is at an end of its box, only that of A moves with delta
         fixed = ((rise > 0) & (end < last)) | ((rise < 0) & (begin > first))
-        value = np.where(begin > end, np.where(delta < first + least, -np.inf, np.inf), value)
+        value = np.where(begin > end, np.where(delta < first + b_low, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
 
     def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
@@ -174,14 +174,14 @@ class _Pair:
         """
         low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))
         delta = np.clip(self.arms[0].mean + self.arms[1].mean, low, high)
-        for _ in range(STEPS):
+        for _ in range(MAX_LIMIT_STEPS):
             value, slope = self.largest(chosen, delta)
             left = self.gains[chosen] - cost - value
             low = np.where(left >= 0, np.maximum(low, delta), low)
             high = np.where(left < 0, np.minimum(high, delta), high)
             moved = delta + left / slope
             moved = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
-            if (np.abs(moved - delta) <= SETTLED).all():
+            if (np.abs(moved - delta) <= MEAN_TOLERANCE).all():
                 break
             delta = moved
         return low

@@ -18,7 +18,7 @@ from estimators.mechanisms.caps import Caps
 from estimators.mechanisms.shared.ranked_directions import RankedDirections
 from estimators.question import Question
 
-NARROW = 0.5
+NARROW_MEAN_SHARE = 0.5
 """The share of a report's largest mean square that the square of its mean can have at some level:
 from here on, a part of beta is spent on learning how much it is. A constant of the metric."""
 
@@ -32,21 +32,21 @@ class CoordinateNoise:
     Parameters
     ----------
     law : Directions or EvenCapReports
-    own : VectorLaw
+    arm_law : VectorLaw
         The law of one arm by itself.
     spread : float
         A bound on the variance of N_j, which `law` does not know of; infinite without.
     trace : float
         The same for E |N|^2.
-    outside : float
+    failure : float
         The probability that `trace` is too small.
     """
 
     law: Directions | EvenCapReports
-    own: VectorLaw
+    arm_law: VectorLaw
     spread: float = math.inf
     trace: float = math.inf
-    outside: float = 0.0
+    failure: float = 0.0
 
     @property
     def variance(self) -> float:
@@ -60,44 +60,44 @@ class CoordinateNoise:
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j), on either side."""
-        found = self.law.cumulant(tilt)
+        bound = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
-            return found
-        return np.minimum(found, self.spread * concentration.bennett(tilt, self.law.largest(1.0)))
+            return bound
+        return np.minimum(bound, self.spread * concentration.bennett(tilt, self.law.largest(1.0)))
 
     def deviation(self, log_p: float) -> float:
         """Bound abs(N_j) with probability 1 - 2 p."""
-        found = self.law.coordinate_deviation(log_p)
+        bound = self.law.coordinate_deviation(log_p)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
-            return found
+            return bound
         narrow = np.array([self.spread]), self.law.largest(1.0), log_p
-        return min(found, float(concentration.deviation(*narrow)[0]))
+        return min(bound, float(concentration.deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
         """Bound abs(N) with probability 1 - beta."""
-        log_beta = math.log(beta - self.outside)
-        found = self.law.radius(log_beta)
+        log_beta = math.log(beta - self.failure)
+        bound = self.law.radius(log_beta)
         if isinstance(self.law, Directions) or math.isinf(self.trace):
-            return found
+            return bound
         longest = self.law.largest(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(found, concentration.length(self.law.dimension, self.trace, longest, log_beta))
+        return min(bound, concentration.length(self.law.dimension, self.trace, longest, log_beta))
 
-    def with_other(self, other: CoordinateNoise) -> CoordinateNoise:
+    def with_other(self, second_noise: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
-        one, two = self.law, other.law
-        both: dict[str, Any] = {"unit": max(one.unit, two.unit)}
-        for field in dataclasses.fields(one):
-            first, second = getattr(one, field.name), getattr(two, field.name)
+        law, second_law = self.law, second_noise.law
+        joined: dict[str, Any] = {"unit": max(law.unit, second_law.unit)}
+        for field in dataclasses.fields(law):
+            first, second = getattr(law, field.name), getattr(second_law, field.name)
             if isinstance(first, np.ndarray):
-                both[field.name] = np.concatenate([first, second])
+                joined[field.name] = np.concatenate([first, second])
             elif isinstance(first, tuple):
-                both[field.name] = first + second
+                joined[field.name] = first + second
         return dataclasses.replace(
             self,
-            law=dataclasses.replace(one, **both),
-            spread=self.spread + other.spread,
-            trace=self.trace + other.trace,
-            outside=self.outside + other.outside,
+            law=dataclasses.replace(law, **joined),
+            spread=self.spread + second_noise.spread,
+            trace=self.trace + second_noise.trace,
+            failure=self.failure + second_noise.failure,
         )
 
 
@@ -121,7 +121,7 @@ def mean_and_noise(
     -------
     mean : ndarray of float64, shape (d,)
     noise : CoordinateNoise
-    outside : float
+    failure : float
         The probability that the noise is larger than that.
     slack : float
         What rounding can move the mean by.
@@ -134,7 +134,10 @@ def mean_and_noise(
     columns = law.columns(math.log(share / law.dimension), fixed=question.bound != "anytime")
     noise = CoordinateNoise(law.even_at(columns.max(axis=1)), law)
     assert isinstance(mechanism, Caps)  # noqa: S101
-    if max(each.mean**2 / each.mean_squares[1] for each in mechanism.laws) < NARROW:
+    if (
+        max(level_law.mean**2 / level_law.mean_squares[1] for level_law in mechanism.laws)
+        < NARROW_MEAN_SHARE
+    ):
         return mean, noise, share, slack
     return mean, _narrow(noise, law, columns, question, total), 2 * share, slack
 
@@ -154,11 +157,11 @@ def _narrow(
     """
     assert law.mean is not None  # noqa: S101
     share = SPENT / 2 * question.beta
-    each, whole = math.log(share / (2 * law.dimension)), math.log(share)
+    coordinate_log_p, length_log_p = math.log(share / (2 * law.dimension)), math.log(share)
     if question.bound == "anytime":
-        side, radius = law.anytime_coordinate_deviation(each, total), math.inf
+        side, radius = law.anytime_coordinate_deviation(coordinate_log_p, total), math.inf
     else:
-        side, radius = law.coordinate_deviation(each), law.radius(whole)
+        side, radius = law.coordinate_deviation(coordinate_log_p), law.radius(length_log_p)
     nearest = np.maximum(np.abs(law.mean) - side, 0.0)
     left = law.variances(columns) - law.steady(nearest)
     around = max(float(np.linalg.norm(law.mean)) - radius, 0.0)
@@ -167,24 +170,24 @@ def _narrow(
         noise,
         spread=max(float(left.max()), concentration.LEAST),
         trace=max(trace, concentration.LEAST),
-        outside=share,
+        failure=share,
     )
 
 
 def radius(
-    one: CoordinateNoise, two: CoordinateNoise, beta: float, totals: tuple[float, float] | None
+    a: CoordinateNoise, b: CoordinateNoise, beta: float, totals: tuple[float, float] | None
 ) -> float:
     """Bound the length of the error of the difference, with probability 1 - beta.
 
     Parameters
     ----------
-    one, two : CoordinateNoise
+    a, b : CoordinateNoise
     beta : float
     totals : pair of float or None
         As in :func:`estimators.weights.total_weight`: at all times at once, where each arm's length
         has half of beta.
     """
     if totals is None:
-        return one.with_other(two).radius(beta)
+        return a.with_other(b).radius(beta)
     half = math.log(beta / 2)
-    return one.own.anytime_radius(half, totals[0]) + two.own.anytime_radius(half, totals[1])
+    return a.arm_law.anytime_radius(half, totals[0]) + b.arm_law.anytime_radius(half, totals[1])

@@ -21,7 +21,7 @@ from aggregator.reading.comparisons.compared import (
     comparison_frame,
 )
 from aggregator.reading.query import conditions
-from estimators.comparison.arms import STANDARD
+from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.question import BOUNDS, TARGETS
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.weights import WEIGHTINGS
@@ -82,7 +82,7 @@ class Split(click.ParamType[float]):
 )
 @click.option(
     "--weights",
-    type=click.Choice([*sorted(WEIGHTINGS), STANDARD]),
+    type=click.Choice([*sorted(WEIGHTINGS), STANDARD_WEIGHTS]),
     help="How much each privacy level counts; standard: the same in both arms.",
 )
 @click.option(

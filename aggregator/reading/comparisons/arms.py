@@ -12,7 +12,7 @@ from aggregator.reading.plans import LocalPlan
 from aggregator.reading.query import Progress, Query, unwatched
 from aggregator.reading.windows import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
-from estimators.comparison.arms import STANDARD
+from estimators.comparison.arms import STANDARD_WEIGHTS
 from estimators.comparison.distributions import limits_of, numbers_of
 from estimators.estimate import Counts
 
@@ -149,7 +149,7 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
     if bound == "auto":
         bound = "fixed" if status == "final" else "anytime"
     policy = one.policy if ask.weights is None else ask.weights
-    plain = "uniform" if policy == STANDARD else policy
+    plain = "uniform" if policy == STANDARD_WEIGHTS else policy
     among = chosen_among(one, ask)
     if among > 1 and ask.weights is not None:  # comparisons have one policy more
         policies = distinct_policies(one.metric)
