@@ -23,10 +23,10 @@ from estimators.estimate import Floats
 from estimators.mechanisms.mechanism import Reports
 from estimators.metrics.metric import Metric
 
-LEARNING = CHOOSING = 0.125
+LEARNING_SHARE = CHOOSING_SHARE = 0.125
 """The shares of the trials on which scores are learned, and the event is chosen; the others bound
 its chances."""
-THRESHOLDS = 128
+MAX_THRESHOLDS = 128
 WHOLE_BYTES = 2
 """Up to so many bytes a report is learned as a symbol; a wider one by its bits."""
 MOST_BYTES = 64
@@ -127,11 +127,13 @@ def _log_ratio(
     """Return ln(p_low / q_high); negative if it shows nothing."""
     from scipy.special import betaincinv
 
-    own, other = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
+    indicated, alternative = np.asarray(hits, np.float64), np.asarray(other_hits, np.float64)
     miss = (1 - confidence) / 2
-    low = np.where(own > 0, betaincinv(np.maximum(own, 1), trials - own + 1, miss), 0.0)
-    left = np.maximum(other_trials - other, 1)
-    high = np.where(other < other_trials, betaincinv(other + 1, left, 1 - miss), 1.0)
+    low = np.where(
+        indicated > 0, betaincinv(np.maximum(indicated, 1), trials - indicated + 1, miss), 0.0
+    )
+    left = np.maximum(other_trials - alternative, 1)
+    high = np.where(alternative < other_trials, betaincinv(alternative + 1, left, 1 - miss), 1.0)
     with np.errstate(divide="ignore"):
         bounds: Floats = np.log(low) - np.log(high)
     return bounds
@@ -168,17 +170,21 @@ def largest_leak(
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None
     for name, score in _scores(metric, level, learning):
-        seen, tested = [score(x) for x in choosing], [score(x) for x in testing]
+        choosing_scores, testing_scores = [score(x) for x in choosing], [score(x) for x in testing]
         for sign, words in ((1, ">="), (-1, "<=")):
-            own, other = (sign * x for x in seen[::sign])
-            levels = _thresholds(np.concatenate([own, other]))
+            indicated, alternative = (sign * x for x in choosing_scores[::sign])
+            levels = _thresholds(np.concatenate([indicated, alternative]))
             bounds = _log_ratio(
-                _at_least(own, levels), own.size, _at_least(other, levels), other.size, confidence
+                _at_least(indicated, levels),
+                indicated.size,
+                _at_least(alternative, levels),
+                alternative.size,
+                confidence,
             )
             index = int(bounds.argmax())
             if chosen is None or bounds[index] > best:
                 best, limit = float(bounds[index]), float(levels[index])
-                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, tested[::sign])
+                chosen = (f"{name} {words} {sign * limit:.4g}", sign, limit, testing_scores[::sign])
     assert chosen is not None  # noqa: S101
     event, sign, limit, pair = chosen
     hits = tuple(int((sign * x >= limit).sum()) for x in pair)
@@ -194,7 +200,7 @@ Bytes = NDArray[np.uint8]
 def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
     """Return the trials for learning, for choosing and for counting."""
     n = len(trials.reports)
-    learned, chosen = int(LEARNING * n), int((LEARNING + CHOOSING) * n)
+    learned, chosen = int(LEARNING_SHARE * n), int((LEARNING_SHARE + CHOOSING_SHARE) * n)
     return (
         trials.part(slice(learned)),
         trials.part(slice(learned, chosen)),
@@ -216,9 +222,9 @@ def _scores(
         with np.errstate(invalid="ignore"):  # what both exclude, as another level may, says nothing
             return np.nan_to_num(under[0] - under[1], nan=0.0)
 
-    def repeats(trials: Trials, others: Reports) -> Floats:
-        same = (trials.reports == others).reshape(len(others), -1)
-        equal: Floats = np.logical_and.reduce(same, axis=1).astype(np.float64)
+    def repeats(trials: Trials, other_reports: Reports) -> Floats:
+        is_same = (trials.reports == other_reports).reshape(len(other_reports), -1)
+        equal: Floats = np.logical_and.reduce(is_same, axis=1).astype(np.float64)
         return equal
 
     yield "likelihood ratio", likelihood_ratio
@@ -253,9 +259,9 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
     """Learn the logarithm of the ratio of every bit's frequency, as if bits were independent."""
     ones, zeros = np.empty((2, 2, 8 * first.shape[1]))
     for i, rows in enumerate((first, second)):
-        found = np.unpackbits(rows, axis=1).sum(axis=0)
-        ones[i] = np.log((found + 1) / (len(rows) + 2))
-        zeros[i] = np.log((len(rows) - found + 1) / (len(rows) + 2))
+        one_counts = np.unpackbits(rows, axis=1).sum(axis=0)
+        ones[i] = np.log((one_counts + 1) / (len(rows) + 2))
+        zeros[i] = np.log((len(rows) - one_counts + 1) / (len(rows) + 2))
     weights = (ones[0] - ones[1]) - (zeros[0] - zeros[1])
 
     def ratio(rows: Bytes) -> Floats:
@@ -268,9 +274,9 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 def _thresholds(scores: Floats) -> Floats:
     """Return thresholds for scores: all distinct values, or quantiles of many."""
     values = np.unique(scores)
-    if values.size <= THRESHOLDS:
+    if values.size <= MAX_THRESHOLDS:
         return values
-    return np.unique(np.quantile(scores, np.linspace(0, 1, THRESHOLDS), method="nearest"))
+    return np.unique(np.quantile(scores, np.linspace(0, 1, MAX_THRESHOLDS), method="nearest"))
 
 
 def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:

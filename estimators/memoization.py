@@ -90,22 +90,24 @@ class Memoization:
 
     def __post_init__(self) -> None:
         """Check that the metric can have permanent answers."""
-        metric, own = self.metric, self.metric.randomizer.epsilons[self.level]
+        metric, report_epsilon = self.metric, self.metric.randomizer.epsilons[self.level]
         if not (isinstance(metric, LocalMetric) and metric.memoized):
             raise ValueError(
                 f"metric {metric.name!r} is not memoized: repeated answers need `memoized = true` "
                 "in its definition, so that bounds over time are wide enough"
             )
         epsilon = self.permanent
-        if not own <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
+        if not report_epsilon <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
             raise ValueError(
-                f"permanent = {float(epsilon):g}: expected an epsilon from {float(own):g}, the "
+                f"permanent = {float(epsilon):g}: expected an epsilon from {float(report_epsilon):g}, the "
                 f"report's own, to 64, with at most {LEVEL_DIGITS} decimal digits"
             )
-        if epsilon > own and not isinstance(metric.randomizer, RandomizedResponse | Rappor):
+        if epsilon > report_epsilon and not isinstance(
+            metric.randomizer, RandomizedResponse | Rappor
+        ):
             raise ValueError(
                 f"permanent = {float(epsilon):g} for {metric.mechanism}: expected "
-                f"{float(own):g}, the report's own; only bits can be flipped again "
+                f"{float(report_epsilon):g}, the report's own; only bits can be flipped again "
                 f"({RandomizedResponse.name}, {Rappor.name})"
             )
 
@@ -125,8 +127,8 @@ class Memoization:
             A category's index; for a mean, the side from :func:`side_of`.
         bits : Bits
         """
-        held = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
-        return self._permanent.randomize(held, np.zeros(1, dtype=np.int64), bits)
+        array = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
+        return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
 
     def report(self, answer: Reports, bits: Bits) -> Reports:
         """Return a report made from a permanent answer; the answer itself if both have one epsilon.
@@ -185,11 +187,15 @@ class Memoization:
     @functools.cached_property
     def _words(self) -> tuple[int, int]:
         """The integers of the second flip, as numerator and denominator."""
-        whole = getattr(self.metric.randomizer, "signs", None)
-        once = getattr(self._permanent, "signs", None)
-        if not (isinstance(whole, FlippedSigns) and isinstance(once, FlippedSigns)):
+        level_signs = getattr(self.metric.randomizer, "signs", None)
+        permanent_signs = getattr(self._permanent, "signs", None)
+        if not (
+            isinstance(level_signs, FlippedSigns) and isinstance(permanent_signs, FlippedSigns)
+        ):
             return 0, 1
-        return whole.flips[self.level] - once.flips[0], WORD - 2 * once.flips[0]
+        return level_signs.flips[self.level] - permanent_signs.flips[
+            0
+        ], WORD - 2 * permanent_signs.flips[0]
 
 
 def side_of(value: float, word: int) -> int:
@@ -214,17 +220,17 @@ def side_of(value: float, word: int) -> int:
     return 1 if (word >> 11) < (1 + value) / 2 * 2.0**53 else -1
 
 
-def values_of(metric: Metric, own: NDArray[Any], word: int) -> list[int]:
+def values_of(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
     Parameters
     ----------
     metric : Metric
-    own : ndarray, shape (n,)
+    values : ndarray, shape (n,)
         Values in the mechanism's units, from ``metric.domain.to_unit``.
     word : int
         The random word of the device and the metric: see :func:`side_of`.
     """
     if metric.kind == "mean":
-        return [side_of(value, word) for value in own.tolist()]
-    return [int(value) for value in own.tolist()]
+        return [side_of(value, word) for value in values.tolist()]
+    return [int(value) for value in values.tolist()]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from estimators.errors import meant
 from estimators.weights import WEIGHTINGS
 
-BOUNDS = ("auto", "fixed", "anytime", "normal")
-TARGETS = ("population", "sample")
+BOUND_NAMES = ("auto", "fixed", "anytime", "normal")
+TARGET_NAMES = ("population", "sample")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Question:
     beta : float
         Failure probability of the two-sided bound, in (0, 1).
     weights : str
-        A policy of :data:`estimators.weights.WEIGHTINGS`.
+        A policy of :data:`estimators.weights.RELEASE_WEIGHTINGS`.
     bound : str
         ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
         ``"anytime"``: holds at all times at once, for a total that people watch while it grows.
@@ -67,10 +67,14 @@ class Question:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
         if self.panes is not None and self.panes < 1:
             raise ValueError(f"panes = {self.panes}: expected 1 or more, or None")
-        for key, known in (("weights", WEIGHTINGS), ("bound", BOUNDS), ("target", TARGETS)):
-            if getattr(self, key) not in known:
+        for key, allowed in (
+            ("weights", WEIGHTINGS),
+            ("bound", BOUND_NAMES),
+            ("target", TARGET_NAMES),
+        ):
+            if getattr(self, key) not in allowed:
                 raise ValueError(
-                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), known)}"
+                    f"{key} = {getattr(self, key)!r}: {meant(str(getattr(self, key)), allowed)}"
                 )
 
     def log_p(self, numbers: int) -> float:

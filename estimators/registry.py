@@ -68,14 +68,14 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         """What loads each entry of installed distributions, once."""
         from importlib import metadata  # slow to import, and seldom needed
 
-        found: dict[str, list[metadata.EntryPoint]] = {}
+        points: dict[str, list[metadata.EntryPoint]] = {}
         for point in metadata.entry_points(group=self.group):
-            found.setdefault(point.name, []).append(point)
-        for name in self.built_in.keys() & found.keys():
-            for point in found.pop(name):
+            points.setdefault(point.name, []).append(point)
+        for name in self.built_in.keys() & points.keys():
+            for point in points.pop(name):
                 why = _unusable(point, "another name: Dither itself has this one")
                 logger.warning("%s; it is ignored", why)
-        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in found.items()}
+        return {name: functools.cache(lambda p=p: self._load(*p)) for name, p in points.items()}
 
     def _load(self, point: Any, *others: Any) -> Entry:
         if others:
@@ -83,8 +83,8 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         try:
             target = point.load()
         except Exception as error:
-            what = f"what can be imported, found {type(error).__name__}: {error}"
-            raise _unusable(point, what) from error
+            expected = f"what can be imported, found {type(error).__name__}: {error}"
+            raise _unusable(point, expected) from error
         try:
             return self._accept(point.name, target)
         except ValueError as error:
@@ -93,8 +93,12 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
 
 def _brought_by(point: Any) -> str:
     """Return the name and version of an entry point's distribution."""
-    found = point.dist
-    return "an unknown distribution" if found is None else f"{found.name} {found.version}"
+    distribution = point.dist
+    return (
+        "an unknown distribution"
+        if distribution is None
+        else f"{distribution.name} {distribution.version}"
+    )
 
 
 def _unusable(point: Any, expected: str) -> DefinitionError:

@@ -22,9 +22,9 @@ from decimal import (
 )
 
 USUAL_DECIMALS, MOST_DECIMALS = 3, 15
-SIGNIFICANT = 4
+LOSS_DIGITS = 4
 """Digits of a loss."""
-_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_EXACT_CONTEXT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
 def decimals(lower: float, upper: float) -> int:
@@ -155,7 +155,7 @@ def trimmed(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def loss(epsilon: float, digits: int = SIGNIFICANT) -> str:
+def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
     """Return the text of a privacy loss: some significant digits, rounded up.
 
     Examples
@@ -177,7 +177,7 @@ def certainty(beta: float) -> str:
     >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
     ('95%', '99.99999%', '98.33%', '87.5%')
     """
-    left = _EXACT.subtract(Decimal(100), _percent(beta))
+    left = _EXACT_CONTEXT.subtract(Decimal(100), _percent(beta))
     return f"{trimmed(f'{left:f}')}%"
 
 
@@ -194,7 +194,7 @@ def percent(beta: float) -> str:
 
 def _percent(beta: float) -> Decimal:
     exact = Decimal(repr(float(beta)))
-    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT)
+    return Decimal(up(float(exact), max(2, 2 - exact.adjusted()))).scaleb(2, _EXACT_CONTEXT)
 
 
 def _rounded(x: float, places: int, rounding: str) -> str:
@@ -202,5 +202,5 @@ def _rounded(x: float, places: int, rounding: str) -> str:
     if not math.isfinite(x):
         return "-" if math.isnan(x) else str(x)
     unit = Decimal(1).scaleb(-places)
-    found = Decimal(repr(x)).quantize(unit, rounding, _EXACT)
-    return f"{found or abs(found):f}"
+    rounded = Decimal(repr(x)).quantize(unit, rounding, _EXACT_CONTEXT)
+    return f"{rounded or abs(rounded):f}"

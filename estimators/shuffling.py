@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-ROUNDING = 1e-12
+EPSILON_ROUNDING = 1e-12
 """Relative, upwards: above the rounding errors of double precision here."""
 
 
@@ -58,9 +58,9 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
     if reports < 1:
         raise ValueError(f"reports = {reports}: expected 1 or more")
     crowd = reports / (16 * math.log(2 / delta))
-    if crowd <= 1 or epsilon > math.log(crowd) * (1 - ROUNDING):
+    if crowd <= 1 or epsilon > math.log(crowd) * (1 - EPSILON_ROUNDING):
         return None
     grown = math.exp(epsilon)
-    apart = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
-    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * apart)
-    return min(epsilon, shuffled * (1 + ROUNDING))
+    divergence = math.sqrt(grown * math.log(4 / delta) / reports) + grown / reports
+    shuffled = math.log1p(8 * math.tanh(epsilon / 2) * divergence)
+    return min(epsilon, shuffled * (1 + EPSILON_ROUNDING))

@@ -49,6 +49,6 @@ def project(values: ArrayLike) -> Floats:
     descending = -np.sort(-x, axis=-1)
     excess = np.cumsum(descending, axis=-1) - 1
     rank = np.arange(1, x.shape[-1] + 1)
-    kept = np.count_nonzero(descending * rank > excess, axis=-1, keepdims=True)
-    shift = np.take_along_axis(excess, kept - 1, axis=-1) / kept
+    support_size = np.count_nonzero(descending * rank > excess, axis=-1, keepdims=True)
+    shift = np.take_along_axis(excess, support_size - 1, axis=-1) / support_size
     return np.maximum(x - shift, 0)

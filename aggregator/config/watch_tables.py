@@ -16,7 +16,7 @@ from estimators import DefinitionError, LocalMetric, Metric
 from estimators.comparison.distributions import limits_of
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
-from estimators.metrics.attributes import NONE, OTHER
+from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
 from estimators.metrics.validation import check_name
 from estimators.shapes import Shape
 
@@ -93,10 +93,10 @@ class Checks:
         found: dict[str, str | None] = {}
         for name, value in values.items():
             assert metric.slicing is not None  # noqa: S101
-            known = [*metric.slicing.attributes[name], OTHER, NONE]
+            known = [*metric.slicing.attributes[name], OTHER_VALUE, NO_VALUE]
             if value not in known:
                 self.refuse(key, f"for {name} {nearest(value, known)}")
-            found[name] = None if value == NONE else value
+            found[name] = None if value == NO_VALUE else value
         return found
 
     def attributes(self, key: str, names: Sequence[str], metric: LocalMetric) -> None:

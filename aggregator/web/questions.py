@@ -47,7 +47,9 @@ class Definitions(msgspec.Struct, frozen=True):
     definitions_hash: str
 
 
-POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
+POLICIES = dict.fromkeys(
+    itertools.chain(weights.WEIGHTINGS, *central_weights.RELEASE_WEIGHTINGS.values())
+)
 """Those of releases, too: which of them a metric may have, its definition says."""
 
 

@@ -189,7 +189,7 @@ def block_differences(
     mechanism: BlockDifferences, level: int, held: Counts, rng: np.random.Generator
 ) -> Counts:
     """Draw the sums of D and of abs(D) for each category, of users who hold these values."""
-    other, contrast = mechanism.other[level], mechanism.contrast[level]
+    other, contrast = mechanism.p_else[level], mechanism.contrast[level]
     block = np.arange(held.shape[1]) % mechanism.blocks[level]
     mates = held @ (block[:, None] == block) - held
     rest = held.sum(axis=1, keepdims=True) - held - mates
@@ -210,7 +210,7 @@ def made_by(mechanism: Any, level: int) -> tuple[Any, int, int]:
     if isinstance(mechanism, AutoFrequency):
         return mechanism.children[level], 0, 1
     if isinstance(mechanism, Repetition):
-        return mechanism.one, level, mechanism.repeats[level]
+        return mechanism.repeated, level, mechanism.repeats[level]
     return mechanism, level, 1
 
 

@@ -199,7 +199,7 @@ def supported(name: str, n: int, k: int, f: float, **asked: Any) -> float:
         # the block's other categories hold their share of the rest, all alike
         rest = (1 - f) / (k - 1)
         held = np.array([f + rest * (-(-k // blocks) - 1) for blocks in mechanism.blocks])
-        inside = 2 * mechanism.other + held * mechanism.contrast
+        inside = 2 * mechanism.p_else + held * mechanism.contrast
         sums, sizes = (counts * mechanism.contrast * f)[:, None], (counts * inside)[:, None]
         lower, upper = difference_limits(law, sums, sizes, question, log_p, total)
         one = inside - mechanism.contrast**2 * (f if target == "sample" else f**2)

@@ -16,7 +16,7 @@ from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, population_limits, sample_limits
 from estimators.central.release import Noise
 from estimators.central.weights import (
-    HOPELESS,
+    HOPELESS_ERROR,
     ReportWeights,
     affine_error,
     policy_named,
@@ -128,7 +128,7 @@ class TrueValues(Mechanism):
         table : ndarray of int64, shape (levels, columns)
         bits : Bits
         weights : str
-            One of :data:`estimators.central.weights.WEIGHTINGS` for the kind.
+            One of :data:`estimators.central.weights.RELEASE_WEIGHTINGS` for the kind.
         beta : float
             Failure probability of the bounds, over all numbers of the release at once.
         target : {"population", "sample"}
@@ -151,10 +151,10 @@ class TrueValues(Mechanism):
             return self._released(question, weights, counts, None, used, math.nan)
         if int(counts.sum()) > MOST_REPORTS:
             raise ValueError(f"{counts.sum()} reports: a release takes at most {MOST_REPORTS}")
-        epsilons = [e for e, some in zip(self.epsilons, used.tolist(), strict=True) if some]
+        epsilons = [e for e, is_used in zip(self.epsilons, used.tolist(), strict=True) if is_used]
         levels, n = np.array([float(e) for e in epsilons]), counts[used].astype(np.float64)
         chosen = report_weights(weights, levels, n, beta, self.bins)
-        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS:
+        if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
             return self._released(question, weights, counts, chosen, used, 0.5)
         noise = Noise.of(epsilons, chosen.per_report, self.sensitivity)
         total = sum(int(c) * d for c, d in zip(counts[used].tolist(), noise.weights, strict=True))

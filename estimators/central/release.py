@@ -22,7 +22,7 @@ from estimators.exact.noise import DiscreteLaplace
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import Integers
 
-LARGEST = 2**25
+LARGEST_WEIGHT = 2**25
 """The largest integer weight: at most 4 decimals of epsilon then fit the sampler's 2^40."""
 
 
@@ -35,7 +35,7 @@ class Noise:
     epsilons : tuple of Fraction
         The epsilons of the levels with reports.
     weights : tuple of int
-        d_l, 1 to LARGEST.
+        d_l, 1 to LARGEST_WEIGHT.
     sensitivity : int
         The largest change of the sums, in l1, by a changed value of a report of weight 1.
     """
@@ -46,7 +46,7 @@ class Noise:
 
     @classmethod
     def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> Noise:
-        """Return the noise for real weights, rounded down to LARGEST steps of the largest one.
+        """Return the noise for real weights, rounded down to LARGEST_WEIGHT steps of the largest one.
 
         Parameters
         ----------
@@ -57,8 +57,8 @@ class Noise:
         sensitivity : int
             The largest change of the sums, in l1, by a changed value of a report of weight 1.
         """
-        steps = np.floor(per_report * (LARGEST / per_report.max()))
-        weights = tuple(max(1, min(LARGEST, int(step))) for step in steps.tolist())
+        steps = np.floor(per_report * (LARGEST_WEIGHT / per_report.max()))
+        weights = tuple(max(1, min(LARGEST_WEIGHT, int(step))) for step in steps.tolist())
         return cls(tuple(epsilons), weights, sensitivity)
 
     @functools.cached_property

@@ -21,7 +21,7 @@ from estimators.errors import meant
 from estimators.estimate import Floats
 
 ADPM_NOISE = 8.0  # of |w|^2 / 4 + 2 |w/e|^2: twice the variance of noise over that of the data
-HOPELESS = 1 / 4  # the worst-case error of the middle of the domain, of width 1
+HOPELESS_ERROR = 1 / 4  # the worst-case error of the middle of the domain, of width 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,10 +141,10 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
     below = int(np.searchsorted(filled, volume, side="right"))
     if below >= e.size:
         return float(e[-1])
-    before = max(0, below - 1)
+    last_full = max(0, below - 1)
     if below == 0:
         return float(e[0])
-    return float((volume - first[before]) / (total - users[before]))
+    return float((volume - first[last_full]) / (total - users[last_full]))
 
 
 def _square(epsilons: Floats, counts: Floats, noise: float) -> ReportWeights:
@@ -176,15 +176,17 @@ def correlated_turbo(epsilons: Floats, counts: Floats, log_term: float) -> Repor
 def _uncorrelated(turbo: bool, epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
     users = float(counts.sum())
     spread = _square(epsilons, counts, log_term)
-    near = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
+    near_uniform = (correlated_turbo if turbo else correlated)(epsilons, counts, log_term)
 
-    def objective(found: ReportWeights, deviation: float) -> float:
-        return deviation + (log_term * noise_scale(epsilons, found.per_report)) ** 2
+    def objective(weights: ReportWeights, deviation: float) -> float:
+        return deviation + (log_term * noise_scale(epsilons, weights.per_report)) ** 2
 
-    away = np.abs(near.per_report - 1 / users)
+    away = np.abs(near_uniform.per_report - 1 / users)
     deviation = users * float(counts @ away**2) if turbo else float(counts @ away) ** 2
     variance = log_term * float(counts @ spread.per_report**2)
-    return near if objective(near, deviation) < objective(spread, variance) else spread
+    return (
+        near_uniform if objective(near_uniform, deviation) < objective(spread, variance) else spread
+    )
 
 
 def uncorrelated(epsilons: Floats, counts: Floats, log_term: float) -> ReportWeights:
@@ -231,17 +233,23 @@ def uniform_minimum(epsilons: Floats, counts: Floats, log_term: float) -> Report
 
 Policy = Callable[[Floats, Floats, float], ReportWeights]
 """Takes the levels in use (epsilons, ascending), their reports, and the logarithm ln(k / beta)."""
-_FAMILY: dict[str, Policy] = {
+_POLICY_FAMILY: dict[str, Policy] = {
     "a": heuristic,
     "c": correlated,
     "u": uncorrelated,
     "ct": correlated_turbo,
     "ut": uncorrelated_turbo,
 }
-_BOTH: dict[str, Policy] = {"proportional": proportional, "uniform-minimum": uniform_minimum}
-WEIGHTINGS: dict[str, dict[str, Policy]] = {
-    "mean": {f"hpm-{key}": policy for key, policy in _FAMILY.items()} | {"adpm": affine} | _BOTH,
-    "frequency": {f"hpf-{key}": policy for key, policy in _FAMILY.items()} | _BOTH,
+_SHARED_POLICIES: dict[str, Policy] = {
+    "proportional": proportional,
+    "uniform-minimum": uniform_minimum,
+}
+RELEASE_WEIGHTINGS: dict[str, dict[str, Policy]] = {
+    "mean": {f"hpm-{key}": policy for key, policy in _POLICY_FAMILY.items()}
+    | {"adpm": affine}
+    | _SHARED_POLICIES,
+    "frequency": {f"hpf-{key}": policy for key, policy in _POLICY_FAMILY.items()}
+    | _SHARED_POLICIES,
 }
 """The weights that a release of each kind may have."""
 
@@ -254,10 +262,10 @@ def policy_named(policy: str, categories: int | None) -> Policy:
     ValueError
         If there is no such policy for this kind.
     """
-    known = WEIGHTINGS["mean" if categories is None else "frequency"]
-    if policy not in known:
-        raise ValueError(f"weights = {policy!r}: {meant(str(policy), known)}")
-    return known[policy]
+    policies = RELEASE_WEIGHTINGS["mean" if categories is None else "frequency"]
+    if policy not in policies:
+        raise ValueError(f"weights = {policy!r}: {meant(str(policy), policies)}")
+    return policies[policy]
 
 
 def report_weights(
@@ -268,7 +276,7 @@ def report_weights(
     Parameters
     ----------
     policy : str
-        One of :data:`WEIGHTINGS`.
+        One of :data:`RELEASE_WEIGHTINGS`.
     epsilons, counts : ndarray of float64, shape (levels,)
         Levels with reports only, in any order; sorting them dominates the cost.
     beta : float
@@ -285,7 +293,7 @@ def report_weights(
     """
     weigh = policy_named(policy, categories)
     order = np.argsort(epsilons, kind="stable")
-    found = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
+    weights = weigh(epsilons[order], counts[order], math.log((categories or 1) / beta))
     per_report = np.empty_like(epsilons)
-    per_report[order] = found.per_report
-    return dataclasses.replace(found, per_report=per_report)
+    per_report[order] = weights.per_report
+    return dataclasses.replace(weights, per_report=per_report)

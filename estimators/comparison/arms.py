@@ -16,8 +16,8 @@ from estimators.comparison.streams import (
     DifferenceStream,
     LawStream,
     NoiseStream,
-    ScoreStream,
     ReportStream,
+    ScoreStream,
 )
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats

@@ -19,18 +19,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.layout import Layout
-from estimators.discovery.own_points import Rows, TailBound
-from estimators.discovery.prefix_search import Candidates, Progress, TreeEvidence, list_candidates
+from estimators.discovery.layout import DiscoveryLayout
+from estimators.discovery.own_points import RowPopulations, TailBound
+from estimators.discovery.prefix_search import (
+    CandidateStrings,
+    ReportProgress,
+    TreeEvidence,
+    list_candidates,
+)
 from estimators.discovery.string_code import StringCode
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
 EVEN_SHARE = 0.1
 """Of the failure probability: divided evenly among candidates, the rest by their scores."""
-CLEAR, MOST_PEELED = 5.0, 1_000
+CLEAR_DEVIATIONS, MAX_PEELED = 5.0, 1_000
 """Standard deviations from which a string is peeled, and how many are at most."""
-MARGIN = 3.0
+PREFIX_MARGIN = 3.0
 """Standard deviations by which a string may seem more frequent than one of its prefixes."""
 
 
@@ -64,17 +69,17 @@ class CandidateTests:
 
 def search_and_test(
     code: StringCode,
-    layout: Layout,
+    layout: DiscoveryLayout,
     table: Counts,
     keys_of: Callable[[list[str]], Words],
-    progress: Progress,
+    progress: ReportProgress,
 ) -> CandidateTests:
     """Return the strings that the groups of prefixes suggest, tested on whole strings' reports.
 
     Parameters
     ----------
     code : StringCode
-    layout : Layout
+    layout : DiscoveryLayout
     table : ndarray of int64, shape (levels, columns)
         Of the mechanism.
     keys_of : callable
@@ -84,7 +89,7 @@ def search_and_test(
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))
     keys = keys_of(candidates.strings)
-    rows = Rows.of(layout, table)
+    rows = RowPopulations.of(layout, table)
     if not keys.size or not rows.levels:
         nothing = np.zeros(0)
         return CandidateTests([], keys[:0], nothing, nothing, nothing)
@@ -94,18 +99,22 @@ def search_and_test(
     progress(0.85)
     tail = TailBound(rows.tables, rows.information)
     progress(0.95)
-    old = rows.values(points)
-    own = peeled[:, None] * rows.units
-    sums = (old + own).sum(axis=1)
-    log_p, some = tail.log_p(sums), peeled > 0
-    log_p[some] = tail.log_p_with(sums[some], old[some], (old + own)[some])
+    row_values = rows.values(points)
+    peeled_part = peeled[:, None] * rows.units
+    sums = (row_values + peeled_part).sum(axis=1)
+    log_p, is_peeled = tail.log_p(sums), peeled > 0
+    log_p[is_peeled] = tail.log_p_with(
+        sums[is_peeled], row_values[is_peeled], (row_values + peeled_part)[is_peeled]
+    )
     value = sums + (peeled.sum() - peeled) * rows.left
     return CandidateTests(
         candidates.strings, keys, value, log_p, weights_of_tests(candidates.scores)
     )
 
 
-def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> Floats:
+def peeling(
+    layout: DiscoveryLayout, evidence: TreeEvidence, candidates: CandidateStrings
+) -> Floats:
     """Return the frequencies to subtract from the table, shape (n,): zero unless they are clear.
 
     The mean of the estimates at the depths that contain the whole code word, weighted by their
@@ -115,25 +124,25 @@ def peeling(layout: Layout, evidence: TreeEvidence, candidates: Candidates) -> F
 
     Parameters
     ----------
-    layout : Layout
+    layout : DiscoveryLayout
     evidence : TreeEvidence
-    candidates : Candidates
+    candidates : CandidateStrings
     """
-    whole = candidates.lengths[:, None] <= np.array(layout.depths)
+    is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)
     groups = np.arange(len(layout.depths))
-    weighted = np.zeros(whole.shape)
-    for own, table, level in zip(
+    weighted = np.zeros(is_complete.shape)
+    for level_information, table, level in zip(
         evidence.information, evidence.frequencies, evidence.levels, strict=True
     ):
-        weighted += own * table[groups, layout.tree_points(hashes, level)]
+        weighted += level_information * table[groups, layout.tree_points(hashes, level)]
     of_group = np.maximum(evidence.information.sum(axis=0), 1e-300)
-    information = np.maximum((whole * of_group).sum(axis=1), 1e-300)
-    estimate = (whole * weighted).sum(axis=1) / information
-    most = (weighted / of_group + MARGIN / np.sqrt(of_group)).min(axis=1)
-    clear = estimate * np.sqrt(information) > CLEAR
-    estimate = np.clip(estimate, 0.0, most.clip(0.0, 1.0))
-    return np.where(clear & (np.cumsum(clear) <= MOST_PEELED), estimate, 0.0)
+    information = np.maximum((is_complete * of_group).sum(axis=1), 1e-300)
+    estimate = (is_complete * weighted).sum(axis=1) / information
+    upper_bound = (weighted / of_group + PREFIX_MARGIN / np.sqrt(of_group)).min(axis=1)
+    clear = estimate * np.sqrt(information) > CLEAR_DEVIATIONS
+    estimate = np.clip(estimate, 0.0, upper_bound.clip(0.0, 1.0))
+    return np.where(clear & (np.cumsum(clear) <= MAX_PEELED), estimate, 0.0)
 
 
 def weights_of_tests(scores: Floats) -> Floats:
@@ -141,8 +150,8 @@ def weights_of_tests(scores: Floats) -> Floats:
     from scipy.special import expit
 
     odds = expit(scores)
-    result: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
-    return result
+    weights: Floats = EVEN_SHARE / scores.size + (1 - EVEN_SHARE) * odds / odds.sum()
+    return weights
 
 
 class FoundString(NamedTuple):

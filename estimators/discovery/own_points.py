@@ -41,11 +41,11 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.discovery.layout import Layout
+from estimators.discovery.layout import DiscoveryLayout
 from estimators.estimate import Counts, Floats
 from estimators.exact.randomness import Words
 
-TILTS = np.arange(0.5, 9.01, 0.5)
+TEST_TILTS = np.arange(0.5, 9.01, 0.5)
 """In units of the reciprocal standard deviation of an estimate: fixed in advance."""
 NORMAL_DISTANCE = 0.56
 AT_A_TIME = 64
@@ -53,7 +53,7 @@ AT_A_TIME = 64
 
 
 @dataclasses.dataclass
-class Rows:
+class RowPopulations:
     """The populations of the rows: one row for each level and row of the table.
 
     Parameters
@@ -68,14 +68,14 @@ class Rows:
         Of the table: the reciprocal variance of an estimate.
     """
 
-    layout: Layout
+    layout: DiscoveryLayout
     levels: list[int]
     tables: list[Floats]
     unit: list[Floats]
     information: float
 
     @classmethod
-    def of(cls, layout: Layout, table: Counts) -> Rows:
+    def of(cls, layout: DiscoveryLayout, table: Counts) -> RowPopulations:
         """Decode a statistic."""
         counts = [layout.row_counts(cells, level) for level, cells in enumerate(table[:, 1:])]
         n = np.array([part.sum() for part in counts], dtype=np.float64)
@@ -97,7 +97,9 @@ class Rows:
     def values(self, points: list[NDArray[np.int64]]) -> Floats:
         """Return the numbers at strings' own points, shape (n, rows of all levels)."""
         rows = np.arange(self.layout.rows)
-        parts = [table[rows, own] for table, own in zip(self.tables, points, strict=True)]
+        parts = [
+            table[rows, row_points] for table, row_points in zip(self.tables, points, strict=True)
+        ]
         return np.concatenate(parts, axis=1)
 
     @property
@@ -115,8 +117,8 @@ class Rows:
             Estimates that do not depend on this table.
         """
         rows = np.broadcast_to(np.arange(self.layout.rows), points[0].shape if points else (0, 0))
-        for table, unit, own in zip(self.tables, self.unit, points, strict=True):
-            np.subtract.at(table, (rows, own), frequencies[:, None] * unit)
+        for table, unit, row_points in zip(self.tables, self.unit, points, strict=True):
+            np.subtract.at(table, (rows, row_points), frequencies[:, None] * unit)
 
     @property
     def left(self) -> float:
@@ -142,7 +144,7 @@ class TailBound:
     """
 
     def __init__(self, populations: list[Floats], information: float) -> None:
-        self.tilts = TILTS * np.sqrt(information)
+        self.tilts = TEST_TILTS * np.sqrt(information)
         self.sizes = np.concatenate([np.full(len(part), part.shape[1]) for part in populations])
         shape = self.tilts.size, self.sizes.size
         self.top = np.concatenate([part.max(axis=1) for part in populations])
@@ -155,11 +157,11 @@ class TailBound:
                 odds = np.exp(tilt * (part - self.top[rows, None]))
                 mass = odds.sum(axis=1)
                 mean = (odds * part).sum(axis=1) / mass
-                apart = part - mean[:, None]
-                odds *= apart**2
+                deviation = part - mean[:, None]
+                odds *= deviation**2
                 self.mass[k, rows], self.mean[k, rows] = mass, mean
                 self.square[k, rows] = odds.sum(axis=1)
-                self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(apart))
+                self.cube[k, rows] = np.einsum("ij,ij->i", odds, np.abs(deviation))
 
     def log_p(self, sums: Floats) -> Floats:
         """Return ln of the bound for the statistics of strings, shape of `sums`."""
@@ -193,23 +195,23 @@ class TailBound:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def _log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
-        result = np.empty((4, self.tilts.size, sums.size))
+        moments = np.empty((4, self.tilts.size, sums.size))
         top = np.maximum(self.top, new)
         for k, tilt in enumerate(self.tilts.tolist()):
             scale = np.exp(tilt * (self.top - top))
             without, added = np.exp(tilt * (old - top)), np.exp(tilt * (new - top))
-            before, after = old - self.mean[k], new - self.mean[k]
+            old_deviation, new_deviation = old - self.mean[k], new - self.mean[k]
             mass = np.maximum(self.mass[k] * scale - without, 0) + added
-            shift = (added * after - without * before) / mass
-            square = self.square[k] * scale + added * after**2 - without * before**2
-            cube = self.cube[k] * scale + added * np.abs(after) ** 3
-            cube -= without * np.abs(before) ** 3
+            shift = (added * new_deviation - without * old_deviation) / mass
+            square = self.square[k] * scale + added * new_deviation**2 - without * old_deviation**2
+            cube = self.cube[k] * scale + added * np.abs(new_deviation) ** 3
+            cube -= without * np.abs(old_deviation) ** 3
             third = (np.cbrt(np.maximum(cube, 0) / mass) + np.abs(shift)) ** 3
-            result[0, k] = (np.log(mass / self.sizes) + tilt * top).sum(axis=1)
-            result[1, k] = (self.mean[k] + shift).sum(axis=1)
-            result[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
-            result[3, k] = third.sum(axis=1)
-        return self._least(sums, *result)
+            moments[0, k] = (np.log(mass / self.sizes) + tilt * top).sum(axis=1)
+            moments[1, k] = (self.mean[k] + shift).sum(axis=1)
+            moments[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
+            moments[3, k] = third.sum(axis=1)
+        return self._least(sums, *moments)
 
     def _least(
         self, sums: Floats, cumulant: Floats, mean: Floats, variance: Floats, third: Floats
@@ -221,5 +223,5 @@ class TailBound:
         normal = erfcx(tilt * deviation / np.sqrt(2)) / 2
         factor = np.minimum(1, normal + 2 * NORMAL_DISTANCE * third / deviation**3)
         bound = cumulant - tilt * sums + np.log(factor)
-        result: Floats = np.where(mean <= sums, bound, 0.0).min(axis=0)
-        return np.minimum(result, 0.0)
+        log_p: Floats = np.where(mean <= sums, bound, 0.0).min(axis=0)
+        return np.minimum(log_p, 0.0)

@@ -23,13 +23,13 @@ from estimators.estimate import Counts
 from estimators.exact.finite_fields import FiniteField, prime_power
 from estimators.exact.thresholds import WORD, miss_threshold
 
-FEW = 96
+MAX_LOOPED_MEMBERS = 96
 """Members that are gone through one by one: below, that is faster than transforms; measured."""
-LARGEST_KEPT = 2**14
+LARGEST_CACHED_LENGTH = 2**14
 """Numbers in a transform whose other side is kept from one answer to the next: 64 kB each."""
-TOGETHER = 2**17
+NUMBERS_AT_A_TIME = 2**17
 """Numbers that are transformed at a time."""
-_ROUNDING = 2.0**-53
+_DOUBLE_ROUNDING = 2.0**-53
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ class DifferenceSet:
         >>> DifferenceSet(2, 3).translated_sums(np.array([[5, 1, 0, 0, 0, 0, 2]]), 7)
         array([[1, 0, 2, 5, 3, 7, 6]])
         """
-        if self.size <= FEW:
+        if self.size <= MAX_LOOPED_MEMBERS:
             around = np.concatenate([counts, counts[:, : translates - 1]], axis=1)
             sums = np.zeros((len(counts), translates), dtype=np.int64)
             for member in self.members.tolist():
@@ -131,9 +131,9 @@ class DifferenceSet:
         from scipy import fft
 
         length = fft.next_fast_len(self.points + translates - 1, real=True)
-        kept = length <= LARGEST_KEPT
-        spectrum = _kept_spectrum(self, length) if kept else _spectrum(self, length)
-        largest = 0.25 / (32 * math.log2(length) * _ROUNDING * math.sqrt(self.size))
+        is_cached = length <= LARGEST_CACHED_LENGTH
+        spectrum = _kept_spectrum(self, length) if is_cached else _spectrum(self, length)
+        largest = 0.25 / (32 * math.log2(length) * _DOUBLE_ROUNDING * math.sqrt(self.size))
         base = int(largest / math.sqrt(2 * self.points))
 
         def correlated(part: Counts) -> Counts:
@@ -148,7 +148,7 @@ class DifferenceSet:
             product *= spectrum
             return np.rint(fft.irfft(product, length)[:, :translates]).astype(np.int64)
 
-        rows = max(1, TOGETHER // length)
+        rows = max(1, NUMBERS_AT_A_TIME // length)
         return np.concatenate(
             [correlated(counts[i : i + rows]) for i in range(0, len(counts), rows)]
         )
@@ -202,15 +202,15 @@ def _members(order: int, coordinates: int) -> NDArray[np.int64]:
     if coordinates == 2:
         members = np.zeros(1, dtype=np.int64)
     else:
-        found = prime_power(order)
-        if found is None:
+        base_and_exponent = prime_power(order)
+        if base_and_exponent is None:
             raise ValueError(f"order = {order}: expected a power of a prime")
-        prime, exponent = found
+        prime, exponent = base_and_exponent
         field = FiniteField(prime, exponent * coordinates)
         points = geometric_sum(order, coordinates)
         side = math.isqrt(points - 1) + 1
-        one = np.array(field.one)
-        columns = field.orbit(one, field.matrix(1), side).T.astype(np.float64)
+        unit = np.array(field.one)
+        columns = field.orbit(unit, field.matrix(1), side).T.astype(np.float64)
         step = field.matrix(side).T
         zero = np.ones((side, side), dtype=np.bool_)
         for power in range(exponent):

@@ -43,6 +43,6 @@ def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     E exp(u z) = (cosh(rate) - 1) / (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
     """
     squared, scale = np.sinh(tilt / 2) ** 2, np.sinh(rate / 2) ** 2
-    rest = scale - squared
-    slope = np.sinh(tilt) / (2 * rest)
-    return -np.log1p(-squared / scale), slope, np.cosh(tilt) / (2 * rest) + slope**2
+    gap = scale - squared
+    slope = np.sinh(tilt) / (2 * gap)
+    return -np.log1p(-squared / scale), slope, np.cosh(tilt) / (2 * gap) + slope**2

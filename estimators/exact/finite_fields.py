@@ -60,9 +60,9 @@ class FiniteField:
         """The element x^n, by which every multiplication reduces."""
         return _power_of_x(self.prime, self.degree)
 
-    def multiply(self, one: Element, other: Element) -> Element:
+    def multiply(self, left: Element, right: Element) -> Element:
         """Return the product of two elements."""
-        return _multiply(one, other, self.power_of_x, self.prime)
+        return _multiply(left, right, self.power_of_x, self.prime)
 
     def power(self, element: Element, exponent: int) -> Element:
         """Return an element to a power of at least 0."""
@@ -108,14 +108,14 @@ def prime_factors(n: int) -> list[int]:
     >>> prime_factors(360)
     [2, 3, 5]
     """
-    found, divisor = [], 2
+    factors, divisor = [], 2
     while divisor * divisor <= n:
         if n % divisor == 0:
-            found.append(divisor)
+            factors.append(divisor)
             while n % divisor == 0:
                 n //= divisor
         divisor += 1
-    return [*found, n] if n > 1 else found
+    return [*factors, n] if n > 1 else factors
 
 
 def prime_power(n: int) -> tuple[int, int] | None:
@@ -148,13 +148,13 @@ def _power_of_x(prime: int, degree: int) -> Element:
     constant = _primitive_root(prime)
     if degree % 2 == 0:
         constant = prime - constant
-    one = (1,) + (0,) * (degree - 1)
+    unit = (1,) + (0,) * (degree - 1)
     x = (0, 1) + (0,) * (degree - 2)
     for number in itertools.count(1):
-        rest = tuple(number // prime**i % prime for i in range(degree - 1))
-        reduced = (constant, *rest)
-        if _power(x, order, reduced, prime) == one and all(
-            _power(x, order // factor, reduced, prime) != one for factor in factors
+        higher = tuple(number // prime**i % prime for i in range(degree - 1))
+        reduced = (constant, *higher)
+        if _power(x, order, reduced, prime) == unit and all(
+            _power(x, order // factor, reduced, prime) != unit for factor in factors
         ):
             return reduced
     raise AssertionError  # pragma: no cover
@@ -168,12 +168,12 @@ def _primitive_root(prime: int) -> int:
     )
 
 
-def _multiply(one: Element, other: Element, power_of_x: Element, prime: int) -> Element:
-    degree = len(one)
+def _multiply(left: Element, right: Element, power_of_x: Element, prime: int) -> Element:
+    degree = len(left)
     product = [0] * (2 * degree - 1)
-    for i, a in enumerate(one):
+    for i, a in enumerate(left):
         if a:
-            for j, b in enumerate(other):
+            for j, b in enumerate(right):
                 product[i + j] += a * b
     terms = [(j, c) for j, c in enumerate(power_of_x) if c]
     for i in range(2 * degree - 2, degree - 1, -1):
@@ -185,9 +185,9 @@ def _multiply(one: Element, other: Element, power_of_x: Element, prime: int) -> 
 
 
 def _power(element: Element, exponent: int, power_of_x: Element, prime: int) -> Element:
-    result = (1,) + (0,) * (len(element) - 1)
+    power = (1,) + (0,) * (len(element) - 1)
     for bit in f"{exponent:b}":
-        result = _multiply(result, result, power_of_x, prime)
+        power = _multiply(power, power, power_of_x, prime)
         if bit == "1":
-            result = _multiply(result, element, power_of_x, prime)
-    return result
+            power = _multiply(power, element, power_of_x, prime)
+    return power

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from estimators.estimate import Counts, Floats
 
-RADIX = 32  # rows at once: for a million cells 4 times as fast as by twos
+TRANSFORM_RADIX = 32  # rows at once: for a million cells 4 times as fast as by twos
 
 
 def transform(table: Counts) -> Counts:
@@ -34,10 +34,10 @@ def transform(table: Counts) -> Counts:
     array([[8, 6, 4, 2]])
     """
     rows, size = table.shape
-    done = min(RADIX, size)
+    done = min(TRANSFORM_RADIX, size)
     result = table.astype(np.float64).reshape(-1, done) @ _matrix(done)
     while done < size:
-        radix = min(RADIX, size // done)
+        radix = min(TRANSFORM_RADIX, size // done)
         result = _matrix(radix) @ result.reshape(-1, radix, done)
         done *= radix
     return result.reshape(rows, size).astype(np.int64)

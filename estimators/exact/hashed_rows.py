@@ -78,12 +78,14 @@ class HashedRows:
             Those of another level may be larger than any of this one.
         key : int
         """
-        result = np.zeros(reports.size, dtype=np.bool_)
-        known = np.flatnonzero(reports < self.symbols)
-        row, point = np.divmod(reports[known], self.geometry.points)
-        own = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
-        result[known] = np.isin((point - own) % self.geometry.points, self.geometry.space.members)
-        return result
+        is_supported = np.zeros(reports.size, dtype=np.bool_)
+        of_this_level = np.flatnonzero(reports < self.symbols)
+        row, point = np.divmod(reports[of_this_level], self.geometry.points)
+        key_points = self.points_in(row, np.full(row.size, key, dtype=np.uint64))
+        is_supported[of_this_level] = np.isin(
+            (point - key_points) % self.geometry.points, self.geometry.space.members
+        )
+        return is_supported
 
     def support(self, counts: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (k,).
@@ -94,12 +96,12 @@ class HashedRows:
             Reports of each point in each row.
         keys : ndarray of uint64, shape (k,)
         """
-        geometry, result = self.geometry, np.empty(keys.size, dtype=np.int64)
+        geometry, support = self.geometry, np.empty(keys.size, dtype=np.int64)
         sums = geometry.space.translated_sums(counts, geometry.points).ravel()
         sums = sums.astype(np.min_scalar_type(sums.max()))  # a table that a cache holds
         first, step = np.arange(self.rows) * geometry.points, max(1, AT_A_TIME // self.rows)
         for begin in range(0, keys.size, step):
-            place = self.points(keys[begin : begin + step])
-            place += first
-            result[begin : begin + step] = sums.take(place).sum(axis=1, dtype=np.int64)
-        return result
+            cells = self.points(keys[begin : begin + step])
+            cells += first
+            support[begin : begin + step] = sums.take(cells).sum(axis=1, dtype=np.int64)
+        return support

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from estimators.exact.randomness import Words
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 def mix(words: Words) -> Words:
@@ -28,10 +28,10 @@ def mix(words: Words) -> Words:
     """
     shifted = words >> np.uint64(30)
     mixed = words ^ shifted
-    mixed *= _FIRST
+    mixed *= _FIRST_FACTOR
     np.right_shift(mixed, np.uint64(27), out=shifted)  # memory that is new each time costs more
     mixed ^= shifted
-    mixed *= _SECOND
+    mixed *= _SECOND_FACTOR
     np.right_shift(mixed, np.uint64(31), out=shifted)
     mixed ^= shifted
     return mixed
@@ -64,7 +64,7 @@ def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
     index : ndarray of int64
         From 0.
     """
-    return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN)
+    return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN_RATIO)
 
 
 def buckets_and_signs(

@@ -62,8 +62,8 @@ def bernoulli(
     coins: Bools = drawn < first[:, None]
     tied = np.flatnonzero(drawn == first[:, None])
     if tied.size:
-        rest = bits.integers(tied.size) >> np.uint64(8)
-        coins.reshape(-1)[tied] = rest < (thresholds & _LOW_56)[level[tied // per_row]]
+        low_bits = bits.integers(tied.size) >> np.uint64(8)
+        coins.reshape(-1)[tied] = low_bits < (thresholds & _LOW_56)[level[tied // per_row]]
     return coins[:, 0] if columns is None else coins
 
 
@@ -84,8 +84,8 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     drawn = uniform_bytes(bits, first.size)
     coins: Bools = drawn < first
     tied = np.flatnonzero(drawn == first)
-    rest = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
-    coins[tied] = rest < (scaled[tied] - first[tied]) * 2.0**53
+    low_bits = (bits.integers(tied.size) >> np.uint64(11)).astype(np.float64)
+    coins[tied] = low_bits < (scaled[tied] - first[tied]) * 2.0**53
     return coins
 
 
@@ -239,8 +239,8 @@ def normal_numbers(
     if chosen is None:
         length, cosine, sine = _polar(uniform[:pairs], uniform[pairs:])
         return np.concatenate([length * cosine, length * sine])
-    of = chosen % max(pairs, 1)
-    length, cosine, sine = _polar(uniform[of], uniform[pairs + of])
+    pair = chosen % max(pairs, 1)
+    length, cosine, sine = _polar(uniform[pair], uniform[pairs + pair])
     one_of_two: NDArray[np.float64] = length * np.where(chosen < pairs, cosine, sine)
     return one_of_two
 

@@ -56,8 +56,8 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
         return Fraction(1), Fraction(1)
     halvings = max(0, (2 * x.numerator // x.denominator).bit_length())
     y = x / 2**halvings
-    one = 1 << precision
-    lower = upper = low_term = high_term = one
+    unit = 1 << precision
+    lower = upper = low_term = high_term = unit
     step = 1
     while high_term > 1:
         low_term = low_term * y.numerator // (y.denominator * step)
@@ -67,7 +67,7 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     upper += 2 * high_term
     for _ in range(halvings):
         lower, upper = lower * lower >> precision, -(-upper * upper >> precision)
-    return Fraction(lower, one), Fraction(upper, one)
+    return Fraction(lower, unit), Fraction(upper, unit)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -98,17 +98,17 @@ def flip_threshold(epsilon: Fraction) -> int:
 
 
 @functools.lru_cache(maxsize=4096)
-def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
+def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> int:
     """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
 
-    For mechanisms that report either an output of the input's set, uniform over its `inside`
-    outputs, or one of the `outside` others, uniform over these.
+    For mechanisms that report either an output of the input's set, uniform over its `set_size`
+    outputs, or one of the `complement_size` others, uniform over these.
 
     Parameters
     ----------
     epsilon : Fraction
         Above 0.
-    inside, outside : int
+    set_size, complement_size : int
         Numbers of outputs, or numbers in the same proportion; at least 1.
 
     Returns
@@ -135,9 +135,13 @@ def miss_threshold(epsilon: Fraction, inside: int, outside: int) -> int:
     """
     if epsilon <= 0:
         raise ValueError(f"epsilon = {epsilon}: expected a number above 0")
-    if outside >= inside << 40:
-        raise ValueError(f"{outside} outputs for {inside}: expected less than 2^40 for each")
-    return at_exp(epsilon, lambda e: _ceil(WORD * outside / (inside * e + outside)))
+    if complement_size >= set_size << 40:
+        raise ValueError(
+            f"{complement_size} outputs for {set_size}: expected less than 2^40 for each"
+        )
+    return at_exp(
+        epsilon, lambda e: _ceil(WORD * complement_size / (set_size * e + complement_size))
+    )
 
 
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:

@@ -36,11 +36,11 @@ MOST_SYMBOLS = 255
 """M is at most this, so that a report takes one byte."""
 FEWEST_MOST_SYMBOLS = 64
 """The least limit on M that a metric may set: the shapes of the table fit."""
-TALLEST = 9999
+LARGEST_COMPUTED_NUMBER = 9999
 """The number of the last symbol of a shape that is computed."""
-ASYMPTOTIC = Fraction(28, 5)
+ASYMPTOTIC_EPSILON = Fraction(28, 5)
 """The epsilon from which shapes are computed, not looked up."""
-LAST = Fraction(129, 10)
+LAST_SHAPE_EPSILON = Fraction(129, 10)
 """The epsilon from which M and W stay as they are."""
 
 
@@ -144,8 +144,8 @@ class WindowShape:
         """E[y^2] at each knot."""
         every = self.outside * sum(z * z for z in self.z)
         extra, scale = self.inside - self.outside, self.scale**2
-        within = _window_sums(tuple(z * z for z in self.z), self.window)
-        return tuple((every + extra * total) / scale for total in within)
+        window_squares = _window_sums(tuple(z * z for z in self.z), self.window)
+        return tuple((every + extra * total) / scale for total in window_squares)
 
     @functools.cached_property
     def noise(self) -> Floats:
@@ -186,11 +186,11 @@ class WindowShape:
         """
         ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
         np.cumsum(terms, axis=-1, out=ends[..., 1:])
-        outside, extra = self._chances
-        found: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
-        found *= extra
-        found += outside * ends[..., -1:]
-        return found
+        p_outside, extra = self._chances
+        means: NDArray[T] = ends[..., self.window :] - ends[..., : -self.window]
+        means *= extra
+        means += p_outside * ends[..., -1:]
+        return means
 
     def variance(self, x: Floats) -> Floats:
         """Return the variance of a report under each input in [-1, 1], rounding included."""
@@ -211,13 +211,16 @@ def check_numbers(z: tuple[int, ...], window: int) -> None:
         raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")
     if not 1 <= window < symbols:
         raise ValueError(f"window = {window}: expected 1 to {symbols - 1}, below the symbols")
-    if any(one != -other for one, other in zip(z, reversed(z), strict=True)):
+    if any(number != -partner for number, partner in zip(z, reversed(z), strict=True)):
         raise ValueError(
             f"z = {list(z)}: expected the last number to be minus the first, and so on"
         )
-    if any(one > other for one, other in itertools.pairwise(z)) or z[-1] >= LARGEST_NUMBER:
+    if (
+        any(number > partner for number, partner in itertools.pairwise(z))
+        or z[-1] >= LARGEST_NUMBER
+    ):
         raise ValueError(f"z = {list(z)}: expected ascending numbers below {LARGEST_NUMBER}")
-    if any(one >= other for one, other in zip(z, z[window:], strict=False)):
+    if any(number >= partner for number, partner in zip(z, z[window:], strict=False)):
         raise ValueError(f"z = {list(z)}: expected no more than {window} equal numbers in a row")
 
 
@@ -254,10 +257,10 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     if not FEWEST_MOST_SYMBOLS <= symbols <= MOST_SYMBOLS:
         expected = f"expected {FEWEST_MOST_SYMBOLS} to {MOST_SYMBOLS}"
         raise ValueError(f"symbols = {symbols}: {expected}")
-    if epsilon < ASYMPTOTIC:
+    if epsilon < ASYMPTOTIC_EPSILON:
         _, window, z = next(row for row in reversed(_table()) if row[0] <= epsilon)
     else:
-        window, z = _asymptotic(min(epsilon, LAST), symbols)
+        window, z = _asymptotic(min(epsilon, LAST_SHAPE_EPSILON), symbols)
     return WindowShape(miss_threshold(epsilon, window, len(z) - window), window, z)
 
 
@@ -266,19 +269,19 @@ def two_symbols(epsilon: Fraction) -> WindowShape:
     return WindowShape(miss_threshold(epsilon, 1, 1), 1, (-1, 1))
 
 
-def _asymptotic(epsilon: Fraction, most: int) -> tuple[int, tuple[int, ...]]:
+def _asymptotic(epsilon: Fraction, max_symbols: int) -> tuple[int, tuple[int, ...]]:
     """Return the window and numbers at a large epsilon: fewer neighbours if symbols run out."""
     for window in (8, 6, 4):
         symbols = at_exp(epsilon / 3, functools.partial(_floor_times, Fraction(86 * window, 100)))
-        if symbols <= most:
+        if symbols <= max_symbols:
             break
-    symbols = min(symbols, most)
+    symbols = min(symbols, max_symbols)
     angles = [1.3 * (2 * j - symbols + 1) / (symbols - 1) for j in range(symbols)]
-    return window, tuple(round(TALLEST * math.sin(angle)) for angle in angles)
+    return window, tuple(round(LARGEST_COMPUTED_NUMBER * math.sin(angle)) for angle in angles)
 
 
-def _floor_times(factor: Fraction, other: Fraction) -> int:
-    return math.floor(factor * other)
+def _floor_times(factor: Fraction, power: Fraction) -> int:
+    return math.floor(factor * power)
 
 
 @functools.cache

@@ -28,7 +28,7 @@ from estimators.mechanisms.subset_selection import SubsetSelection
 from estimators.mechanisms.windows import Windows
 from estimators.weights import LevelFacts
 
-CANDIDATES: tuple[Any, ...] = (
+FREQUENCY_CANDIDATES: tuple[Any, ...] = (
     Grr,
     ProjectiveGeometryResponse,
     SubsetSelection,
@@ -93,7 +93,7 @@ class AutoMean(Windows):
         if values not in ("any", "two"):
             raise ValueError(f"values = {values!r}: expected 'any' or 'two'")
         expected = Fraction(1) if values == "two" else _share(spread)
-        shapes = [(two_symbols(each), shape_at(each, symbols)) for each in self.epsilons]
+        shapes = [(two_symbols(epsilon), shape_at(epsilon, symbols)) for epsilon in self.epsilons]
         self._use(
             [
                 sign if expected > sign.worst_variance - windows.worst_variance else windows
@@ -114,12 +114,12 @@ class AutoMean(Windows):
 def _share(text: str) -> Fraction:
     """Return a number from 0 to 1 that is written in decimals or as a fraction."""
     try:
-        found = Fraction(text)
+        share = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        found = Fraction(-1)
-    if not 0 <= found <= 1:
+        share = Fraction(-1)
+    if not 0 <= share <= 1:
         raise ValueError(f"spread = {text!r}: expected a number from 0 to 1 as text, as in '0.9'")
-    return found
+    return share
 
 
 class AutoFrequency(SupportCounts):
@@ -188,7 +188,9 @@ class AutoFrequency(SupportCounts):
         self.shape = (max(child.width for child in children),)
         self.columns = max(child.columns for child in children)
         facts = [child.facts for child in children]
-        variances, paper = np.array([(each.variances[0], each.paper[0]) for each in facts]).T
+        variances, paper = np.array(
+            [(level_facts.variances[0], level_facts.paper[0]) for level_facts in facts]
+        ).T
         return LevelFacts.of(self.epsilons, variances, paper)
 
     def _by_level(self, level: Levels) -> Iterator[tuple[int, Mechanism, NDArray[np.intp]]]:
@@ -203,8 +205,8 @@ class AutoFrequency(SupportCounts):
         """Return the bytes of one report of its level's mechanism for each value."""
         reports = np.zeros((len(level), *self.shape), dtype=np.uint8)
         for _, child, rows in self._by_level(level):
-            own = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
-            wire = np.frombuffer(child.encode(own), dtype=np.uint8)
+            child_reports = child.randomize(values[rows], np.zeros(rows.size, dtype=np.uint8), bits)
+            wire = np.frombuffer(child.encode(child_reports), dtype=np.uint8)
             reports[rows, : child.width] = wire.reshape(rows.size, child.width)
         return reports
 
@@ -212,17 +214,19 @@ class AutoFrequency(SupportCounts):
         """Reject a report that its level's mechanism rejects, or that is not padded with zeros."""
         reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, self.width)
         for _, child, rows in self._by_level(np.frombuffer(levels, dtype=np.uint8)):
-            if (rest := reports[rows, child.width :]).any():
+            if (padding := reports[rows, child.width :]).any():
                 raise ReportError(
-                    "bad_value", f"byte {rest.max()} after {child.width} bytes: expected zeros"
+                    "bad_value", f"byte {padding.max()} after {child.width} bytes: expected zeros"
                 )
             child.check_values(bytes(rows.size), reports[rows, : child.width].tobytes())
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:
         """Add reports to a table; each row has the columns of its level's mechanism."""
         for index, child, rows in self._by_level(level):
-            own = child.decode(reports[rows, : child.width].tobytes())
-            child.accumulate(self._row(table, index), np.zeros(rows.size, dtype=np.uint8), own)
+            child_reports = child.decode(reports[rows, : child.width].tobytes())
+            child.accumulate(
+                self._row(table, index), np.zeros(rows.size, dtype=np.uint8), child_reports
+            )
 
     def _row(self, table: Counts, level: int) -> Counts:
         """Return the table of one level's mechanism, not copied."""
@@ -231,8 +235,8 @@ class AutoFrequency(SupportCounts):
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the log likelihood of the level's mechanism."""
         child = self.children[level]
-        own = child.decode(reports[:, : child.width].tobytes())
-        return child.log_likelihood(own, 0, value)
+        child_reports = child.decode(reports[:, : child.width].tobytes())
+        return child.log_likelihood(child_reports, 0, value)
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the ranges of the levels' mechanisms."""
@@ -251,26 +255,26 @@ class AutoFrequency(SupportCounts):
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports support the category, by the level's mechanism."""
         child = self.children[level]
-        own = child.decode(reports[:, : child.width].tobytes())
-        return child.supports(own, 0, category)
+        child_reports = child.decode(reports[:, : child.width].tobytes())
+        return child.supports(child_reports, 0, category)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
-        result = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
+        support = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
         for mechanism, levels in self._together:
-            result[levels] = mechanism.support(table[levels, : mechanism.columns])
-        return result
+            support[levels] = mechanism.support(table[levels, : mechanism.columns])
+        return support
 
     @functools.cached_property
     def _together(self) -> list[tuple[SupportCounts, list[int]]]:
         """Each chosen mechanism, for all its levels, and these levels."""
-        result = []
+        mechanisms = []
         kinds: list[Any] = [type(child) for child in self.children]
         for kind in dict.fromkeys(kinds):
-            levels = [i for i, each in enumerate(kinds) if each is kind]
+            levels = [i for i, child_kind in enumerate(kinds) if child_kind is kind]
             epsilons = [self.epsilons[level] for level in levels]
-            result.append((kind(epsilons, categories=self.categories), levels))
-        return result
+            mechanisms.append((kind(epsilons, categories=self.categories), levels))
+        return mechanisms
 
 
 def _check_report_bytes(report_bytes: int) -> None:
@@ -278,7 +282,7 @@ def _check_report_bytes(report_bytes: int) -> None:
         raise ValueError(f"report_bytes = {report_bytes}: expected 1 or more")
 
 
-def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCounts:
+def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
     """Return the candidate of least variance whose report takes at most this many bytes.
 
     Examples
@@ -288,17 +292,17 @@ def _frequency_at(epsilon: Fraction, categories: int, most: int) -> SupportCount
     """
     fitting: list[SupportCounts] = []
     smallest = []
-    for candidate in CANDIDATES:
+    for candidate in FREQUENCY_CANDIDATES:
         width = candidate.least_width(categories)
-        if width <= most:
+        if width <= max_bytes:
             built: SupportCounts = candidate([epsilon], categories=categories)
             width = built.width
-            if width <= most:
+            if width <= max_bytes:
                 fitting.append(built)
         smallest.append(width)
     if not fitting:
         raise ValueError(
-            f"report_bytes = {most} at epsilon = {float(epsilon)}: expected {min(smallest)} or "
+            f"report_bytes = {max_bytes} at epsilon = {float(epsilon)}: expected {min(smallest)} or "
             f"more for {categories} categories"
         )
     return min(fitting, key=lambda x: (x.signs.exact_even_variance(0, categories), x.width))

@@ -18,10 +18,10 @@ from estimators.bounds.caps.law import Candidates
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.mechanism import Reports
-from estimators.mechanisms.shared.ranked_directions import CHUNK, RankedDirections
+from estimators.mechanisms.shared.ranked_directions import NUMBERS_AT_A_TIME, RankedDirections
 from estimators.weights import LevelFacts
 
-CANDIDATES = (
+CANDIDATE_COUNTS = (
     (Fraction(0), 8),
     (Fraction("0.6"), 16),
     (Fraction("1.4"), 32),
@@ -35,9 +35,9 @@ CANDIDATES = (
 )
 """From which epsilon on, how many candidates: so many that the variance of a report is at most 6%
 above the least that any mechanism has on the sphere, up to epsilon 10."""
-MOST_NUMBERS = 2**21
+MAX_NORMAL_NUMBERS = 2**21
 """Normal numbers that a device draws for one report: beyond it, it has fewer candidates."""
-FINE = 1024  # coordinates up to which a report has a byte for each
+MAX_BYTE_DIMENSION = 1024  # coordinates up to which a report has a byte for each
 SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 
 
@@ -119,7 +119,7 @@ class Caps(RankedDirections):
         self, epsilons: Sequence[Fraction], *, dimension: int, grid: int | None = None
     ) -> None:
         if grid is None:
-            grid = SIGNED_BYTE if dimension <= FINE else SIGNED_WORD
+            grid = SIGNED_BYTE if dimension <= MAX_BYTE_DIMENSION else SIGNED_WORD
         sets = [best_caps(epsilon, dimension) for epsilon in epsilons]
         super().__init__(epsilons, dimension, grid, sets)
         self.dtype = np.dtype("i1" if grid < 2**7 else "<i2" if grid < 2**15 else "<i4")
@@ -130,8 +130,11 @@ class Caps(RankedDirections):
     @functools.cached_property
     def laws(self) -> list[ReportLaw]:
         """The law of a report, per level."""
-        each = zip(self.sets, self.inside, self.outside, strict=True)
-        return [report_law(self.dimension, k, w, float(p), float(q)) for (k, w), p, q in each]
+        sets_and_chances = zip(self.sets, self.best_chances, self.other_chances, strict=True)
+        return [
+            report_law(self.dimension, k, w, float(p), float(q))
+            for (k, w), p, q in sets_and_chances
+        ]
 
     @functools.cached_property
     def scale(self) -> Floats:  # type: ignore[override]
@@ -147,11 +150,11 @@ class Caps(RankedDirections):
     @property
     def public_constants(self) -> dict[str, Any]:
         """The numbers k and W of each level."""
-        candidates, inside = (list(x) for x in zip(*self.sets, strict=True))
-        return {"candidates": candidates, "inside": inside}
+        candidates, best_counts = (list(x) for x in zip(*self.sets, strict=True))
+        return {"candidates": candidates, "inside": best_counts}
 
     def _add(self, sums: Counts, reports: Reports) -> None:
-        d, rows = self.dimension, max(1, CHUNK // self.dimension)
+        d, rows = self.dimension, max(1, NUMBERS_AT_A_TIME // self.dimension)
         for start in range(0, len(reports), rows):
             wide = reports[start : start + rows].astype(np.int64)
             sums[:d] += wide.sum(axis=0)
@@ -171,8 +174,8 @@ class Caps(RankedDirections):
             return Directions(1, n, coefficient, contrast, 1 / self.grid)
         laws = tuple(law for law, wanted in zip(self.laws, used.tolist(), strict=True) if wanted)
         squares = table[used, 1 + self.dimension :] / (self.grid**2 * n)[:, None]
-        each = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
-        return CapReports(*each, squares=squares, levels=len(self.epsilons))
+        arguments = self.dimension, n, coefficient, laws, 1 / self.grid, one_law, mean
+        return CapReports(*arguments, squares=squares, levels=len(self.epsilons))
 
     def _squares(self, table: Counts, used: NDArray[np.bool_]) -> Floats:
         n, unit = table[used, 0], self.scale[used] / self.grid
@@ -196,9 +199,9 @@ class Caps(RankedDirections):
             return np.zeros(len(reports))
         wide = reports.astype(np.float64)
         score = wide @ (vector / length) / np.linalg.norm(wide, axis=1)
-        same, shorter = self.laws[level].density(score), min(length, 1.0)
+        aligned, shorter = self.laws[level].density(score), min(length, 1.0)
         opposite = self.laws[level].density(-score)
-        mixed: Floats = np.log((1 + shorter) / 2 * same + (1 - shorter) / 2 * opposite)
+        mixed: Floats = np.log((1 + shorter) / 2 * aligned + (1 - shorter) / 2 * opposite)
         return mixed
 
 
@@ -206,7 +209,7 @@ class Caps(RankedDirections):
 def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     """Return k and W of a level: constants of epsilon and d.
 
-    k is from :data:`CANDIDATES`, halved until a report takes at most :data:`MOST_NUMBERS` normal
+    k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most :data:`MAX_NORMAL_NUMBERS` normal
     numbers. W has the least variance: B(W) first falls and then rises, because it is a linear
     function over the sum of the W best scores, which is concave in W.
 
@@ -224,13 +227,15 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     """
     if dimension == 1:
         return 2, 1
-    candidates = max(k for start, k in CANDIDATES if start <= epsilon)
-    while candidates > 2 and candidates // 2 * dimension > MOST_NUMBERS:
+    candidates = max(k for start, k in CANDIDATE_COUNTS if start <= epsilon)
+    while candidates > 2 and candidates // 2 * dimension > MAX_NORMAL_NUMBERS:
         candidates //= 2
     tail = math.exp(-float(epsilon))
 
-    def size(inside: int) -> float:
-        return (inside + tail * (candidates - inside)) / best_score(dimension, candidates, inside)
+    def size(best_count: int) -> float:
+        return (best_count + tail * (candidates - best_count)) / best_score(
+            dimension, candidates, best_count
+        )
 
     low, high = 1, candidates // 2
     while low < high:
@@ -243,12 +248,12 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(maxsize=4096)
-def best_score(dimension: int, candidates: int, inside: int) -> float:
+def best_score(dimension: int, candidates: int, best_count: int) -> float:
     """Return the mean sum of the W best scores: levels near each other ask for the same ones.
 
     Parameters
     ----------
-    dimension, candidates, inside : int
+    dimension, candidates, best_count : int
         d, k and W.
     """
-    return float(Candidates(dimension, candidates, inside).best_scores()[-1])
+    return float(Candidates(dimension, candidates, best_count).best_scores()[-1])

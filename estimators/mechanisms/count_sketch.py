@@ -124,12 +124,12 @@ class CountSketch(OutputSets, Differences):
         self.dtype = index_dtype(self.symbols)
         self.blocks = [best_blocks(epsilon, buckets) for epsilon in self.epsilons]
         """w, per level."""
-        others = [2 * w - 1 for w in self.blocks]
-        missed = self._set_misses(self.epsilons, [1] * len(others), others)
+        other_symbols = [2 * w - 1 for w in self.blocks]
+        missed = self._set_misses(self.epsilons, [1] * len(other_symbols), other_symbols)
         self._bits = buckets.bit_length() - 1
         self._blocks = np.array(self.blocks, dtype=np.int64)
-        other = [x / rest for x, rest in zip(missed, others, strict=True)]
-        self._set_chances([1 - x for x in missed], other)
+        p_else = [x / symbol_count for x, symbol_count in zip(missed, other_symbols, strict=True)]
+        self._set_chances([1 - x for x in missed], p_else)
         self.facts = LevelFacts.of(self.epsilons, self._least / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
@@ -142,7 +142,7 @@ class CountSketch(OutputSets, Differences):
     def chance(self, frequency: Floats) -> Floats:
         """Return A per level, on average over the hashes, for a key's frequency at each level."""
         share: Floats = frequency + (1 - frequency) / self._blocks
-        return 2 * self.other + self.contrast * share
+        return 2 * self.p_else + self.contrast * share
 
     @property
     def _least(self) -> Floats:
@@ -154,8 +154,8 @@ class CountSketch(OutputSets, Differences):
         drawn = uniform_below(bits, (self.rows * size).astype(np.uint64)).astype(np.int64)
         row, r = np.divmod(drawn, size)
         bucket, negative = buckets_and_signs(values, hash_constants(self.seed, row), self._bits)
-        block, place = np.divmod(bucket, size)
-        symbol = 2 * block + (negative ^ hadamard.is_odd(r, place))
+        block, offset = np.divmod(bucket, size)
+        symbol = 2 * block + (negative ^ hadamard.is_odd(r, offset))
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
         bound = (2 * self._blocks[level[missed]]).astype(np.uint64)
         symbol[missed] = uniform_other(bits, symbol[missed], bound)
@@ -191,11 +191,13 @@ class CountSketch(OutputSets, Differences):
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
-        own = not question.one_mean(len(self.epsilons))
-        bounds = self.collisions.limits(law, value, scatter, sizes, question, total, own=own)
+        has_own_frequencies = not question.one_mean(len(self.epsilons))
+        bounds = self.collisions.limits(
+            law, value, scatter, sizes, question, total, own=has_own_frequencies
+        )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
-        apart = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), apart)
+        p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
+        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), p_value)
 
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats
@@ -203,10 +205,10 @@ class CountSketch(OutputSets, Differences):
         """Return Cochran's p-value for these keys; collisions are the same at all levels."""
         if not keys.size:
             return None
-        place, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
-        place += np.arange(self.rows) * self.buckets
-        own = 1 - 2 * negative.astype(np.int64)
-        sums = np.array([(signs.take(place) * own).sum(axis=1) for signs, _ in decoded])
+        cells, negative = buckets_and_signs(keys[:, None], self.constants, self._bits)
+        cells += np.arange(self.rows) * self.buckets
+        signs_of_keys = 1 - 2 * negative.astype(np.int64)
+        sums = np.array([(signs.take(cells) * signs_of_keys).sum(axis=1) for signs, _ in decoded])
         return heterogeneity_of_differences(law, sums.astype(np.float64), sizes[:, : keys.size])
 
     def _gathered(
@@ -227,22 +229,22 @@ class CountSketch(OutputSets, Differences):
             sketch += s * signs
             blocks.append(((signs.size // sizes.size).bit_length() - 1, sizes))
         value, scatter = np.empty((2, keys.size))
-        found = np.empty((len(decoded), keys.size))
+        sizes_by_level = np.empty((len(decoded), keys.size))
         first = np.arange(self.rows) * self.buckets
         for start in range(0, keys.size, KEYS_AT_A_TIME):
             part = slice(start, start + KEYS_AT_A_TIME)
-            place, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
-            place += first
-            parts = sketch.take(place) * (1.0 - 2.0 * negative)
+            cells, negative = buckets_and_signs(keys[part, None], self.constants, self._bits)
+            cells += first
+            parts = sketch.take(cells) * (1.0 - 2.0 * negative)
             value[part] = parts.sum(axis=1)
             parts -= parts.mean(axis=1, keepdims=True)
             scatter[part] = np.einsum("ij,ij->i", parts, parts)
-            for row, (shift, sizes) in zip(found, blocks, strict=True):
+            for row, (shift, sizes) in zip(sizes_by_level, blocks, strict=True):
                 if shift == self._bits:  # one block: every report of the level
                     row[part] = sizes.sum()
                 else:
-                    row[part] = sizes.take(place >> shift).sum(axis=1)
-        return value, scatter, found
+                    row[part] = sizes.take(cells >> shift).sum(axis=1)
+        return value, scatter, sizes_by_level
 
     def supports(self, reports: Reports, level: int, key: Any) -> NDArray[np.bool_]:
         """Return which reports have the key's symbol, in their row and with their r.
@@ -256,13 +258,13 @@ class CountSketch(OutputSets, Differences):
         key : int
             The 64-bit key of a string.
         """
-        place, sign = np.divmod(reports.astype(np.int64), 2)
-        row, within = np.divmod(place, self.buckets)
-        block, r = np.divmod(within, self.buckets // self.blocks[level])
+        cell, sign = np.divmod(reports.astype(np.int64), 2)
+        row, bucket_at = np.divmod(cell, self.buckets)
+        block, r = np.divmod(bucket_at, self.buckets // self.blocks[level])
         keys = np.full(row.size, key, dtype=np.uint64)
         bucket, negative = buckets_and_signs(keys, self.constants[row], self._bits)
-        own, column = np.divmod(bucket, self.buckets // self.blocks[level])
-        named: NDArray[np.bool_] = (block == own) & (
+        key_block, column = np.divmod(bucket, self.buckets // self.blocks[level])
+        named: NDArray[np.bool_] = (block == key_block) & (
             sign == (negative ^ hadamard.is_odd(r, column))
         )
         return named
@@ -279,5 +281,5 @@ def best_blocks(epsilon: Fraction, buckets: int) -> int:
     >>> [best_blocks(Fraction(e), 1024) for e in (1, 2, 4, 8, 64)]
     [1, 4, 32, 1024, 1024]
     """
-    most = at_exp(epsilon, lambda e: 1 << max(0, int((e - 1) ** 2 / 2).bit_length() - 1) // 2)
-    return min(buckets, most)
+    blocks = at_exp(epsilon, lambda e: 1 << max(0, int((e - 1) ** 2 / 2).bit_length() - 1) // 2)
+    return min(buckets, blocks)

@@ -53,9 +53,9 @@ class Grr(OutputSets, SupportCounts):
     rows_are_alike = True
 
     def __init__(self, epsilons: Sequence[Fraction], *, categories: int) -> None:
-        others = categories - 1
-        missed = self._set_misses(epsilons, [1] * len(epsilons), [others] * len(epsilons))
-        signs = ReportedSigns([1 - x for x in missed], [x / others for x in missed])
+        other_count = categories - 1
+        missed = self._set_misses(epsilons, [1] * len(epsilons), [other_count] * len(epsilons))
+        signs = ReportedSigns([1 - x for x in missed], [x / other_count for x in missed])
         super().__init__(epsilons, categories, signs)
         self.dtype = index_dtype(categories)
 
@@ -63,8 +63,8 @@ class Grr(OutputSets, SupportCounts):
         """Return one category index for each category index."""
         reports = values.astype(self.dtype)
         missed = np.flatnonzero(bernoulli(bits, self._thresholds, level))
-        others = np.full(missed.size, self.categories, dtype=np.uint64)
-        reports[missed] = uniform_other(bits, values[missed], others).astype(self.dtype)
+        bound = np.full(missed.size, self.categories, dtype=np.uint64)
+        reports[missed] = uniform_other(bits, values[missed], bound).astype(self.dtype)
         return reports
 
     def check_values(self, levels: bytes, values: bytes) -> None:

@@ -65,10 +65,13 @@ class HadamardResponse(OutputSets, BlockDifferences):
         """b, per level."""
         symbols = [n * b for n, b in zip(blocks, self.block_sizes, strict=True)]
         halves = [b // 2 for b in self.block_sizes]
-        rest = [n - half for n, half in zip(symbols, halves, strict=True)]
-        missed = self._set_misses(epsilons, halves, rest)
-        other = [x * Fraction(*each) for x, *each in zip(missed, halves, rest, strict=True)]
-        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], other)
+        complements = [n - half for n, half in zip(symbols, halves, strict=True)]
+        missed = self._set_misses(epsilons, halves, complements)
+        p_else = [
+            x * Fraction(*set_sizes)
+            for x, *set_sizes in zip(missed, halves, complements, strict=True)
+        ]
+        super().__init__(epsilons, categories, blocks, symbols, [1 - x for x in missed], p_else)
         self._sizes = np.array(self.block_sizes, dtype=self._integer)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -83,27 +86,35 @@ class HadamardResponse(OutputSets, BlockDifferences):
         lowest = row & -row
         column = ((drawn & ~(lowest - 1)) << 1) | (drawn & (lowest - 1))
         column ^= np.where(hadamard.is_odd(row, column) != missed, lowest, 0)
-        elsewhere = missed & (drawn >= size // 2)
-        far = drawn - size // 2
-        far += np.where(far >= block * size, size, 0)
-        reports: Reports = np.where(elsewhere, far, block * size + column).astype(self.dtype)
+        is_outside = missed & (drawn >= size // 2)
+        outside_rank = drawn - size // 2
+        outside_rank += np.where(outside_rank >= block * size, size, 0)
+        reports: Reports = np.where(is_outside, outside_rank, block * size + column).astype(
+            self.dtype
+        )
         return reports
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie in the category's half of its block."""
-        row, own = divmod(category, self.blocks[level])
+        row, category_block = divmod(category, self.blocks[level])
         block, column = np.divmod(reports.astype(np.int64), self.block_sizes[level])
-        inside: NDArray[np.bool_] = (block == own) & ~hadamard.is_odd(np.asarray(row + 1), column)
-        return inside
+        is_supported: NDArray[np.bool_] = (block == category_block) & ~hadamard.is_odd(
+            np.asarray(row + 1), column
+        )
+        return is_supported
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        levels, rest, size = len(symbols), self.categories, block_size(self.categories, blocks)
+        levels, categories, size = (
+            len(symbols),
+            self.categories,
+            block_size(self.categories, blocks),
+        )
         signs = hadamard.transform(symbols[:, : blocks * size].reshape(-1, size))
         # rows of the matrix, by blocks: categories in order
         signs = signs.reshape(levels, blocks, size).transpose(0, 2, 1)
-        sizes = np.tile(signs[:, 0], -(-rest // blocks))
-        return signs[:, 1:].reshape(levels, -1)[:, :rest], sizes[:, :rest]
+        sizes = np.tile(signs[:, 0], -(-categories // blocks))
+        return signs[:, 1:].reshape(levels, -1)[:, :categories], sizes[:, :categories]
 
 
 def block_count(epsilon: Fraction, categories: int) -> int:
@@ -116,8 +127,8 @@ def block_count(epsilon: Fraction, categories: int) -> int:
     >>> [block_count(Fraction(e), 1000) for e in (1, 4, 16)]
     [2, 32, 1024]
     """
-    most = Fraction(2 * categories)
-    return at_exp(epsilon, lambda e: 1 << (int(min(e, most)).bit_length() - 1))
+    largest = Fraction(2 * categories)
+    return at_exp(epsilon, lambda e: 1 << (int(min(e, largest)).bit_length() - 1))
 
 
 def block_size(categories: int, blocks: int) -> int:

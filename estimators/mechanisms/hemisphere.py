@@ -104,8 +104,8 @@ class Hemisphere(RankedDirections):
 
         Rounding by one step adds at most B^2 / (4 g^2).
         """
-        each = 1 / self.dimension + 1 / (4 * self.grid**2)
-        return (self.scale[used] ** 2 * each)[:, None]
+        mean_square = 1 / self.dimension + 1 / (4 * self.grid**2)
+        return (self.scale[used] ** 2 * mean_square)[:, None]
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the same for a vector in the unit ball, treating the report as its direction.

@@ -118,9 +118,9 @@ class Laplace(ScalarMean):
         """Reject a report beyond the limit of its level."""
         reports = np.frombuffer(values, dtype=self.dtype)
         limit = self.limits[np.frombuffer(levels, dtype=np.uint8)]
-        beyond = (reports > limit) | (reports < -limit)
-        if beyond.any():
-            index = int(beyond.argmax())
+        is_invalid = (reports > limit) | (reports < -limit)
+        if is_invalid.any():
+            index = int(is_invalid.argmax())
             raise ReportError(
                 "bad_value",
                 f"report {reports[index]}: expected -{limit[index]} to {limit[index]} at its level",
@@ -156,19 +156,19 @@ class Laplace(ScalarMean):
         For all times at once: one of all the reports that a statistic can hold.
         """
         reports = int(counts.sum())
-        most = MOST_REPORTS if question.bound == "anytime" else reports
-        return most / WORD if reports <= most else 1.0
+        max_reports = MOST_REPORTS if question.bound == "anytime" else reports
+        return max_reports / WORD if reports <= max_reports else 1.0
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
         """Return the same for a value in [-1, 1], ignoring the clamp."""
         floor = np.floor(value * self.grid)
         up = value * self.grid - floor
-        near: Floats = -self.rate[level] * np.abs(reports - floor)
+        log_down: Floats = -self.rate[level] * np.abs(reports - floor)
         if not up:
-            return near
-        next_one = -self.rate[level] * np.abs(reports - floor - 1)
-        found: Floats = np.logaddexp(np.log1p(-up) + near, np.log(up) + next_one)
-        return found
+            return log_down
+        log_up = -self.rate[level] * np.abs(reports - floor - 1)
+        log_likelihood: Floats = np.logaddexp(np.log1p(-up) + log_down, np.log(up) + log_up)
+        return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the largest reports represent: only the clamp limits noise."""

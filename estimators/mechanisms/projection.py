@@ -26,7 +26,7 @@ from estimators.mechanisms.shared.signs import FlippedSigns, ReportedSigns
 from estimators.mechanisms.shared.symbols import check_symbols, index_dtype
 from estimators.question import Question
 
-CELLS = 2**16
+MATRIX_CELLS_AT_A_TIME = 2**16
 """Of a matrix at a time, which a cache holds."""
 
 
@@ -163,26 +163,26 @@ class Projection(SupportCounts):
             In blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most
             the number of reports, below 2^53.
         """
-        result = np.zeros((len(sums), values.size))
-        rows = min(self.rows, CELLS // 16)
-        step = CELLS // rows
+        agreement = np.zeros((len(sums), values.size))
+        rows = min(self.rows, MATRIX_CELLS_AT_A_TIME // 16)
+        step = MATRIX_CELLS_AT_A_TIME // rows
         for first in range(0, self.rows, rows):
             row = np.arange(first, min(first + rows, self.rows))[:, None]
             part = sums[:, first : first + rows].astype(np.float64)
             for start in range(0, values.size, step):
                 positive = self.positive(row, values[start : start + step])
-                result[:, start : start + step] += part @ np.where(positive, 1.0, -1.0)
-        return result.astype(np.int64)
+                agreement[:, start : start + step] += part @ np.where(positive, 1.0, -1.0)
+        return agreement.astype(np.int64)
 
-    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
         """Return how many reports agree with the requested columns, shape (levels, k)."""
         sums = table[:, 1:]
-        if self.random or (asked is not None and asked.size < self.rows.bit_length()):
-            values = np.arange(self.categories) if asked is None else asked
+        if self.random or (selected is not None and selected.size < self.rows.bit_length()):
+            values = np.arange(self.categories) if selected is None else selected
             agreement = self.agreement(sums, values)
         else:
             agreement = hadamard.transform(sums)[:, 1 : 1 + self.categories]
-            agreement = agreement if asked is None else agreement[:, asked]
+            agreement = agreement if selected is None else agreement[:, selected]
         return (table[:, :1] + agreement) // 2
 
     def support(self, table: Counts) -> Counts:
@@ -200,9 +200,9 @@ class Projection(SupportCounts):
         value = shares @ means
         log_p, log_values = question.log_p(value.size), math.log(self.categories)
         bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
-        apart = heterogeneity(law, means[counts > 0])
+        p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
-        return self._answer(question, counts, shares, value, bounds, effective, apart)
+        return self._answer(question, counts, shares, value, bounds, effective, p_value)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""

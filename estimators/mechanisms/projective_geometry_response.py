@@ -88,13 +88,13 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     def support(self, table: Counts) -> Counts:
         """Return how many reports lie on the hyperplane of each category, shape (levels, k)."""
-        result = np.zeros((len(table), self.categories), dtype=np.int64)
+        support = np.zeros((len(table), self.categories), dtype=np.int64)
         used = np.flatnonzero(table[:, 0]).tolist()
         for geometry in {self.geometries[level] for level in used}:
-            alike = [level for level in used if self.geometries[level] == geometry]
-            counts = table[alike, 1 : 1 + geometry.points]
-            result[alike] = geometry.translated_sums(counts, self.categories)
-        return result
+            same_geometry = [level for level in used if self.geometries[level] == geometry]
+            counts = table[same_geometry, 1 : 1 + geometry.points]
+            support[same_geometry] = geometry.translated_sums(counts, self.categories)
+        return support
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports lie on the category's hyperplane."""

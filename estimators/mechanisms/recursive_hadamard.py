@@ -72,8 +72,8 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
         self.rows = [size // n for n in blocks]
         """R, per level."""
         self._set_misses(epsilons, [1] * len(blocks), [2 * n - 1 for n in blocks])
-        own, other = zip(*map(_chances, self.misses, self.bits), strict=True)
-        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), own, other)
+        p_holder, p_else = zip(*map(_chances, self.misses, self.bits), strict=True)
+        super().__init__(epsilons, categories, blocks, [2 * size] * len(blocks), p_holder, p_else)
         self._rows = np.array(self.rows, dtype=np.uint64)
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -89,19 +89,21 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     def supports(self, reports: Reports, level: int, category: Any) -> NDArray[np.bool_]:
         """Return which reports have the category's symbol in their row."""
-        column, own = divmod(category, self.blocks[level])
+        column, category_block = divmod(category, self.blocks[level])
         row, symbol = np.divmod(reports.astype(np.int64), 2 * self.blocks[level])
-        named: NDArray[np.bool_] = symbol == 2 * own + hadamard.is_odd(row, np.asarray(column))
+        named: NDArray[np.bool_] = symbol == 2 * category_block + hadamard.is_odd(
+            row, np.asarray(column)
+        )
         return named
 
     def _differences(self, symbols: Counts, blocks: int) -> tuple[Counts, Counts]:
         """Return, per category, the sum of signs in its block and the number of reports there."""
-        levels, rest, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)
+        levels, categories, rows = len(symbols), self.categories, symbols.shape[1] // (2 * blocks)
         counts = symbols.reshape(levels, rows, blocks, 2)
         nets = (counts[..., 0] - counts[..., 1]).transpose(0, 2, 1)
         signs = hadamard.transform(nets.reshape(-1, rows)).reshape(levels, blocks, rows)
-        sizes = np.tile(counts.sum((1, 3)), -(-rest // blocks))
-        return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :rest], sizes[:, :rest]
+        sizes = np.tile(counts.sum((1, 3)), -(-categories // blocks))
+        return signs.transpose(0, 2, 1).reshape(levels, -1)[:, :categories], sizes[:, :categories]
 
 
 def best_bits(epsilon: Fraction, categories: int) -> int:

@@ -82,18 +82,18 @@ class SubsetSelection(OutputSets, PackedBits):
         self._sizes = np.array(self.sizes, dtype=np.int64)
 
     def _bits(self, values: NDArray[Any], level: Levels, bits: Bits) -> Bools:
-        own = ~bernoulli(bits, self._thresholds, level)
-        wanted = self._sizes[level] - own
-        result = np.zeros((values.size, self.categories), dtype=np.bool_)
+        has_own = ~bernoulli(bits, self._thresholds, level)
+        wanted = self._sizes[level] - has_own
+        subsets = np.zeros((values.size, self.categories), dtype=np.bool_)
         for size in np.unique(wanted).tolist():
             rows = np.flatnonzero(wanted == size)
-            others = uniform_subsets(bits, rows.size, self.categories - 1, size)
+            other_members = uniform_subsets(bits, rows.size, self.categories - 1, size)
             # the others are 0 to k - 1 without the own category: those after it move up by one
-            after = np.arange(self.categories - 1) >= values[rows, None]
-            result[rows, :-1] = others & ~after
-            result[rows, 1:] |= others & after
-        result[np.arange(values.size), values] = own
-        return result
+            is_later = np.arange(self.categories - 1) >= values[rows, None]
+            subsets[rows, :-1] = other_members & ~is_later
+            subsets[rows, 1:] |= other_members & is_later
+        subsets[np.arange(values.size), values] = has_own
+        return subsets
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report whose subset does not have the size of its level."""

@@ -24,7 +24,7 @@ from estimators.mechanisms.shared.symbols import ReportedSymbols
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
-ROWS = 65_536
+VALUES_AT_A_TIME = 65_536
 """Values that are randomized together: their temporary arrays stay in the processor's cache."""
 
 
@@ -112,8 +112,8 @@ class Windows(ReportedSymbols, ScalarMean):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one symbol for each value in [-1, 1]."""
         reports = np.empty(len(level), dtype=self.dtype)
-        for start in range(0, len(level), ROWS):
-            part = slice(start, start + ROWS)
+        for start in range(0, len(level), VALUES_AT_A_TIME):
+            part = slice(start, start + VALUES_AT_A_TIME)
             reports[part] = self._randomize(np.asarray(values)[part], level[part], bits)
         return reports
 
@@ -156,8 +156,8 @@ class Windows(ReportedSymbols, ScalarMean):
         """Return bets on the counts of symbols; None for signs alone."""
         if not isinstance(law, WindowLaw):
             return None
-        most = max(shape.symbols for shape in law.shapes)
-        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + most])
+        symbols = max(shape.symbols for shape in law.shapes)
+        return SymbolBets(law, table[table[:, 0] > 0, 1 : 1 + symbols])
 
     def mean_limits(
         self, table: Counts, law: Law, mean: float, question: Question, log_p: float, total: float
@@ -189,15 +189,15 @@ class Windows(ReportedSymbols, ScalarMean):
         It is -inf for a symbol that only other levels have.
         """
         shape = self.shapes[level]
-        place = float(np.interp(value, shape.knots, np.arange(shape.windows)))
+        knot = float(np.interp(value, shape.knots, np.arange(shape.windows)))
         start = np.arange(shape.symbols)[:, None] - np.arange(shape.windows)
-        within = (start >= 0) & (start < shape.window)
-        down = min(int(place), shape.windows - 2)
-        share = within[:, down] * (down + 1 - place) + within[:, down + 1] * (place - down)
-        inside, outside = float(shape.inside), float(shape.outside)
-        found = np.full(self.columns - 1, -np.inf)
-        found[: shape.symbols] = np.log(outside + (inside - outside) * share)
-        return found[reports]
+        is_inside = (start >= 0) & (start < shape.window)
+        down = min(int(knot), shape.windows - 2)
+        share = is_inside[:, down] * (down + 1 - knot) + is_inside[:, down + 1] * (knot - down)
+        p_inside, p_outside = float(shape.inside), float(shape.outside)
+        log_likelihood = np.full(self.columns - 1, -np.inf)
+        log_likelihood[: shape.symbols] = np.log(p_outside + (p_inside - p_outside) * share)
+        return log_likelihood[reports]
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that the first and the last symbol represent."""

@@ -19,8 +19,8 @@ from estimators.limits import MOST_BINS
 from estimators.metrics.domains import Domain, Keys, as_numbers
 
 DEFAULT_BINS = 256
-SCALES = ("linear", "log")
-_ENDS = "two finite numbers, the lower one first"
+BIN_SCALES = ("linear", "log")
+_EXPECTED_ENDS = "two finite numbers, the lower one first"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Bins(Domain):
                     self.refuse(key, f"no {key} beside edges")
             if self.scale != "linear":
                 self.refuse("scale", "no scale beside edges")
-            own = [float(edge) for edge in self.edges]
-            count = len(own) - 1
-            if not all(map(math.isfinite, own)) or (own and math.isinf(own[-1] - own[0])):
+            edges = [float(edge) for edge in self.edges]
+            count = len(edges) - 1
+            if not all(map(math.isfinite, edges)) or (edges and math.isinf(edges[-1] - edges[0])):
                 self.refuse("edges", "finite numbers")
-            if not 2 <= count <= MOST_BINS or any(a >= b for a, b in pairwise(own)):
+            if not 2 <= count <= MOST_BINS or any(a >= b for a, b in pairwise(edges)):
                 self.refuse("edges", f"3 to {MOST_BINS + 1} ascending numbers, each once")
         if not self.quantiles or len(set(self.quantiles)) != len(self.quantiles):
             self.refuse("quantiles", "one or more quantiles, each once")
@@ -75,14 +75,14 @@ class Bins(Domain):
 
     def _check_range(self) -> None:
         if self.range is None or len(self.range) != 2:
-            self.refuse("range", f"{_ENDS}; or edges of bins")
+            self.refuse("range", f"{_EXPECTED_ENDS}; or edges of bins")
         low, high = self.range
         if not (math.isfinite(high - low) and low < high):
-            self.refuse("range", _ENDS)
+            self.refuse("range", _EXPECTED_ENDS)
         if self.bins is not None and not 2 <= self.bins <= MOST_BINS:
             self.refuse("bins", f"a number of bins, 2 to {MOST_BINS}")
-        if self.scale not in SCALES:
-            self.refuse("scale", nearest(self.scale, SCALES))
+        if self.scale not in BIN_SCALES:
+            self.refuse("scale", nearest(self.scale, BIN_SCALES))
         if self.scale == "log" and low <= 0:
             self.refuse("range", "a range that begins above 0, for scale = 'log'")
         if self.scale == "log" and math.isinf(high / low):
@@ -98,11 +98,11 @@ class Bins(Domain):
         low, high = (float(end) for end in self.range)
         count = DEFAULT_BINS if self.bins is None else self.bins
         share = np.arange(count + 1) / count
-        found = (
+        limits = (
             low + (high - low) * share if self.scale == "linear" else low * (high / low) ** share
         )
-        found[0], found[-1] = low, high
-        return found
+        limits[0], limits[-1] = low, high
+        return limits
 
     def merged(self, count: int) -> Bins:
         """Return this domain with neighbouring bins merged into `count` of about equal numbers.
@@ -151,8 +151,8 @@ class Bins(Domain):
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the range."""
-        inside: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
-        return inside
+        clipped: NDArray[Any] = np.clip(values, self.limits[0], self.limits[-1])
+        return clipped
 
     def from_unit(self, estimate: Estimate) -> Estimate:
         """Return a mechanism's estimate with the edges of the bins in the metric's unit."""
@@ -178,24 +178,27 @@ class Bins(Domain):
             raise ValueError(
                 f"quantiles = {labels!r} of {self.metric!r}: expected a list, as in [0.95]"
             )
-        found = np.array([_quantile(label) for label in labels], dtype=np.float64)
-        if not ((found > 0) & (found < 1)).all() or np.unique(found).size != found.size:
+        quantiles = np.array([_quantile(label) for label in labels], dtype=np.float64)
+        if (
+            not ((quantiles > 0) & (quantiles < 1)).all()
+            or np.unique(quantiles).size != quantiles.size
+        ):
             raise ValueError(
                 f"quantiles = {list(labels)} of {self.metric!r}: expected numbers between 0 and 1, "
                 "each once"
             )
-        return tuple(map(name_of, found.tolist())), found
+        return tuple(map(name_of, quantiles.tolist())), quantiles
 
 
-def spread(bins: int, most: int) -> NDArray[np.int64]:
-    """Return places among the edges of so many bins, both ends included: of at most `most` bins.
+def spread(bins: int, max_bins: int) -> NDArray[np.int64]:
+    """Return places among the edges of so many bins, both ends included: of at most `max_bins` bins.
 
     Examples
     --------
     >>> spread(5, 2), spread(2, 5)
     (array([0, 2, 5]), array([0, 1, 2]))
     """
-    count = min(bins, most)
+    count = min(bins, max_bins)
     return np.arange(count + 1) * bins // count
 
 

@@ -36,37 +36,37 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
     Traceback (most recent call last):
     ValueError: value 'fast' of 'delay': expected a number; leave out what was not measured
     """
-    each = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
-    odd = [one for one in each if not isinstance(one, float | int)]
+    numbers_found = [] if values.dtype.kind in "biuf" else values.ravel().tolist()
+    invalid = [number for number in numbers_found if not isinstance(number, float | int)]
     if values.dtype.kind in "mM":  # as integers they would have lost their unit
-        odd = values.ravel()[:1].astype(str).tolist()
-    if not odd:
+        invalid = values.ravel()[:1].astype(str).tolist()
+    if not invalid:
         try:
             numbers = values.astype(np.float64)
         except OverflowError:  # an integer that no float can be
-            odd = [max(each, key=abs)]
+            invalid = [max(numbers_found, key=abs)]
         else:
-            odd = numbers[np.isnan(numbers)].tolist()
-    if odd:
-        told = f"value {shortened(odd[0])} of {metric!r}: expected a number"
-        raise ValueError(f"{told}; leave out what was not measured")
+            invalid = numbers[np.isnan(numbers)].tolist()
+    if invalid:
+        message = f"value {shortened(invalid[0])} of {metric!r}: expected a number"
+        raise ValueError(f"{message}; leave out what was not measured")
     return numbers
 
 
-def refuse_masked(values: object, what: str) -> None:
+def refuse_masked(values: object, label: str) -> None:
     """Raise ValueError if some of an array's values are masked, which numpy would forget.
 
     Parameters
     ----------
     values : array_like
-    what : str
+    label : str
         What they are, for the message.
     """
     for part in values if isinstance(values, list | tuple) else (values,):
         mask = getattr(part, "mask", None)  # of pandas it is a method
         if isinstance(mask, np.ndarray | np.bool_) and mask.any():
-            told = f"{what}: {np.count_nonzero(mask)} of {mask.size} are masked"
-            raise ValueError(f"{told}: leave out what was not measured (compressed() does)")
+            message = f"{label}: {np.count_nonzero(mask)} of {mask.size} are masked"
+            raise ValueError(f"{message}: leave out what was not measured (compressed() does)")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,8 +258,8 @@ class Interval(Domain):
 
     def clipped(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers within the interval."""
-        inside: NDArray[Any] = np.clip(values, *self.ends)
-        return inside
+        clipped: NDArray[Any] = np.clip(values, *self.ends)
+        return clipped
 
     def to_unit(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return numbers in [-1, 1]."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from estimators.durations import milliseconds
 from estimators.errors import DefinitionError
 from estimators.extremes import Search
-from estimators.extremes.search import ROUNDS
+from estimators.extremes.search import EXPECTED_ROUNDS
 from estimators.mechanisms import RandomizedResponse
 from estimators.metrics.domains import Interval
 from estimators.metrics.kinds import KINDS, Way
@@ -41,7 +41,7 @@ class SearchMetric(Metric):
         "is searched for in rounds, each decided by itself: use `search.estimate`"
     )
 
-    rounds: int = dataclasses.field(metadata={"expected": ROUNDS})
+    rounds: int = dataclasses.field(metadata={"expected": EXPECTED_ROUNDS})
     split: str = "users"
     beta: float = 0.05
     critical: str = "law"

@@ -7,7 +7,7 @@ import msgspec
 from estimators.extremes import Decision, Progress
 from estimators.limits import LARGEST_ANSWER, MOST_ROUNDS
 from estimators.metrics.search import SearchMetric
-from estimators.metrics.validation import NAME
+from estimators.metrics.validation import NAME_PATTERN
 from producers.wire.decoding import decode_json
 
 OPENED = "dither.round"
@@ -114,7 +114,7 @@ def decode(text: bytes) -> Round:
     if len(text) > LARGEST_ANSWER:
         raise ValueError(f"{len(text)} bytes: expected at most {LARGEST_ANSWER}")
     found = decode_json(text, Round)
-    if found.rounds > MOST_ROUNDS or not NAME.fullmatch(found.metric):
+    if found.rounds > MOST_ROUNDS or not NAME_PATTERN.fullmatch(found.metric):
         raise ValueError(f"{found.rounds} rounds of {found.metric!r:.80}: no metric has them")
     decided = len(found.decisions)
     expected = decided + (found.threshold is not None)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.metrics.attributes import OTHER, Slicing
+from estimators.metrics.attributes import OTHER_VALUE, Slicing
 from estimators.metrics.metric import Metric
 
 Column = NDArray[Any]
@@ -162,7 +162,7 @@ class Population:
             of_word = {word or "": place for place, word in enumerate(words)}
             column = self.attributes.get(name)
             values = [""] * len(self) if column is None else column.tolist()
-            other = words.index(OTHER)
+            other = words.index(OTHER_VALUE)
             places.append(np.array([of_word.get(value, other) for value in values], dtype=np.int64))
         return np.ravel_multi_index(tuple(places), slicing.places).astype(np.int64)
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from estimators.errors import meant
 from estimators.metrics.attributes import check_known
-from estimators.metrics.categories import OPEN
+from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
 from producers.populations.population import Arrivals, Column, Population, has_value
@@ -237,7 +237,7 @@ def read_values(
         if np.isinf(numbers).any():
             raise not_numbers(cells, numbers, place)
         return numbers
-    if metric.categories == OPEN:
+    if metric.categories == OPEN_VOCABULARY:
         return _texts(cells, missing)
     indices = {name: index for index, name in enumerate(metric.category_names)}
     indices = dict.fromkeys(MISSING, -1) | indices | dict.fromkeys(missing, -1)

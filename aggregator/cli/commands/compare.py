@@ -22,7 +22,7 @@ from aggregator.reading.comparisons.compared import (
 )
 from aggregator.reading.query import conditions
 from estimators.comparison.arms import STANDARD_WEIGHTS
-from estimators.question import BOUNDS, TARGETS
+from estimators.question import BOUND_NAMES, TARGET_NAMES
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.weights import WEIGHTINGS
 
@@ -69,7 +69,7 @@ class Split(click.ParamType[float]):
 @click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
 @click.option(
     "--bound",
-    type=click.Choice([one for one in BOUNDS if one != "normal"]),
+    type=click.Choice([one for one in BOUND_NAMES if one != "normal"]),
     default="auto",
     show_default=True,
     help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
@@ -90,7 +90,7 @@ class Split(click.ParamType[float]):
 )
 @click.option(
     "--target",
-    type=click.Choice(TARGETS),
+    type=click.Choice(TARGET_NAMES),
     default="population",
     show_default=True,
     help="What the bounds cover: the population from which the users come, or exactly these users.",

@@ -20,8 +20,8 @@ from estimators.mechanisms.dyadic_hadamard.scores import ScoreTables
 from estimators.mechanisms.dyadic_hadamard.tails import anytime_deviation, fixed_deviation
 from estimators.question import Question
 
-ROUNDS = 4
-COARSE, COARSE_SHARE = 64, 0.8
+BAND_ROUNDS = 4
+COARSE_EDGES, COARSE_SHARE = 64, 0.8
 """The multiples of B / 64 share so much of beta: the edges between are also bounded by these."""
 ONE_SHARE = 0.1
 """Of beta, for the band within which the bounds of one number are searched for."""
@@ -140,8 +140,8 @@ class Scores:
         filled = np.minimum(np.cumsum(np.take_along_axis(limit, order, axis=1), axis=1), 1.0)
         mass = np.diff(filled, axis=1, prepend=0.0)
         mass[:, 0] += 1 - filled[:, -1]  # crossed limits may leave room
-        found: Floats = (falling * mass).sum(axis=1)
-        return found
+        variance: Floats = (falling * mass).sum(axis=1)
+        return variance
 
     @functools.cached_property
     def _falling(self) -> tuple[NDArray[np.intp], Floats]:
@@ -156,17 +156,17 @@ class Scores:
         edges = np.concatenate([[0.0], np.cumsum(masses[-1])])
         first, last = _shells(self.height)
         mass = np.maximum(edges[last] - edges[first], 0.0)
-        found: Floats = (self.second * mass).sum(axis=1) / self.total**2
-        return found
+        variance: Floats = (self.second * mass).sum(axis=1) / self.total**2
+        return variance
 
     def trivial(self) -> Band:
         """Return what is known without a report: F is 0 at the first edge and 1 at the last."""
         edges = np.arange(self.estimate.size)
         return Band((edges >= self.bins).astype(np.float64), (edges > 0).astype(np.float64))
 
-    def around(self, width: Floats, within: Band) -> Band:
+    def around(self, width: Floats, outer: Band) -> Band:
         """Return the band F +- `width` at the inner edges, ascending, and within another one."""
-        lower, upper = within.lower.copy(), within.upper.copy()
+        lower, upper = outer.lower.copy(), outer.upper.copy()
         inner = self.estimate[1:-1]
         lower[1:-1] = np.maximum(lower[1:-1], inner - width)
         upper[1:-1] = np.minimum(upper[1:-1], inner + width)
@@ -197,7 +197,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())
-    for _ in range(1 if scores.free else ROUNDS):
+    for _ in range(1 if scores.free else BAND_ROUNDS):
         band = scores.around(deviations(scores, question, variance, tails), band)
         if band.crossed:
             break
@@ -208,8 +208,8 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 def _tails(scores: Scores, beta: float) -> dict[float, NDArray[np.intp]]:
     """Return the tails of one side, with the inner edges that have them."""
     edges = np.arange(1, scores.bins)
-    every = (edges * COARSE) % (1 << scores.height) == 0
-    if scores.bins <= COARSE or every.all():
+    every = (edges * COARSE_EDGES) % (1 << scores.height) == 0
+    if scores.bins <= COARSE_EDGES or every.all():
         return {beta / (2 * max(1, edges.size)): edges - 1}
     coarse, fine = edges[every] - 1, edges[~every] - 1
     return {
@@ -235,11 +235,11 @@ def deviations(
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
     )
-    found = np.full(variance.size, np.inf)
+    half_widths = np.full(variance.size, np.inf)
     for tail, places in tails.items():
         b = scores.largest[places]
-        found[places] = b * deviation(variance[places] / b**2, tail) / scores.total
-    return found
+        half_widths[places] = b * deviation(variance[places] / b**2, tail) / scores.total
+    return half_widths
 
 
 def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
@@ -261,7 +261,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
     return scores.around(width, scores.trivial())
 
 
-class OneNumber:
+class SingleNumberBounds:
     """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
 
     A band at a tenth of beta limits where they can be. Inside it, single edges are tested without a
@@ -294,10 +294,10 @@ class OneNumber:
         first, last = quantile_edges(self.outer, q)
         if self.outer.crossed:
             return first, last
-        inside = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
-        left = first + int(inside[0]) if inside.size else last - 1
-        beyond = np.flatnonzero(self.low[first:last] < q)
-        right = first + int(beyond[-1] if beyond.size else 0) + 1
+        reaching = np.flatnonzero(self.high[first + 1 : last + 1] >= q)
+        left = first + int(reaching[0]) if reaching.size else last - 1
+        below = np.flatnonzero(self.low[first:last] < q)
+        right = first + int(below[-1] if below.size else 0) + 1
         return left, right
 
 

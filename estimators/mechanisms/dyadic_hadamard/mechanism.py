@@ -18,16 +18,20 @@ from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
 from estimators.mechanisms.dyadic_hadamard.answers import TreeConstants, read_distribution
-from estimators.mechanisms.dyadic_hadamard.constants import GRAIN, LevelConstants, level_constants
+from estimators.mechanisms.dyadic_hadamard.constants import (
+    CHANCE_GRAIN,
+    LevelConstants,
+    level_constants,
+)
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question
 from estimators.weights import LevelFacts
 
 LARGEST_HEIGHT = 12
-WIDTH = 5
+REPORT_BYTES = 5
 """Bytes of a report: the depth in 4 bits, two rows in 12 bits each, the symbol in at most 9."""
-ROW, SECOND, SYMBOL = np.int64(4), np.int64(16), np.int64(28)
+ROW_SHIFT, SECOND_ROW_SHIFT, SYMBOL_SHIFT = np.int64(4), np.int64(16), np.int64(28)
 """The first bits of these parts."""
 
 Integers = NDArray[np.int64]
@@ -83,7 +87,7 @@ class DyadicHadamard(Mechanism):
     name = "dyadic_hadamard"
     kinds = frozenset({"distribution"})
     dtype = np.dtype(np.uint8)
-    shape = (WIDTH,)
+    shape = (REPORT_BYTES,)
 
     def __init__(self, epsilons: Sequence[Fraction], *, bins: int) -> None:
         super().__init__(epsilons)
@@ -118,7 +122,9 @@ class DyadicHadamard(Mechanism):
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
         """Return one report for each index of a bin."""
         level = level.astype(np.intp)
-        drawn = uniform_below(bits, np.full(values.size, GRAIN, dtype=np.uint64)).astype(np.int64)
+        drawn = uniform_below(bits, np.full(values.size, CHANCE_GRAIN, dtype=np.uint64)).astype(
+            np.int64
+        )
         depth = (drawn[:, None] >= self._ends[level]).sum(axis=1)
         hashes = self._hashes[level]
         free = depth - self._blocks[level]
@@ -129,24 +135,28 @@ class DyadicHadamard(Mechanism):
             bound = rows[two].astype(np.uint64)
             second[two] = 1 + uniform_other(bits, first[two] - 1, bound).astype(np.int64)
         node = values.astype(np.int64) >> (self.height - depth)
-        own = node & rows
-        parity = is_odd(first, own) + 2 * is_odd(second, own)
+        low_bits = node & rows
+        parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         symbol = ((node >> free) << hashes) | parity
-        kept = bernoulli(bits, self._keep, level)
+        is_kept = bernoulli(bits, self._keep, level)
         symbols = self._symbols[level].astype(np.uint64)
-        other = uniform_below(bits, symbols).astype(np.int64)
-        symbol = np.where(kept, symbol, other)
-        return _packed(depth | first << ROW | second << SECOND | symbol << SYMBOL)
+        replacement = uniform_below(bits, symbols).astype(np.int64)
+        symbol = np.where(is_kept, symbol, replacement)
+        return _packed(
+            depth | first << ROW_SHIFT | second << SECOND_ROW_SHIFT | symbol << SYMBOL_SHIFT
+        )
 
     def check_values(self, levels: bytes, values: bytes) -> None:
         """Reject a report that no value can have at its level."""
-        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, WIDTH)
+        reports = np.frombuffer(values, dtype=np.uint8).reshape(-1, REPORT_BYTES)
         level = np.frombuffer(levels, dtype=np.uint8)
         depth, first, second, symbol = _parts(reports)
         rows = (np.int64(1) << np.maximum(depth - self._blocks[level], 0)) - 1
-        one = self._hashes[level] == 1
+        has_one_row = self._hashes[level] == 1
         strange = ~self._used[level, depth] | (first == 0) | (first > rows)
-        strange |= np.where(one, second != 0, (second == 0) | (second == first) | (second > rows))
+        strange |= np.where(
+            has_one_row, second != 0, (second == 0) | (second == first) | (second > rows)
+        )
         strange |= symbol >= self._symbols[level]
         if strange.any():
             index = int(strange.argmax())
@@ -174,20 +184,20 @@ class DyadicHadamard(Mechanism):
         if not two.size:
             return
         start, first, second = start[two], first[two], second[two]
-        others = 1 - (symbol[two] & 2)
-        np.add.at(cells, start + second, others)
-        np.add.at(cells, start + (first ^ second), signs[two] * others)
+        second_signs = 1 - (symbol[two] & 2)
+        np.add.at(cells, start + second, second_signs)
+        np.add.at(cells, start + (first ^ second), signs[two] * second_signs)
 
     def find_error(self, table: Counts) -> str | None:
         """Return what is wrong with sums that no reports can have: row 0 of a block counts them."""
-        if found := super().find_error(table):
-            return found
+        if error := super().find_error(table):
+            return error
         counted, owner = self._counted
         if (np.where(counted, table, 0).sum(axis=1) != table[:, 0]).any():
             return "another number of reports than over all depths"
         largest = np.where(owner, np.take_along_axis(table, owner, axis=1), 0)
-        sums, most = table[:, 1:], largest[:, 1:]
-        if ((sums > most) | (sums < -most)).any():
+        sums, bounds = table[:, 1:], largest[:, 1:]
+        if ((sums > bounds) | (sums < -bounds)).any():
             return "a sum that is larger than its number of reports"
         return None
 
@@ -215,23 +225,23 @@ class DyadicHadamard(Mechanism):
         """
         counts, shares, _ = self._weigh(table, question)
         weights = self.report_weights(question.weights)
-        found = read_distribution(self.tree, table, weights / weights.max(), question)
+        distribution = read_distribution(self.tree, table, weights / weights.max(), question)
         answer = self._answer(
             question,
             counts,
             shares,
-            found.estimate,
-            (found.band.lower, found.band.upper),
-            found.effective_reports,
-            found.heterogeneity,
+            distribution.estimate,
+            (distribution.band.lower, distribution.band.upper),
+            distribution.effective_reports,
+            distribution.heterogeneity,
         )
         return DistributionEstimate.of(
             answer,
             edges=np.arange(self.bins + 1, dtype=np.float64),
-            monotone=found.monotone,
-            smooth=found.smooth,
-            quantiles=found.quantiles,
-            crossed=found.band.crossed,
+            monotone=distribution.monotone,
+            smooth=distribution.smooth,
+            quantiles=distribution.quantiles,
+            crossed=distribution.band.crossed,
         )
 
     def log_likelihood(self, reports: Reports, level: int, value: Any) -> Floats:
@@ -240,11 +250,11 @@ class DyadicHadamard(Mechanism):
         depth, first, second, symbol = _parts(reports)
         free = depth - constants.block_bits
         node = np.int64(value) >> (self.height - depth)
-        own = node & ((np.int64(1) << free) - 1)
-        parity = is_odd(first, own) + 2 * is_odd(second, own)
+        low_bits = node & ((np.int64(1) << free) - 1)
+        parity = is_odd(first, low_bits) + 2 * is_odd(second, low_bits)
         expected = ((node >> free) << constants.hash_bits) | parity
-        found: Floats = np.where(symbol == expected, self.log_ratio(level), 0.0)
-        return found
+        log_likelihood: Floats = np.where(symbol == expected, self.log_ratio(level), 0.0)
+        return log_likelihood
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the least and the largest F at an edge that a report of each level represents."""
@@ -263,12 +273,17 @@ class DyadicHadamard(Mechanism):
 def _packed(words: Integers) -> Reports:
     """Return reports as rows of 5 bytes."""
     wide = words.astype("<u8").view(np.uint8).reshape(-1, 8)
-    return np.ascontiguousarray(wide[:, :WIDTH])
+    return np.ascontiguousarray(wide[:, :REPORT_BYTES])
 
 
 def _parts(reports: Reports) -> tuple[Integers, Integers, Integers, Integers]:
     """Return the depth, the two rows and the symbol of each report."""
     wide = np.zeros((len(reports), 8), dtype=np.uint8)
-    wide[:, :WIDTH] = reports
+    wide[:, :REPORT_BYTES] = reports
     words = wide.view("<u8").reshape(-1).astype(np.int64)
-    return words & 15, words >> ROW & 4095, words >> SECOND & 4095, words >> SYMBOL
+    return (
+        words & 15,
+        words >> ROW_SHIFT & 4095,
+        words >> SECOND_ROW_SHIFT & 4095,
+        words >> SYMBOL_SHIFT,
+    )

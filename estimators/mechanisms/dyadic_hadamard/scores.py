@@ -76,7 +76,7 @@ def score_tables(level: LevelConstants) -> ScoreTables:
     weights, signs = path_weights(height)
     edges, shells = len(weights), np.arange(height + 1)
     second, mean = np.zeros((edges, height + 1)), np.zeros((edges, height + 1))
-    least, greatest = np.full(edges, np.inf), np.full(edges, -np.inf)
+    lowest, highest = np.full(edges, np.inf), np.full(edges, -np.inf)
     centred = np.zeros(edges)
     a, q = level.honest, level.symbols
     for depth in level.depths:
@@ -85,33 +85,33 @@ def score_tables(level: LevelConstants) -> ScoreTables:
         omega = np.array([level.omega(depth, i) for i in range(depth)])
         parts = weights[:, :depth] * (omega / level.precision[:depth])
         signed = parts * signs[:, :depth]
-        before = np.concatenate([np.zeros((edges, 1)), np.cumsum(signed, axis=1)], axis=1)
-        full = before[:, np.minimum(shells, depth)]
+        path_sums = np.concatenate([np.zeros((edges, 1)), np.cumsum(signed, axis=1)], axis=1)
+        full = path_sums[:, np.minimum(shells, depth)]
         full[:, :depth] -= signed
-        block = np.where(shells < blocks, full, before[:, blocks : blocks + 1])
+        block = np.where(shells < blocks, full, path_sums[:, blocks : blocks + 1])
         fine = full - block
         squares = parts**2
         coarse = squares[:, :blocks] @ 2.0 ** -np.arange(blocks)
         spread = squares[:, blocks:] @ 2.0 ** (depth - np.arange(blocks, depth))
-        inside = full**2 - fine**2
+        block_square = full**2 - fine**2
         hashed = fine**2 * (1 - 3 * nu + 2 * nu2) + (nu - nu2) * spread[:, None]
-        honest = np.where(shells < blocks, full**2, inside + hashed / (1 - nu) ** 2)
+        honest = np.where(shells < blocks, full**2, block_square + hashed / (1 - nu) ** 2)
         noise = (1 - a) * (coarse + spread / (q * (1 - nu)))
         second += share * (noise[:, None] + a * honest) / a**2
         mean += share * full
-        others = np.abs(fine[:, blocks:depth]) @ 2.0 ** (depth - 1 - np.arange(blocks, depth))
-        total = others + np.abs(fine[:, depth])
-        own = np.abs(before[:, blocks]) + total / (2 * (1 - nu))
-        reach = np.maximum(np.abs(block).max(axis=1), own) / a
+        finer = np.abs(fine[:, blocks:depth]) @ 2.0 ** (depth - 1 - np.arange(blocks, depth))
+        total = finer + np.abs(fine[:, depth])
+        hashed_reach = np.abs(path_sums[:, blocks]) + total / (2 * (1 - nu))
+        reach = np.maximum(np.abs(block).max(axis=1), hashed_reach) / a
         low, high = _fine_range(parts * 2.0 ** (depth - np.arange(depth)), signs, level, depth)
         others_low, others_high = (
             block[:, : blocks + 1].min(axis=1),
             block[:, : blocks + 1].max(axis=1),
         )
-        least = np.minimum(least, np.minimum(others_low, before[:, blocks] + low) / a)
-        greatest = np.maximum(greatest, np.maximum(others_high, before[:, blocks] + high) / a)
+        lowest = np.minimum(lowest, np.minimum(others_low, path_sums[:, blocks] + low) / a)
+        highest = np.maximum(highest, np.maximum(others_high, path_sums[:, blocks] + high) / a)
         centred = np.maximum(centred, reach + np.abs(full).max(axis=1))
-    return ScoreTables(second, mean, least, greatest, centred)
+    return ScoreTables(second, mean, lowest, highest, centred)
 
 
 def _fine_range(
@@ -166,24 +166,24 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
     """
     checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits
-    found = []
+    squares = []
     for split in range(splits):
-        own, moments = masses[split], np.zeros(1 << split)
+        mass, moments = masses[split], np.zeros(1 << split)
         for depth in level.depths:
             if depth <= split:
                 continue
             nu, nu2 = level.collisions(depth)
             if split < blocks:
-                square = (1 - a) * 2.0**-split + a * own
+                square = (1 - a) * 2.0**-split + a * mass
             else:
                 spread = 2.0 ** (depth - split)
                 block = np.repeat(masses[blocks], 1 << (split - blocks))
-                hashed = (nu - nu2) * spread * block + (1 - 3 * nu + 2 * nu2) * own
+                hashed = (nu - nu2) * spread * block + (1 - 3 * nu + 2 * nu2) * mass
                 square = (1 - a) * spread / (q * (1 - nu)) + a * hashed / (1 - nu) ** 2
             part = level.omega(depth, split) / level.precision[split]
             moments += level.probability(depth) * part**2 * square / a**2
-        found.append(moments)
-    return found
+        squares.append(moments)
+    return squares
 
 
 @functools.lru_cache(maxsize=256)
@@ -202,18 +202,18 @@ def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[
     -------
     squares, largest : list of ndarray of float64, shape (2^i,) for the split i
     """
-    whole = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
+    full_masses = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
     largest = []
     for split in range(splits):
         size = 0.0
         for depth in level.depths:
             if depth <= split:
                 continue
-            own = level.omega(depth, split) / level.precision[split] / level.honest
+            score = level.omega(depth, split) / level.precision[split] / level.honest
             if split >= level.block_bits:  # up to two of its rows count there
                 rows, hashes = 1 << (depth - level.block_bits), (1 << level.hash_bits) - 1
-                own *= 2.0 ** (depth - split) * (rows - 1) / (hashes * rows)
-                own *= min(2, hashes, 1 << (split - level.block_bits))
-            size = max(size, own)
+                score *= 2.0 ** (depth - split) * (rows - 1) / (hashes * rows)
+                score *= min(2, hashes, 1 << (split - level.block_bits))
+            size = max(size, score)
         largest.append(np.full(1 << split, size))
-    return haar_moments(level, whole, splits), largest
+    return haar_moments(level, full_masses, splits), largest

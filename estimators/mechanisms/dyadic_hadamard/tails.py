@@ -17,15 +17,15 @@ import numpy as np
 
 from estimators.estimate import Floats
 
-LEAST = math.log(0.5)
-STEP, CELLS = 0.25, 60
+LOWEST_LOG_RATIO = math.log(0.5)
+LOG_RATIO_STEP, RATIO_CELLS = 0.25, 60
 """The grid of ln r for a fixed number of reports; the last cell holds for all larger r."""
-SPARE = 60.0
+LOG_OMITTED = 60.0
 """Logarithm of what is left out of a Poisson law, relative to the tail."""
 TIME_STEP = 0.01
 """The grid of ln r for all times."""
-RATES = 2 * 1.5 ** -np.arange(30.0)
-ITERATIONS = 200
+MIXTURE_RATES = 2 * 1.5 ** -np.arange(30.0)
+MAX_NEWTON_STEPS = 200
 
 
 def fixed_deviation(ratio: Floats, tail: float) -> Floats:
@@ -52,11 +52,11 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     """
     log_tail = -math.log(tail)
     root = np.sqrt(ratio)
-    cell = np.floor((np.log(np.maximum(ratio, 1e-300)) - LEAST) / STEP)
-    index = np.clip(cell, 0, CELLS - 1).astype(np.intp)
-    table = np.zeros(CELLS)
-    for each in np.unique(index).tolist():
-        table[each] = _bentkus(each, tail)
+    cell = np.floor((np.log(np.maximum(ratio, 1e-300)) - LOWEST_LOG_RATIO) / LOG_RATIO_STEP)
+    index = np.clip(cell, 0, RATIO_CELLS - 1).astype(np.intp)
+    table = np.zeros(RATIO_CELLS)
+    for entry in np.unique(index).tolist():
+        table[entry] = _bentkus(entry, tail)
     bernstein = math.sqrt(2 * log_tail) * root + log_tail / 3
     return np.where(cell < 0, bernstein, root * table[index])
 
@@ -66,7 +66,7 @@ def _bentkus(cell: int, tail: float) -> float:
     """Return x / sqrt(r) for r at the lower end of a cell of the grid."""
     from scipy.special import gammaln, xlogy
 
-    r, depth = math.exp(LEAST + STEP * cell), SPARE - math.log(tail)
+    r, depth = math.exp(LOWEST_LOG_RATIO + LOG_RATIO_STEP * cell), LOG_OMITTED - math.log(tail)
     width = math.sqrt(2 * r * depth) + depth
     atoms = np.arange(math.floor(r), math.ceil(r + width) + 1, dtype=np.float64)
     chances = np.exp(xlogy(atoms, r) - r - gammaln(atoms + 1))
@@ -101,18 +101,21 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)
     r = np.exp(TIME_STEP * cells)[:, None]
-    goal, psi = -math.log(tail) + math.log(RATES.size), np.expm1(RATES) - RATES
+    goal, psi = (
+        -math.log(tail) + math.log(MIXTURE_RATES.size),
+        np.expm1(MIXTURE_RATES) - MIXTURE_RATES,
+    )
     # the best rate alone is enough, and from there Newton's method falls to the root of a convex
     # function
-    x = ((goal + psi * r) / RATES).min(axis=1)
-    for _ in range(ITERATIONS):
-        terms = RATES * x[:, None] - psi * r
+    x = ((goal + psi * r) / MIXTURE_RATES).min(axis=1)
+    for _ in range(MAX_NEWTON_STEPS):
+        terms = MIXTURE_RATES * x[:, None] - psi * r
         top = terms.max(axis=1)
         parts = np.exp(terms - top[:, None])
         mass = parts.sum(axis=1)
-        step = (top + np.log(mass) - goal) * mass / (parts @ RATES)
+        step = (top + np.log(mass) - goal) * mass / (parts @ MIXTURE_RATES)
         x = x - np.maximum(step, 0.0)
         if (step < 1e-10 * x).all():
             break
-    found: Floats = (x * (1 + 1e-9))[back].reshape(np.shape(ratio))
-    return found
+    deviation: Floats = (x * (1 + 1e-9))[back].reshape(np.shape(ratio))
+    return deviation

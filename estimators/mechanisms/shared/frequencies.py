@@ -57,10 +57,10 @@ class SupportCounts(SupportReports):
         """Return how many reports support each category, shape (levels, k)."""
         return table[:, 1:]
 
-    def support_of(self, table: Counts, asked: NDArray[Any] | None) -> Counts:
+    def support_of(self, table: Counts, selected: NDArray[Any] | None) -> Counts:
         """Return the same for the requested categories; for all of them if None."""
         support = self.support(table)
-        return support if asked is None else support[:, asked]
+        return support if selected is None else support[:, selected]
 
     def report_range(self) -> tuple[Floats, Floats]:
         """Return the values that reports with and without support for the category represent."""
@@ -91,6 +91,6 @@ class SupportCounts(SupportReports):
         lower, upper = limits(law, mean, question, log_p, total, noise, signs)
         bounds = (1 + lower) / 2, (1 + upper) / 2
         users = self.signs.law(counts, shares)
-        apart = heterogeneity(users, means[counts > 0])
+        p_value = heterogeneity(users, means[counts > 0])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, apart)
+        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, p_value)

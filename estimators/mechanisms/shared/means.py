@@ -100,6 +100,6 @@ class ScalarMean(Mechanism):
             law = self.law(counts, shares, question)
             bounds = self.mean_limits(table, law, mean, question, math.log(beta / 2), total)
         users = self.law(counts, shares)
-        apart = heterogeneity(users, means[counts > 0, None])
+        p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, mean, bounds, effective, apart)
+        return self._answer(question, counts, shares, mean, bounds, effective, p_value)

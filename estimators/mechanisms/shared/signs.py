@@ -79,8 +79,8 @@ class ReportedSigns:
         signs = 2 * ones - counts[:, None]
         if self.offset is not None:
             signs = signs - (counts * self.offset)[:, None]
-        result: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
-        return result
+        means: Floats = signs / (np.maximum(counts, 1) * self.contrast)[:, None]
+        return means
 
     def range(self) -> tuple[Floats, Floats]:
         """Return the values that reports of -1 and +1 represent, per level.
@@ -96,15 +96,15 @@ class ReportedSigns:
         The sum over the categories of p_j (1 - p_j), p_j = q + f_j (p - q), is concave in the
         frequencies, so this is the largest mean over the categories.
         """
-        one = self.q + self.contrast / categories
-        result: Floats = one * (1 - one) / self.contrast**2
-        return result
+        p_support = self.q + self.contrast / categories
+        variance: Floats = p_support * (1 - p_support) / self.contrast**2
+        return variance
 
     def exact_even_variance(self, level: int, categories: int) -> Fraction:
         """Return :meth:`even_variance` of a level as a fraction."""
         p, q = self.exact[level]
-        one = q + (p - q) / categories
-        return one * (1 - one) / (p - q) ** 2
+        p_support = q + (p - q) / categories
+        return p_support * (1 - p_support) / (p - q) ** 2
 
 
 class RepeatedSigns(ReportedSigns):
@@ -132,13 +132,13 @@ class RepeatedSigns(ReportedSigns):
         """Return the law for users; for the users' own values, that of n r independent signs."""
         if question is not None and question.target == "sample":
             return super().law(counts * self.repeats, shares, question)
-        one, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
+        sign_law, repeats = super().law(counts, shares, question), self.repeats[counts > 0]
         return RepeatedLaw(
-            one.counts,
-            one.coefficient,
-            one.contrast,
-            free=one.free,
-            offset=one.offset,
+            sign_law.counts,
+            sign_law.coefficient,
+            sign_law.contrast,
+            free=sign_law.free,
+            offset=sign_law.offset,
             repeats=repeats.astype(np.float64),
             values=self.values,
         )
@@ -153,9 +153,9 @@ class RepeatedSigns(ReportedSigns):
         Given the category it is linear in f, and f (1 - f) is concave: f = 1/k is the largest mean.
         """
         share = 1 / categories
-        given = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
-        result: Floats = given / (self.repeats * self.contrast**2) + share * (1 - share)
-        return result
+        noise = share * self.p * (1 - self.p) + (1 - share) * self.q * (1 - self.q)
+        variance: Floats = noise / (self.repeats * self.contrast**2) + share * (1 - share)
+        return variance
 
 
 class FlippedSigns(ReportedSigns):

@@ -26,7 +26,7 @@ from estimators.mechanisms.shared.supports import SupportReports
 from estimators.question import Question
 from estimators.weights import LevelFacts, level_weights, total_weight
 
-TESTED = 64
+MAX_TESTED_STRINGS = 64
 """Strings of a query that are tested for heterogeneity, at most."""
 
 
@@ -73,10 +73,10 @@ class StringLookups(SupportReports):
 
     def support(self, table: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (levels, k)."""
-        result = np.zeros((len(table), keys.size), dtype=np.int64)
+        support = np.zeros((len(table), keys.size), dtype=np.int64)
         for level in np.flatnonzero(self.answering(table)).tolist():
-            result[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
-        return result
+            support[level] = self.hashed_rows[level].support(self.row_counts(table, level), keys)
+        return support
 
     def estimate(self, table: Counts, question: Question) -> Estimate:
         """Estimate the frequencies of the requested keys."""
@@ -108,9 +108,9 @@ class StringLookups(SupportReports):
         raw = (1 + means) / 2
         value = shares @ ((raw - self._chance[:, None]) / (1 - self._chance[:, None]))
         tables = self._tables(np.flatnonzero(counts))
-        apart = heterogeneity_of_points(users, means[used, :TESTED], tables)
+        p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, value, bounds, effective, apart)
+        return self._answer(question, counts, shares, value, bounds, effective, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
@@ -142,7 +142,7 @@ class StringLookups(SupportReports):
         if question.bound == "anytime":  # a level that may still come must not change p's shares
             levels = np.arange(len(counts))
         tables = self._tables(levels)
-        each = collisions_log_p(log_p, len(tables))
+        log_collision = collisions_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
             """Return one end of the intervals for f, if a level's collisions are a known share."""
@@ -154,14 +154,19 @@ class StringLookups(SupportReports):
         if free:
             if question.bound == "anytime":
                 n = float(counts.sum())
-                each -= math.log(n) + math.log1p(n)
-            most = max(most_collisions(*table, each) for table in tables)
-            lower = (side(np.zeros(len(counts)), half, 0) - most) / max(1 - most, 1e-12)
+                log_collision -= math.log(n) + math.log1p(n)
+            largest_share = max(most_collisions(*table, log_collision) for table in tables)
+            lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
+                1 - largest_share, 1e-12
+            )
             upper = side(np.zeros(len(counts)), log_p, 1)
         else:
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
-                crowd[:, level] = most_collisions(*table, each), least_collisions(*table, each)
+                crowd[:, level] = (
+                    most_collisions(*table, log_collision),
+                    least_collisions(*table, log_collision),
+                )
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
         return np.clip(lower, 0, 1), np.clip(upper, 0, 1)
@@ -171,10 +176,10 @@ class StringLookups(SupportReports):
         if not crowd.any():
             return self.signs
         shares = [Fraction(share) for share in crowd.tolist()]
-        other = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
-        return ReportedSigns([p for p, _ in self.signs.exact], other)
+        crowded_q = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
+        return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
     def _tables(self, levels: NDArray[np.intp]) -> list[Table]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
-        return [(each.rows, each.geometry.points) for each in chosen]
+        return [(rows.rows, rows.geometry.points) for rows in chosen]

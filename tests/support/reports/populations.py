@@ -147,7 +147,7 @@ def _table(mechanism: Mechanism, held: Counts, rng: np.random.Generator) -> Coun
             table[level, : child.columns] = _table(child, held[level : level + 1], rng)[0]
         return table
     if isinstance(mechanism, Repetition):  # given their value, one user's reports are of many users
-        table = _table(mechanism.one, held * np.array(mechanism.repeats)[:, None], rng)
+        table = _table(mechanism.repeated, held * np.array(mechanism.repeats)[:, None], rng)
         table[:, 0] = n
         return table
     if isinstance(mechanism, Laplace):

@@ -22,8 +22,8 @@ from estimators import (
 from estimators.bounds import Law
 from estimators.central import TrueFrequency, TrueMean
 from estimators.central.bounds import ValueLaw, _bins, _log_tail
-from estimators.central.release import LARGEST, Noise
-from estimators.central.weights import WEIGHTINGS, noise_scale, report_weights
+from estimators.central.release import LARGEST_WEIGHT, Noise
+from estimators.central.weights import RELEASE_WEIGHTINGS, noise_scale, report_weights
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.cases import summed
 from tests.support.rows import row
@@ -118,7 +118,7 @@ def test_the_rounded_sum_moves_by_no_more_than_the_weight() -> None:
     rng = np.random.default_rng(2)
     collection = TrueMean(EPSILONS)
     for _ in range(500):
-        noise = Noise(EPSILONS, tuple(rng.integers(1, LARGEST, 3).tolist()), 1)
+        noise = Noise(EPSILONS, tuple(rng.integers(1, LARGEST_WEIGHT, 3).tolist()), 1)
         sums = rng.integers(0, 2**50, 3)
         level, step = int(rng.integers(3)), int(rng.integers(0, collection.grid + 1))
         moved = sums.copy()
@@ -148,7 +148,7 @@ def test_a_release_is_near_the_truth_and_says_what_every_level_loses(kind: str) 
     statistic, values, _ = collected(metric, 60_000)
     truth = values.mean() if kind == "mean" else np.bincount(values, minlength=4) / values.size
     width = 240 if kind == "mean" else 1
-    for policy in WEIGHTINGS[kind]:
+    for policy in RELEASE_WEIGHTINGS[kind]:
         with row(policy):
             released = metric.release(statistic, SeededBits(7), weights=policy)
             assert np.all(np.abs(released.value - truth) < 0.03 * width)
@@ -396,7 +396,7 @@ def test_no_weights_leak_more_than_the_least_epsilon_allows() -> None:
     for kind in ["mean", "frequency"]:
         with row(kind):
             epsilons, counts = np.array([0.05, 0.5, 1.0, 8.0]), np.array([100.0, 5, 800, 1])
-            for name, policy in WEIGHTINGS[kind].items():
+            for name, policy in RELEASE_WEIGHTINGS[kind].items():
                 found = policy(epsilons, counts, math.log(20))
                 losses = found.per_report / noise_scale(epsilons, found.per_report)
                 assert np.all(losses <= epsilons * (1 + 1e-12)), name
