@@ -99,8 +99,9 @@ class Memoization:
         epsilon = self.permanent
         if not report_epsilon <= epsilon <= 64 or (epsilon * 10**LEVEL_DIGITS).denominator != 1:
             raise ValueError(
-                f"permanent = {float(epsilon):g}: expected an epsilon from {float(report_epsilon):g}, the "
-                f"report's own, to 64, with at most {LEVEL_DIGITS} decimal digits"
+                f"permanent = {float(epsilon):g}: expected an epsilon from "
+                f"{float(report_epsilon):g}, the report's own, to 64, with at most "
+                f"{LEVEL_DIGITS} decimal digits"
             )
         if epsilon > report_epsilon and not isinstance(
             metric.randomizer, RandomizedResponse | Rappor

@@ -24,7 +24,7 @@ class Question:
     beta : float
         Failure probability of the two-sided bound, in (0, 1).
     weights : str
-        A policy of :data:`estimators.weights.RELEASE_WEIGHTINGS`.
+        A policy of :data:`estimators.weights.WEIGHTINGS`.
     bound : str
         ``"fixed"``: holds for a number of reports that is fixed in advance, as in a closed window.
         ``"anytime"``: holds at all times at once, for a total that people watch while it grows.

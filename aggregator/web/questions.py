@@ -30,7 +30,7 @@ from aggregator.web.operations import JSON, Content, Operation, as_json, as_tabl
 from aggregator.web.queries import DiscoveryParameters, EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import SearchMetric, weights
-from estimators.central import weights as central_weights
+from estimators.central import release_weights
 from estimators.errors import meant
 from producers.device.rounds import Round
 from producers.gateway.clients import client_of
@@ -48,7 +48,7 @@ class Definitions(msgspec.Struct, frozen=True):
 
 
 POLICIES = dict.fromkeys(
-    itertools.chain(weights.WEIGHTINGS, *central_weights.RELEASE_WEIGHTINGS.values())
+    itertools.chain(weights.WEIGHTINGS, *release_weights.RELEASE_WEIGHTINGS.values())
 )
 """Those of releases, too: which of them a metric may have, its definition says."""
 

@@ -21,7 +21,7 @@ from benchmarks.docs_tables.least_variances import LEAST_VARIANCES
 from estimators.bounds.collisions import collision_bound
 from estimators.bounds.point_collisions import collisions_log_p, least_collisions, most_collisions
 from estimators.exact import discrete_laplace
-from estimators.exact.windows import shape_at, two_symbols
+from estimators.exact.piecewise_shapes import shape_at, two_symbols
 from estimators.mechanisms import CountSketch, ProjectiveSketch, mechanism_class, mechanisms_for
 from estimators.mechanisms.shared.block_differences import BlockDifferences
 from estimators.mechanisms.shared.frequencies import SupportCounts

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.checks import Fault, exit_code
-from estimators.central.weights import RELEASE_WEIGHTINGS
+from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from reproduction.experiments import EXPERIMENTS
 
 PACKAGES = ("estimators", "producers", "aggregator", "dither", "reproduction")

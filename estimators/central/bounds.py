@@ -8,7 +8,7 @@ import numpy as np
 
 from estimators.bounds import Law, interval
 from estimators.bounds.tails import BERRY_ESSEEN, log_tail
-from estimators.central.release import Noise
+from estimators.central.release import ReleaseNoise
 from estimators.estimate import Floats
 
 NOISE_SHARES = (0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
@@ -38,13 +38,13 @@ class ValueLaw(Law):
 
 
 def sample_limits(
-    noise: Noise, released: Floats, total: int, slack: float, log_p: float
+    noise: ReleaseNoise, released: Floats, total: int, slack: float, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on the users' own weighted mean, in [0, 1]: only the noise counts.
 
     Parameters
     ----------
-    noise : Noise
+    noise : ReleaseNoise
     released : ndarray of float64, shape (k,)
         The noisy weighted means, in [0, 1] plus noise.
     total : int
@@ -59,7 +59,7 @@ def sample_limits(
 
 
 def population_limits(
-    noise: Noise, law: Law, released: Floats, total: int, slack: float, log_p: float
+    noise: ReleaseNoise, law: Law, released: Floats, total: int, slack: float, log_p: float
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
@@ -95,7 +95,9 @@ def population_limits(
     return (1 + lower) / 2, (1 + upper) / 2
 
 
-def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: float) -> Floats:
+def _lower_limits(
+    noise: ReleaseNoise, law: Law, observed: Floats, unit: float, log_p: float
+) -> Floats:
     """Return a theta for each observed S + u Z that it rejects as too small, or -1."""
     typical = float(law.largest_variance(np.array([4 / max(4, observed.size) - 1]))[0])
 
@@ -121,7 +123,7 @@ def _lower_limits(noise: Noise, law: Law, observed: Floats, unit: float, log_p: 
     return np.maximum(low - SUM_ROUNDING, -1)[inverse]
 
 
-def _bins(noise: Noise, log_p: float) -> tuple[Floats, Floats]:
+def _bins(noise: ReleaseNoise, log_p: float) -> tuple[Floats, Floats]:
     """Return upper ends of bins of the noise and their probabilities; the last end is infinite."""
     p = math.exp(log_p)
     tails = np.append(

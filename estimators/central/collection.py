@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from estimators.bounds import Law
 from estimators.central.bounds import ValueLaw, population_limits, sample_limits
-from estimators.central.release import Noise
-from estimators.central.weights import (
+from estimators.central.release import ReleaseNoise
+from estimators.central.release_weights import (
     HOPELESS_ERROR,
     ReportWeights,
     affine_error,
@@ -84,13 +84,13 @@ class TrueValues(Mechanism):
         """The largest change of a value by rounding on the device, in [0, 1]."""
 
     @abstractmethod
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return integers near sum_l d_l S_l, S_l in units of the domain's width.
 
         Parameters
         ----------
         sums : ndarray of int64, shape (levels in use, columns - 1)
-        noise : Noise
+        noise : ReleaseNoise
 
         Returns
         -------
@@ -128,7 +128,7 @@ class TrueValues(Mechanism):
         table : ndarray of int64, shape (levels, columns)
         bits : Bits
         weights : str
-            One of :data:`estimators.central.weights.RELEASE_WEIGHTINGS` for the kind.
+            One of :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind.
         beta : float
             Failure probability of the bounds, over all numbers of the release at once.
         target : {"population", "sample"}
@@ -156,7 +156,7 @@ class TrueValues(Mechanism):
         chosen = report_weights(weights, levels, n, beta, self.bins)
         if weights == "adpm" and affine_error(levels, n, chosen.per_report) > HOPELESS_ERROR:
             return self._released(question, weights, counts, chosen, used, 0.5)
-        noise = Noise.of(epsilons, chosen.per_report, self.sensitivity)
+        noise = ReleaseNoise.of(epsilons, chosen.per_report, self.sensitivity)
         total = sum(int(c) * d for c, d in zip(counts[used].tolist(), noise.weights, strict=True))
         noisy = self.weighted_sums(table[used, 1:], noise) + noise.draw(bits, self.numbers)
         value = noisy / total
@@ -184,7 +184,7 @@ class TrueValues(Mechanism):
         used: NDArray[np.bool_],
         value: float | Floats,
         bounds: tuple[Floats, Floats] | None = None,
-        noise: Noise | None = None,
+        noise: ReleaseNoise | None = None,
         effective_reports: float = 0.0,
     ) -> Estimate:
         """Build a release; without noise, one that reveals and costs nothing."""
@@ -269,7 +269,7 @@ class TrueMean(TrueValues):
         table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
         np.add.at(table[:, 1], level, reports.astype(np.int64))
 
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l S_l / g, rounded."""
         exact = sum(s * d for s, d in zip(sums[:, 0].tolist(), noise.weights, strict=True))
         return np.array([(2 * exact + self.grid) // (2 * self.grid)], dtype=np.int64)
@@ -339,7 +339,7 @@ class TrueFrequency(TrueValues):
         table += np.bincount(cells, minlength=table.size).reshape(table.shape)
         table[:, 0] += np.bincount(level, minlength=len(self.epsilons))
 
-    def weighted_sums(self, sums: Counts, noise: Noise) -> Counts:
+    def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return sum_l d_l N_l, exactly."""
         return np.array(noise.weights, dtype=np.int64) @ sums
 

@@ -27,7 +27,7 @@ LARGEST_WEIGHT = 2**25
 
 
 @dataclasses.dataclass(frozen=True)
-class Noise:
+class ReleaseNoise:
     """Integer weights and the noise that they need.
 
     Attributes
@@ -45,8 +45,8 @@ class Noise:
     sensitivity: int
 
     @classmethod
-    def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> Noise:
-        """Return the noise for real weights, rounded down to LARGEST_WEIGHT steps of the largest one.
+    def of(cls, epsilons: Sequence[Fraction], per_report: Floats, sensitivity: int) -> ReleaseNoise:
+        """Return the noise for real weights, each rounded down to a multiple of the largest / 2^25.
 
         Parameters
         ----------

@@ -22,7 +22,7 @@ from estimators.comparison.streams import (
 from estimators.comparison.vectors import mean_and_noise
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
-from estimators.mechanisms.dyadic_hadamard.answers import worst_scores
+from estimators.mechanisms.dyadic_hadamard.estimation import worst_scores
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.shared.block_differences import BlockDifferences

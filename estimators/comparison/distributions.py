@@ -20,8 +20,8 @@ from estimators.comparison.streams import ScoreStream
 from estimators.distribution import DistributionEstimate, name_of, names_of_edges, places_of
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
-from estimators.mechanisms.dyadic_hadamard.answers import scores_of
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
+from estimators.mechanisms.dyadic_hadamard.estimation import scores_of
 from estimators.mechanisms.dyadic_hadamard.tails import fixed_deviation
 from estimators.metrics.bins import Bins
 from estimators.metrics.local import LocalMetric

@@ -1,8 +1,8 @@
 """A prefix code of strings: the bits that devices report prefixes of.
 
 A string is split into symbols: tokens (byte strings that the code names) where one fits, the
-longest first, otherwise single bytes; END_SYMBOL comes last. The bits of a symbol depend on the last byte
-before it, its context. No string's bits are the beginning of another one's.
+longest first, otherwise single bytes; an end symbol comes last. The bits of a symbol depend on the
+last byte before it, its context. No string's bits are the beginning of another one's.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class StringCode:
     tokens : tuple of bytes
         At most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i.
     lengths : mapping of int to tuple of int
-        For each context with a table of its own (a byte, or :data:`START_CONTEXT`), and for :data:`SHARED_CONTEXT`,
-        the number of bits of each symbol, from which the bits follow (Huffman's codes in canonical
-        form: ascending in length, and then in the symbol).
+        The number of bits of each symbol, for each context with a table of its own (a byte, or
+        :data:`START_CONTEXT`) and for :data:`SHARED_CONTEXT`. The bits are those of the canonical
+        Huffman code: ascending in length, then in the symbol.
 
     Raises
     ------

@@ -109,9 +109,10 @@ def tally_signs_by_part(
 
     Examples
     --------
-    >>> level, signs = np.tile([0, 1], MIN_BITWISE_NUMBERS // 2), np.ones(MIN_BITWISE_NUMBERS, dtype=np.uint8)
-    >>> found = tally_signs_by_part(level, 2, signs, np.array([MIN_BITWISE_NUMBERS // 2, MIN_BITWISE_NUMBERS // 2]))
-    >>> found[1].tolist()
+    >>> n = MIN_BITWISE_NUMBERS
+    >>> level, signs = np.tile([0, 1], n // 2), np.ones(n, dtype=np.uint8)
+    >>> tallies = tally_signs_by_part(level, 2, signs, np.array([n // 2, n // 2]))
+    >>> tallies[1].tolist()
     [[0, 4096], [0, 4096]]
     """
     bits = (levels - 1).bit_length()

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from estimators.estimate import Floats
-from estimators.extremes.search import Progress, Search
+from estimators.extremes.binary_search import Progress, Search
 
 TRIED_ALPHAS = np.geomspace(0.1, 20, 160)
 LARGEST_SHARE = 0.5  # of what still counts as a tail

@@ -22,6 +22,7 @@ from estimators.mechanisms.laplace import Laplace
 from estimators.mechanisms.lifted_caps import LiftedCaps
 from estimators.mechanisms.mechanism import Mechanism
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.prefix_tree import PrefixTree
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
@@ -31,14 +32,13 @@ from estimators.mechanisms.rappor import Rappor
 from estimators.mechanisms.recursive_hadamard import RecursiveHadamard
 from estimators.mechanisms.repetition import RepeatedFrequency, RepeatedMean, Repetition
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.mechanisms.windows import Windows
-from estimators.registry import Registry
+from estimators.plugin_registry import PluginRegistry
 
 MECHANISM_GROUP = "dither.mechanisms"
 
 _BUILT_IN: tuple[type[Mechanism], ...] = (
     RandomizedResponse,
-    Windows,
+    Piecewise,
     Laplace,
     Rappor,
     Grr,
@@ -79,7 +79,7 @@ def _accept(name: str, loaded: Any) -> Mapping[str, type[Mechanism]]:
     return _by_kind(loaded)
 
 
-MECHANISMS: Registry[Mapping[str, type[Mechanism]]] = Registry(
+MECHANISMS: PluginRegistry[Mapping[str, type[Mechanism]]] = PluginRegistry(
     MECHANISM_GROUP,
     {m.name: _by_kind(*(n for n in _BUILT_IN if n.name == m.name)) for m in _BUILT_IN},
     _accept,
@@ -127,6 +127,7 @@ __all__ = [
     "LiftedCaps",
     "Mechanism",
     "Oue",
+    "Piecewise",
     "PrefixTree",
     "Projection",
     "ProjectiveGeometryResponse",
@@ -138,7 +139,6 @@ __all__ = [
     "RepeatedMean",
     "Repetition",
     "SubsetSelection",
-    "Windows",
     "mechanism_class",
     "mechanisms_for",
 ]

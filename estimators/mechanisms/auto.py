@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from estimators.errors import ReportError
 from estimators.estimate import Counts, Floats
+from estimators.exact.piecewise_shapes import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.exact.randomness import Bits
 from estimators.exact.tallies import tally
-from estimators.exact.windows import MOST_SYMBOLS, shape_at, two_symbols
 from estimators.mechanisms.grr import Grr
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.mechanisms.oue import Oue
+from estimators.mechanisms.piecewise import Piecewise
 from estimators.mechanisms.projection import Projection
 from estimators.mechanisms.projective_geometry_response import ProjectiveGeometryResponse
 from estimators.mechanisms.rappor import Rappor
@@ -25,7 +26,6 @@ from estimators.mechanisms.shared.frequencies import SupportCounts
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.signs import ReportedSigns
 from estimators.mechanisms.subset_selection import SubsetSelection
-from estimators.mechanisms.windows import Windows
 from estimators.weights import LevelFacts
 
 FREQUENCY_CANDIDATES: tuple[Any, ...] = (
@@ -39,7 +39,7 @@ FREQUENCY_CANDIDATES: tuple[Any, ...] = (
 """For frequencies, all of which say how often a report supports a category."""
 
 
-class AutoMean(Windows):
+class AutoMean(Piecewise):
     """At each level `windows`, or one sign where that has less variance.
 
     A report is a symbol of its level; with two symbols it is that of `randomized_response`.
@@ -107,7 +107,7 @@ class AutoMean(Windows):
     @property
     def level_mechanisms(self) -> list[str]:
         """The mechanism of each level."""
-        names = {True: "randomized_response", False: Windows.name}
+        names = {True: "randomized_response", False: Piecewise.name}
         return [names[shape.symbols == 2] for shape in self.shapes]
 
 
@@ -302,7 +302,7 @@ def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> Support
         smallest.append(width)
     if not fitting:
         raise ValueError(
-            f"report_bytes = {max_bytes} at epsilon = {float(epsilon)}: expected {min(smallest)} or "
-            f"more for {categories} categories"
+            f"report_bytes = {max_bytes} at epsilon = {float(epsilon)}: expected {min(smallest)} "
+            f"or more for {categories} categories"
         )
     return min(fitting, key=lambda x: (x.signs.exact_even_variance(0, categories), x.width))

@@ -209,9 +209,9 @@ class Caps(RankedDirections):
 def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     """Return k and W of a level: constants of epsilon and d.
 
-    k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most :data:`MAX_NORMAL_NUMBERS` normal
-    numbers. W has the least variance: B(W) first falls and then rises, because it is a linear
-    function over the sum of the W best scores, which is concave in W.
+    k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most
+    :data:`MAX_NORMAL_NUMBERS` normal numbers. W has the least variance: B(W) first falls and then
+    rises, because it is a linear function over the sum of the W best scores, which is concave in W.
 
     Parameters
     ----------

@@ -227,7 +227,7 @@ class Mechanism(ABC):
         Parameters
         ----------
         policy : str
-            One of :data:`estimators.weights.RELEASE_WEIGHTINGS`.
+            One of :data:`estimators.weights.WEIGHTINGS`.
         """
         return WEIGHTINGS[policy](self.facts)
 

@@ -191,7 +191,7 @@ class Bins(Domain):
 
 
 def spread(bins: int, max_bins: int) -> NDArray[np.int64]:
-    """Return places among the edges of so many bins, both ends included: of at most `max_bins` bins.
+    """Return indices of the edges, both ends included, that form at most `max_bins` wider bins.
 
     Examples
     --------

@@ -87,12 +87,12 @@ class Categories(Domain):
         if self.deny is not None:
             self.refuse("deny", f"no deny unless categories = {OPEN_VOCABULARY!r}")
         self._need_no_code()
-        if isinstance(given, str):
+        if isinstance(categories, str):
             self.refuse("categories", EXPECTED_CATEGORIES)
-        count = given if isinstance(given, int) else len(given)
+        count = categories if isinstance(categories, int) else len(categories)
         if not 2 <= count <= MOST_CATEGORIES:
             self.refuse("categories", EXPECTED_CATEGORIES)
-        names = numbered(given) if isinstance(given, int) else given
+        names = numbered(categories) if isinstance(categories, int) else categories
         if len(set(names)) != len(names):
             self.refuse("categories", "each category once")
         self.set_labels(names)
@@ -242,8 +242,8 @@ class CodedVocabulary(Vocabulary):
     def __post_init__(self) -> None:
         """Check the code; learn it from examples if there are some."""
         super().__post_init__()
-        given = [key for key in CODE_KEYS if getattr(self, key) is not None]
-        if len(given) != 1:
+        sources = [key for key in CODE_KEYS if getattr(self, key) is not None]
+        if len(sources) != 1:
             key = sources[1] if sources else "preset"
             self.refuse(key, "one of `preset`, `examples` and `code`, and no other")
         try:
@@ -252,7 +252,7 @@ class CodedVocabulary(Vocabulary):
                 object.__setattr__(self, "examples", None)
             self.string_code  # noqa: B018
         except ValueError as error:
-            self.refuse(given[0], str(error).removeprefix("expected "))
+            self.refuse(sources[0], str(error).removeprefix("expected "))
 
     @functools.cached_property
     def string_code(self) -> StringCode:

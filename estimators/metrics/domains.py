@@ -205,7 +205,7 @@ class Domain(ABC):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Interval(Domain):
+class ValueRange(Domain):
     """Numbers in `range`; others are clipped to it."""
 
     of_numbers: ClassVar[bool] = True

@@ -10,8 +10,8 @@ from typing import Any
 from estimators.errors import nearest
 from estimators.metrics.bins import Bins
 from estimators.metrics.categories import Categories
-from estimators.metrics.domains import Ball, Domain, Interval
-from estimators.registry import Registry
+from estimators.metrics.domains import Ball, Domain, ValueRange
+from estimators.plugin_registry import PluginRegistry
 from estimators.shapes import Shape
 
 KIND_GROUP = "dither.metrics"
@@ -63,12 +63,12 @@ LABEL_NAMES = ("categories", "coordinates")
 """The possible labels of named numbers, as in answers."""
 _PRIVATE_OR_TRUSTED, _SEARCH_ONLY = frozenset({Way.LOCAL, Way.TRUSTED}), frozenset({Way.SEARCH})
 _BUILT_IN = (
-    Kind("mean", Interval, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
+    Kind("mean", ValueRange, Shape.NUMBER, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("vector_mean", Ball, Shape.NAMED_NUMBERS, mechanism="caps"),
     Kind("frequency", Categories, Shape.NAMED_NUMBERS, _PRIVATE_OR_TRUSTED, mechanism="auto"),
     Kind("distribution", Bins, Shape.DISTRIBUTION, mechanism="dyadic_hadamard"),
-    Kind("minimum", Interval, Shape.SEARCH, _SEARCH_ONLY),
-    Kind("maximum", Interval, Shape.SEARCH, _SEARCH_ONLY),
+    Kind("minimum", ValueRange, Shape.SEARCH, _SEARCH_ONLY),
+    Kind("maximum", ValueRange, Shape.SEARCH, _SEARCH_ONLY),
 )
 
 
@@ -85,7 +85,9 @@ def _accept(name: str, kind: Any) -> Kind:
     return kind
 
 
-KINDS: Registry[Kind] = Registry(KIND_GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept)
+KINDS: PluginRegistry[Kind] = PluginRegistry(
+    KIND_GROUP, {kind.name: kind for kind in _BUILT_IN}, _accept
+)
 """The kinds by name: these, and those of entry points of the group :data:`KIND_GROUP`."""
 
 

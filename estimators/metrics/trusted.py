@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from estimators.central import COLLECTIONS, TrueValues
-from estimators.central.weights import RELEASE_WEIGHTINGS
+from estimators.central.release_weights import RELEASE_WEIGHTINGS
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate
 from estimators.exact.randomness import Bits, SystemBits

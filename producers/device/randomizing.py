@@ -98,7 +98,8 @@ def rules_of(metric: Metric, own: Deny | None) -> tuple[Deny, ...]:
     domain = metric.domain
     if own is not None and not isinstance(domain, Vocabulary):
         raise ValueError(
-            f"deny for {metric.name!r}: expected a metric of strings, with categories = {OPEN_VOCABULARY!r}"
+            f"deny for {metric.name!r}: expected a metric of strings, "
+            f"with categories = {OPEN_VOCABULARY!r}"
         )
     rules = (own, domain.deny_rule if isinstance(domain, Vocabulary) else None)
     return tuple(rule for rule in rules if rule is not None)

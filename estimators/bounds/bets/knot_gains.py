@@ -12,7 +12,7 @@ from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.remainder import log_remainder, nodes
 from estimators.bounds.laws.window_law import WindowLaw
 from estimators.estimate import Floats
-from estimators.exact.windows import T, WindowShape
+from estimators.exact.piecewise_shapes import T, WindowShape
 
 FARTHEST = 200.0  # of tau: what is beyond gains less than 1% of R
 

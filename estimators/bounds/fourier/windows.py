@@ -13,7 +13,7 @@ from estimators.bounds.fourier.phases import Phases
 from estimators.bounds.fourier.pieces import STEP, Pieces, largest_cumulants, log_paired_remainder
 from estimators.bounds.fourier.remainder import nodes
 from estimators.estimate import Floats
-from estimators.exact.windows import WindowShape
+from estimators.exact.piecewise_shapes import WindowShape
 
 STEEPEST = 40.0  # of a tilt times the largest report: a steeper one gains nothing
 LOST = 1e-12  # of the largest report's square: far above what rounding does to a variance

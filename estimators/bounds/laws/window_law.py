@@ -27,7 +27,7 @@ import numpy as np
 
 from estimators.bounds.laws.law import PIECES, STEEPEST, Cumulant, Law, Moments
 from estimators.estimate import Floats
-from estimators.exact.windows import WindowShape
+from estimators.exact.piecewise_shapes import WindowShape
 
 
 class Symbols(NamedTuple):

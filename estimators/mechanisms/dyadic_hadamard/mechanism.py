@@ -17,12 +17,12 @@ from estimators.exact.hadamard import is_odd
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, uniform_below, uniform_other
 from estimators.exact.tallies import tally
-from estimators.mechanisms.dyadic_hadamard.answers import TreeConstants, read_distribution
 from estimators.mechanisms.dyadic_hadamard.constants import (
     CHANCE_GRAIN,
     LevelConstants,
     level_constants,
 )
+from estimators.mechanisms.dyadic_hadamard.estimation import TreeConstants, read_distribution
 from estimators.mechanisms.dyadic_hadamard.scores import score_tables
 from estimators.mechanisms.mechanism import Levels, Mechanism, Reports
 from estimators.question import Question

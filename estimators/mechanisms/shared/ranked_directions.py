@@ -151,8 +151,8 @@ class RankedDirections(Mechanism):
                 index = int(strange.argmax())
                 raise ReportError(
                     "bad_value",
-                    f"a vector of squared length {square[index]}: expected {self._smallest_square} to "
-                    f"{self._largest_square}, and coordinates from -{self.grid} to {self.grid}",
+                    f"a vector of squared length {square[index]}: expected {self._smallest_square} "
+                    f"to {self._largest_square}, and coordinates from -{self.grid} to {self.grid}",
                 )
 
     def accumulate(self, table: Counts, level: Levels, reports: Reports) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from estimators import ReportError
-from estimators.exact.windows import shape_at
+from estimators.exact.piecewise_shapes import shape_at
 from estimators.mechanisms import AutoFrequency, RandomizedResponse, mechanism_class
 from estimators.mechanisms.auto import FREQUENCY_CANDIDATES
 from tests.support.reports.cases import metric_for

@@ -14,7 +14,7 @@ Entry = TypeVar("Entry")
 logger = logging.getLogger("estimators")
 
 
-class Registry(Mapping[str, Entry], Generic[Entry]):
+class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     """A mapping from names to entries, which other distributions can add to.
 
     Built-in entries are available at once. The entry points of a group are read on the first

@@ -15,9 +15,9 @@ from estimators.bounds.bets.symbol_bets import SymbolBets
 from estimators.bounds.bets.symbol_limits import symbol_limits
 from estimators.bounds.fourier.windows import WindowNoise
 from estimators.estimate import Counts, Floats
+from estimators.exact.piecewise_shapes import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.exact.randomness import Bits
 from estimators.exact.sampling import bernoulli, bytes_below, round_up
-from estimators.exact.windows import MOST_SYMBOLS, WindowShape, shape_at
 from estimators.mechanisms.mechanism import Levels, Reports
 from estimators.mechanisms.shared.means import ScalarMean
 from estimators.mechanisms.shared.symbols import ReportedSymbols
@@ -28,7 +28,7 @@ VALUES_AT_A_TIME = 65_536
 """Values that are randomized together: their temporary arrays stay in the processor's cache."""
 
 
-class Windows(ReportedSymbols, ScalarMean):
+class Piecewise(ReportedSymbols, ScalarMean):
     """One of M symbols: of the value's window of W neighbours, or less likely of the others.
 
     A value x in [-1, 1] is rounded at random to one of two neighbouring knots, without bias. Each
@@ -78,7 +78,7 @@ class Windows(ReportedSymbols, ScalarMean):
     Examples
     --------
     >>> from estimators.exact.randomness import SeededBits
-    >>> mechanism = Windows([Fraction(4)])
+    >>> mechanism = Piecewise([Fraction(4)])
     >>> mechanism.randomize(np.full(8, 0.5), np.zeros(8, dtype=int), SeededBits(1))
     array([22, 16, 21, 16, 18, 17, 19, 22], dtype=uint8)
     """
