@@ -1,7 +1,8 @@
 """Hooks of MkDocs for `make docs`: the layout of the site.
 
-The site mirrors the repository, so that relative links work on the site as in the repository: the
-README is the home page, and a page of ``docs/`` is below ``docs/``.
+The site mirrors the repository, so that relative links work on the site as in the repository: a
+page of ``docs/`` is below ``docs/``. Only ``docs/index.md`` and the README have other addresses:
+they are ``index.html`` and ``README.html`` at the site's root.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ("*.md", "LICENSE", "docs/**/*", "deploy/**/*.md")
+LISTED = ("docs/decisions", "docs/proofs")
+MOVED = {"docs/index.md": "index.html", "README.md": "README.html"}
 ROLE = re.compile(r":[a-z]+:`~?([\w.]+)`")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List the decisions in the navigation, and have diagrams drawn."""
+    """List the pages of folders in the navigation, and have diagrams drawn."""
     for part in config.nav or []:
         for pages in part.values():
             for page in pages:
-                if isinstance(page, dict) and page.get("Decisions") == "docs/decisions":
-                    page["Decisions"] = published("docs/decisions/*.md")
+                for title, folder in page.items() if isinstance(page, dict) else ():
+                    if folder in LISTED:
+                        page[title] = published(f"{folder}/*.md")
     config.mdx_configs.setdefault("pymdownx.superfences", {})["custom_fences"] = [
         {"name": "mermaid", "class": "diagram", "format": diagram}
     ]
@@ -38,7 +42,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what MkDocs found in docs/ by the published files, each at its own path."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
     ours = [
-        File(path, str(ROOT), config.site_dir, config.use_directory_urls)
+        File(path, str(ROOT), config.site_dir, config.use_directory_urls, dest_uri=MOVED.get(path))
         for pattern in PUBLISHED
         for path in published(pattern)
     ]

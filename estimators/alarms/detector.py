@@ -1,6 +1,7 @@
 """A Shiryaev-Roberts detector: evidence that a mean has moved from its baseline.
 
-After Shin, Ramdas and Rinaldo, "E-detectors" (2022). docs/alarms.md has the proofs.
+After Shin, Ramdas and Rinaldo, "E-detectors" (2022). Theorems 1 to 4 of
+docs/proofs/alarms.md are the proofs.
 """
 
 from __future__ import annotations

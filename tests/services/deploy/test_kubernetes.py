@@ -244,7 +244,8 @@ def test_pages_of_other_origins_reach_all_that_the_docs_have_them_load() -> None
         ports = of_kind("Service")[each["name"]]["spec"]["ports"]
         assert each["port"]["name"] in {port["name"] for port in ports}
     prefixes = {path["path"] for path in ingresses[0]}
-    loaded = re.findall(r'"https://reports.example.org(/[^"]+)"', (ROOT / "README.md").read_text())
+    guide = (ROOT / "docs" / "javascript-client.md").read_text()
+    loaded = re.findall(r'"https://reports.example.org(/[^"]+)"', guide)
     assert loaded
     for path in [*loaded, "/static/definition.js", "/v1/reports"]:
         assert any(path.startswith(f"{prefix}/") for prefix in prefixes)
