@@ -1,13 +1,9 @@
 """Empirical privacy: a valid lower bound on epsilon from reports of two values.
 
-Under epsilon, no event is more than e^epsilon times likelier for one value than for another. So an
-attack chooses an event that distinguishes two values, counts how often it happens under each, and
-bounds the two probabilities with Clopper and Pearson's intervals: ln(p_low / q_high) is at most
-epsilon unless an interval fails. The event is chosen on separate reports, so the choice costs no
-confidence. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of differential
-privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021), for thresholds of a
-likelihood ratio; Jagielski, Ullman and Oprea, "Auditing differentially private machine learning"
-(2020).
+Theorem 9 of docs/proofs/privacy.md: an attack chooses an event that distinguishes two values, and
+counts it on other reports. Sources: Ding, Wang, Wang, Zhang and Kifer, "Detecting violations of
+differential privacy" (2018); Bichsel, Steffen, Bogunovic and Vechev, "DP-Sniper" (2021); Jagielski,
+Ullman and Oprea, "Auditing differentially private machine learning" (2020).
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Permanent answers, drawn once for each value and repeated: their randomness and their cost.
 
 A permanent answer to a value is a report of the metric's mechanism at a permanent epsilon, drawn
-once. While the value stays, the answer is repeated. Mechanisms that flip bits may instead flip the
-bits of the permanent answer again for each report, so that a single report has exactly the law of
-the metric's level (permanent and instantaneous randomized response). Sources: Erlingsson, Pihur and
-Korolova, "RAPPOR" (2014), sections 3 and 4; Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
-Privately" (2017), sections 3 and 4 (memoization, alpha-point rounding); Arcolezi et al., "LOLOHA"
-(2023), section 3, for the fact that changes are visible.
+once and repeated while the value stays. Mechanisms that flip bits may flip those of the permanent
+answer again for each report (permanent and instantaneous randomized response). Sources: Erlingsson,
+Pihur and Korolova, "RAPPOR" (2014); Ding, Kulkarni and Yekhanin, "Collecting Telemetry Data
+Privately" (2017); Arcolezi et al., "LOLOHA" (2023).
 """
 
 from __future__ import annotations
@@ -52,24 +50,15 @@ class Memoization:
 
     Notes
     -----
-    **One report.** A bit flipped with probability f = P / 2^64 and then with probability g = (T -
-    P) / (2^64 - 2P) is flipped with probability f + g - 2fg = T / 2^64: exactly the level's, so the
-    collector's estimator and bounds stay the same. g is drawn as a uniform integer below 2^64 - 2P,
-    by rejection.
+    **One report** has exactly the law of the metric's level, so the collector's estimator and
+    bounds stay the same.
 
-    **Over time.** A device's history is the sequence of its values. Two histories *change alike* if
-    they have equal values at the same pairs of times. With c distinct values, the reports consist
-    of c independent permanent answers, in an order that two such histories share. So no sequence of
-    reports, however long, is more than R^c times likelier under one than under the other, where R
-    is the ratio of a permanent answer, at most e^epsilon: :meth:`ratio_for_ever`. Histories that do
-    not change alike have no such bound: two different permanent answers prove that a value changed.
-    If reports are flipped again, each bit of each report has a ratio of at most (1 - g) / g,
-    whatever the permanent answers are. So n reports of b bits have a ratio of at most ((1 - g) /
-    g)^(b n) between any two histories: :meth:`ratio_of_any`.
+    **Over time.** Theorems 7 and 8 of docs/proofs/privacy.md: :meth:`ratio_for_ever` between
+    histories that have equal values at the same pairs of times, :meth:`ratio_of_any` between any
+    two. Two different permanent answers prove that a value changed.
 
     For a mean, the values are the two sides of a threshold that the device drew once
-    (:func:`side_of`), and all of this holds given the threshold: there are at most 2 answers. A
-    crossing of the threshold is visible, and large moves cross it more often.
+    (:func:`side_of`). A crossing of the threshold is visible.
 
     Examples
     --------

@@ -63,11 +63,7 @@ class Step:
 class Detector:
     """Watches one number of a metric, pane by pane, against its baseline.
 
-    Every pane has e-values L(x, sign): bets that theta, on the scale where it is in [-1, 1], has
-    moved by x. M = (M + 1) L for each bet, and an alarm is raised when their mean reaches 1 /
-    alpha. If the baseline is estimated, that is asked of every theta that it may have been, times
-    an e-value of the baseline against this theta: the least product counts. After an alarm every M
-    is 0.
+    Theorems 1 to 4 of docs/proofs/alarms.md. After an alarm the evidence begins anew.
 
     Parameters
     ----------
@@ -107,22 +103,6 @@ class Detector:
     ------
     ValueError
         If this cannot be watched, with the reason.
-
-    Notes
-    -----
-    **False alarms.** Let theta be the true baseline and E its e-value (1 if it is stated). If
-    nothing moves, a pane's L has mean 1 at most, whatever came before. So M grows by 1 at most in a
-    pane, on average, and an alarm replaces an M of 1 / (alpha E) or more by 0: E M + alarms / alpha
-    grows by E at most, and E has mean 1 at most. After T panes, at most alpha T alarms are
-    expected. Looking at the least product over theta makes alarms rarer still.
-
-    A bet does not begin in a pane of so few reports that 1 / alpha such panes would not raise an
-    alarm if theta moved by x: it would use up what is allowed, and see nothing.
-
-    **Every theta.** L is e to the power of tilt S - K, where K, the cumulant of S, is concave in
-    theta. A tangent of K lies above it, so the e-value of a tangent lies below L, for all theta.
-    Sums of products of such exponentials are log-convex: ln of E M lies above its own tangents, of
-    which one is kept at each of some points.
 
     Examples
     --------

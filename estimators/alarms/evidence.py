@@ -89,8 +89,7 @@ def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
 
     Notes
     -----
-    Between two points the larger of their tangents counts. It is least at one of the points, where
-    it is at least the value, or where they meet.
+    The larger tangent counts: least at a point, or where two neighbours meet.
 
     Examples
     --------

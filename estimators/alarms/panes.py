@@ -91,8 +91,7 @@ class PaneMean:
     ) -> EValues:
         """Return the e-values exp(sign tilt S - K) against means up to theta + least.
 
-        K, a line in theta, bounds the cumulant of S from above, and does not fall with theta. So
-        the expectation is at most 1 where the mean of S is at most theta + least.
+        K, a line in theta, bounds the cumulant of S from above and does not fall with theta.
 
         Parameters
         ----------

@@ -78,14 +78,8 @@ def population_limits(
 
     Notes
     -----
-    The lower limit is a theta at which the probability of S + u Z >= s is bounded by p, where s is
-    the released value. The probability grows with theta, so every smaller theta is rejected, too:
-    as in :mod:`estimators.bounds.inversion`, one evaluation is the proof, whichever bound it uses.
-
-    Two bounds are used. *Split*: P(Z > q) + P(S >= s - u q), with a q that makes the first a share
-    of p. *Convolution*: the sum over bins of Z of P(Z in bin) P(S >= s - u z), z the bin's upper
-    end. The first starts the search, the second narrows it. The second is nearly exact if noise and
-    sampling errors are of similar size, where splitting costs most.
+    Theorem 5 of docs/proofs/trusted.md. Splitting (a share of p for the noise) starts the search;
+    the convolution, a sum over bins of the noise, narrows it.
     """
     centre, unit = 2 * released - 1, 2 / total
     shift = 2 * slack + SUM_ROUNDING
@@ -171,10 +165,7 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:
     """Bound the tail of values in [-1, 1] of one law, whatever their variance v.
 
-    v is at most 1 - theta^2; its range is cut into pieces, and the worst piece is used. In a piece
-    the smaller of two bounds holds: Bennett's, exp(-V / M^2 h(M t / V)), h(x) = (1 + x) ln(1 + x) -
-    x, with terms up to M; and the normal law with the Berry-Esseen term, third absolute moments at
-    most (1 + |theta|) v and at most 1 - theta^4.
+    Theorem 5 of docs/proofs/trusted.md.
     """
     from scipy.special import ndtr
 

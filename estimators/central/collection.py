@@ -224,9 +224,7 @@ class TrueMean(TrueValues):
 
     Notes
     -----
-    **Privacy.** With integers d_l, sum d_l S_l / g is rounded to an integer, and noise is added. A
-    user of level l changes S_l by at most g, and floor(a + b) - floor(a) <= d for real a and 0 <= b
-    <= d, d an integer: so the rounded sum changes by at most d_l.
+    **Privacy.** Theorem 1 of docs/proofs/trusted.md: the rounded sum changes by at most d_l.
 
     Examples
     --------

@@ -1,9 +1,7 @@
 """One release: integer weights, and one draw of exact noise.
 
-The privacy of a release depends on integers alone. A report of level l has the integer weight d_l.
-One user who changes their value changes the weighted sum by at most `sensitivity` d_l. Noise with
-P(z) ~ exp(-rate |z|), for a rational rate, makes that a loss of exactly rate * sensitivity * d_l.
-The rate is the largest at which no level loses more than its epsilon.
+Theorem 1 of docs/proofs/trusted.md: the privacy of a release depends on integers alone. The rate of
+the noise is the largest at which no level loses more than its epsilon.
 """
 
 from __future__ import annotations
@@ -73,9 +71,7 @@ class ReleaseNoise:
     def losses(self) -> tuple[Fraction, ...]:
         """The exact loss of one report of each level: w_l / |w/e|_inf, at most epsilon.
 
-        The certificate of a release. For two data sets that differ in the value of one report, the
-        probabilities of any output have a ratio of at most e^loss, and some outputs attain it. For
-        m different reports of one person it is e^(m loss).
+        The certificate of a release: theorem 1 of docs/proofs/trusted.md.
         """
         return tuple(self.rate * self.sensitivity * weight for weight in self.weights)
 

@@ -1,10 +1,8 @@
 """The weights of reports in a release, for each privacy level.
 
 Of n users with epsilons e_i, a release adds noise of scale |w/e|_inf to sum w_i x_i, sum w_i = 1.
-Equal weights need the noise of the smallest epsilon; weights in proportion to epsilon need the
-least noise, but may give most weight to a few users. All policies here except ``hpm-a`` are between
-these: w_i ~ min(e_i, T), and only the threshold T differs. A user above T has the weight and the
-loss of one at T: levels above T do not improve the release.
+All policies here except ``hpm-a`` have w_i ~ min(e_i, T), and only the threshold T differs: levels
+above T do not improve the release.
 
 Sources: HDP-WC, Tables 1 and 3 and Algorithm 3; ADPM, Algorithm 1.
 """
@@ -82,10 +80,7 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 
     Notes
     -----
-    With w ~ min(e, T) the objective is (sum n min(e, T)^2 + c) / (sum n min(e, T))^2. Its
-    derivative in T is zero if h(T) = sum over e < T of n e (T - e) equals c. h is piecewise linear
-    and grows. Prefix sums give it at every level, and the piece that reaches c gives T, in
-    O(levels). Source: HDP-WC, Appendix M, which has a recursion over users.
+    Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
 
     Examples
     --------
@@ -120,12 +115,7 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
 
     Notes
     -----
-    With |w/e|_inf = eta, user i has at most eta e_i. Those below 1/n lack D = sum (1/n - eta e_i)_+
-    in all, and the others have D too much. The deviation is 2 D, however it is distributed, if all
-    weight can be placed: eta sum e >= 1. So eta minimises g = 4 D^2 + c eta^2, convex; D is linear
-    between the kinks 1 / (n e_l), and g' on their right determines the piece of the minimum, which
-    is inside it or at its right end. The least l2 norm spreads the rest evenly: w = min(eta e,
-    tau), and T = tau / eta solves sum n min(e, T) = 1 / eta.
+    Theorem 4 of docs/proofs/trusted.md.
     """
     e, n = epsilons, counts
     users, first = np.cumsum(n), np.cumsum(n * e)

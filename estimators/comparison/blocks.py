@@ -1,17 +1,7 @@
 r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
 
-Reports D are +1, -1 or 0, and how many are 0 is unknown (:mod:`estimators.bounds.differences`). For
-a tilt t that is fixed before the reports and x = t s, let W = sum x (D_A - D_B) - sum (abs(D_A) +
-abs(D_B)) ln cosh x. E e^W = e^K exactly, K = K_A(f_A) + K_B(f_B), with the cumulants K_A = sum ln(1
-+ c f_A tanh x) and K_B = sum ln(1 - c f_B tanh x). So P(W >= K + w) <= e^-w R, with the R of both
-arms' levels together. These are one :class:`DifferenceLaw`: the bounds on its moments hold for D
-and for -D alike.
-
-R and the best t depend on tau^2, the sum of both arms'. Its range is cut into cells, and the widest
-limit over the cells that an interval for tau^2 meets is used. Six statements, at SHARE of p each,
-give this interval, and one for f_B: the two ends of an interval for each frequency and for sum s^2
-abs(D). With what is left of p, delta is rejected if K(f_B + delta, f_B) <= W - ln(R / p) for every
-f_B in its interval; K is concave there, so its tangent bounds it. A smaller delta has a smaller K.
+Theorem 4 of docs/proofs/comparisons.md, whose symbols the code has. The levels of both arms are one
+:class:`DifferenceLaw`: the bounds on its moments hold for D and for -D alike.
 """
 
 from __future__ import annotations

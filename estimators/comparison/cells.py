@@ -1,40 +1,9 @@
 r"""Bounds on the tail of a sum of two arms, for all means in a cell.
 
-X has a mean x in [low, high], Y an independent one y = target - factor x, and U = factor X + Y - d.
-For every tilt t > 0,
-
-    ln P(U >= 0) <= K_X(factor t; x) + K_Y(t; y) - t d + ln R,
-
-K from :meth:`Law.cumulant`. Both K are concave in x, so their tangent at any point bounds them, and
-the tangent is largest at an end of the cell. A mean y above 1 is replaced by 1: the tangent of K_Y
-grows. Where y would be below -1, no population has these means.
-
-**The remainder.** With one mean and signs the tilted law P' of U = X + Y - d is a sum of signs, and
-R = E'[e^(-tU); U >= 0] is at most a normal integral plus twice a Berry-Esseen term
-(:mod:`estimators.bounds.tails`). In a cell, U has a variance between v1 and v2 and a mean within w
-of m. The density of a normal law of variance v is at most sqrt(v2 / v1) times that of variance v2,
-so that with h(m) = E[e^(-tN); N >= 0], N normal with mean m and variance v2,
-
-    R <= sqrt(v2 / v1) h(m) e^(w |h'(m) / h(m)|) + 1.12 rho / v1^1.5,
-
-because ln h is concave (a marginal of a log-concave function). A tilted sign's mean grows with its
-mean and is concave in it, so the mean of U is concave in x: it is at least its value at an end of
-the cell, and at most where the tangents at the two ends meet.
-
-**Other laws** (values with noise, a mean for each level, the users' own values) have R = 1, or the
-plain Berry-Esseen theorem with the moments that x in the cell leaves possible
-(:mod:`estimators.comparison.moments`), or Hoeffding's inequality: whichever gives the least.
-
-**A range of factors.** A ratio r of two means m = o + theta, o >= 1, is tested with the factor r
-and the target (r - 1) o, so that y = r (o - x) - o: the sum itself depends on r. For all r' in [r -
-back, r] at once, with x and t as they are, the exponent changes with r' by at least
-
-    t (x - what was observed of X) + s (o - x),
-
-s the slope of the tangent of K_Y, because a tilted mean of X is at least x. Where this is negative,
-it is added for the whole of `back`. For R, the tilted variances are those of all factors in the
-range; the mean of U changes with r' by the tilted mean of X less what was observed, plus r' t times
-the variance of X, plus at most o - x times the derivative of Y's tilted mean, at least 0.
+Theorems 2, 3 and 8 of docs/proofs/comparisons.md. X has a mean x in [low, high], Y an independent
+one y = target - factor x, and U = factor X + Y - d. For every tilt t > 0 the bound is that at a
+tangent of the concave K_X + K_Y; a mean y above 1 is replaced by 1. R is the tilted remainder for
+signs with one mean, else 1.
 """
 
 from __future__ import annotations

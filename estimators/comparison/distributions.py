@@ -1,8 +1,6 @@
 """Comparisons of distributions: of quantiles, or of the shares of the users below limits.
 
-A share of an arm is a mean of independent scores, each bounded. So is the difference of two arms
-with independent reports: its variance is the sum of theirs, and no score is larger than the larger
-of the two bounds. A quantile has an interval in each arm.
+Theorem 6 of docs/proofs/comparisons.md. A quantile has an interval in each arm.
 """
 
 from __future__ import annotations
@@ -189,8 +187,7 @@ def anytime_share_difference(
 ) -> ComparisonLimits:
     """Return limits and p-values as :func:`share_difference`, for all times at once.
 
-    The arms' bands hold at all times, and then so does their bound of the variances; the mixtures
-    are those of other kinds, with Bennett's bound of the cumulants.
+    Theorem 6 of docs/proofs/comparisons.md, with Bennett's bound of the cumulants.
 
     Parameters
     ----------
@@ -212,8 +209,7 @@ def anytime_share_difference(
 def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> ComparisonLimits:
     """Return limits and p-values for the difference of shares of two arms with independent reports.
 
-    By Bentkus's inequality for a sum of independent centred scores of both arms: its variance is at
-    most the sum of what the arms' bands allow, and no score exceeds the larger bound.
+    Theorem 6 of docs/proofs/comparisons.md.
 
     Parameters
     ----------

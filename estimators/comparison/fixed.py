@@ -1,22 +1,8 @@
 r"""The test of a sum of two means, for a fixed number of reports: one probability for both arms.
 
-A comparison of two arms is a statement about x + y: x is the mean of the first sum of reports X, y
-that of an independent second one Y. (For a difference, Y is the sum of the second arm with its sign
-changed.) The hypothesis x + y = delta leaves x unknown. After Berger and Boos (1994), an interval C
-for x, which fails with a small probability, is computed from X alone, and delta is rejected if
-
-    P(X + Y >= what was observed) is proved to be at most p, for every x in C with y = delta - x.
-
-The true x is outside C, or its own p-value is at most p: so the test fails with probability at most
-p plus that of C. One such delta proves all smaller ones: with x as it is, y is smaller, and Y
-stochastically smaller. It does not matter how delta, the tilts or the cells below were found.
-
-**A ratio** m_A / m_B of means m = o + theta, o >= 1, is at most r if the mean of S_A - r S_B is at
-most (r - 1) o. X is -S_B with the factor r, Y is S_A. Here the sum depends on r, so that one r does
-not prove all smaller ones. They are proved in cells of r: a few within some standard errors below
-the limit, and one for all the rest, with Chernoff's bound alone.
-
-C is cut into cells; :mod:`estimators.comparison.cells` has the bound in each.
+Theorems 1 and 8 of docs/proofs/comparisons.md. C, an interval for the mean of X, is cut into cells;
+:mod:`estimators.comparison.cells` has the bound in each. It does not matter how delta, the tilts or
+the cells were found.
 """
 
 from __future__ import annotations

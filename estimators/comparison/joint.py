@@ -64,11 +64,7 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
 
     Notes
     -----
-    **The p-value.** For every gamma, C at 0.02 gamma holds the unknown mean, or its p-value is at
-    most 0.01 gamma on one side; so with q the largest bound on the tail over C, P(q / 0.49 <= gamma
-    for some gamma) <= gamma. The p-value is max(q / 0.49, gamma) for a gamma that may be chosen
-    after looking: first beta, so that it is at most beta exactly where 0 is outside the interval,
-    and then, where it would be smaller, about its own value.
+    The p-value is theorem 7.1 of docs/proofs/comparisons.md.
     """
     if (noise := difference_noise(a.noise, b.noise)) is not None:
         return _noise_alone(noise, a.observed - b.observed, beta)

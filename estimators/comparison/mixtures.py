@@ -1,30 +1,15 @@
 r"""Bounds on two means that hold at all times at once: a mixture over pairs of tilts.
 
-Reports of two independent streams X and Y arrive in any interleaving. Which stream is next, and at
-which level, may depend on everything before, but not on values or noise to come. On the scale where
-a report of a level has a fixed coefficient (:mod:`estimators.bounds.anytime`), T_X and T_Y are the
-sums, K_X and K_Y bound their cumulants, and for every pair of tilts
+Theorem 9 of docs/proofs/comparisons.md, where X and Y are the arms. On the scale where a report of
+a level has a fixed coefficient (:mod:`estimators.bounds.anytime`), the mixture is over pairs of
+tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
 
-    exp(x T_X - K_X(x) + y T_Y - K_Y(y))
+**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`. With a
+planned ratio of reports, stated before the start, 0.8 of the weight is on pairs near that ratio.
 
-is a nonnegative supermartingale at the true means that starts at 1: each report multiplies it by a
-factor whose mean is at most 1, given the past. So is every mixture M of these with fixed weights,
-and by Ville's inequality M ever reaches 1/p with probability at most p. A pair of means is rejected
-once M has reached 1/p there. M falls with both means, as each K grows. So if all pairs (x, target -
-factor x) are rejected for one target, they are for all smaller ones.
-
-**The weights.** Without a plan they are the product of the weights of :mod:`.anytime`: M is the
-product of two mixtures. With a planned ratio of reports, 0.8 of the weight is on pairs near that
-ratio, because the best tilt t of the difference is t / N on the scale of each T, N its total
-weight. 0.2 stay with the product, so that a plan that fails costs width, and nothing else. The
-ratio must be stated before the start. (Frozen after a look at the counts, it may have looked at
-values: if each arm was stopped by its own values, the mean of M at that time is above 1.)
-
-**The least over the unknown mean.** ln M is convex in the means (K is concave), so it is convex
-along the line of the pairs, too. K is replaced by tangents, which makes M smaller, and a sum of
-exponentials of lines. Newton's method finds its least value, and its tangent there bounds it from
-below on all of the domain. Omitting terms of M makes it smaller, too. So the pairs near the best
-ones are summed, and their choice may depend on anything.
+**The least over the unknown mean.** Tangents replace K, which makes M smaller. Newton's method
+finds the least ln M along the line of the pairs, and its tangent there bounds it from below on all
+of the domain. Terms may be omitted: the pairs near the best ones are summed.
 """
 
 from __future__ import annotations

@@ -22,10 +22,9 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
 
     Notes
     -----
-    Without an offset all variances fall with abs(theta). So do the third moments but for a factor
-    of at most 1 + abs(theta): they are those of the mean nearest to 0 times the largest ratio of
-    this factor. With an offset and free means, variance and third moment are concave in the levels'
-    means, and lie below their tangent planes at the middle of the interval.
+    Without an offset all variances fall with abs(theta), and third moments but for a factor of at
+    most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and
+    lie below their tangent planes at the middle of the interval.
     """
     if isinstance(law, WindowLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)

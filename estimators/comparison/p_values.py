@@ -86,10 +86,7 @@ def chained(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) ->
 
     Notes
     -----
-    Levels are fixed in advance. Where the hypothesis is outside at beta and at all levels down to
-    gamma, p is gamma: then it is outside at gamma, which has a chance of at most gamma. Where it is
-    inside at beta, but outside at all levels above alpha, p is alpha + beta: p <= a has a chance of
-    at most beta for what is outside at beta, and at most a - beta for the rest.
+    Theorem 7.2 of docs/proofs/comparisons.md.
 
     Examples
     --------

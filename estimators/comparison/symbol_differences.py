@@ -1,12 +1,7 @@
 r"""A difference of two means from counts of symbols, for fixed numbers of reports.
 
-The bets are those of :mod:`estimators.bounds.bets.symbol_limits`, with one tilt t for both arms: A,
-and B mirrored. The gain W is the sum of both, and K = K_A(x) + K_B(y), where x + y is the
-difference. R holds for the levels of both arms together, and tau^2 is the sum of both, as is its
-interval. A difference delta is too small if W - K(x, delta - x) >= ln(R / p) for all x in an
-interval for the mean of A with delta - x in one for that of B. Both intervals, and those for tau^2,
-fail with a share of p. K is concave in x: a tangent bounds its largest value. It grows with delta,
-as both means can be moved up within their intervals.
+Theorem 5 of docs/proofs/comparisons.md, with the bets of
+:mod:`estimators.bounds.bets.symbol_limits`.
 """
 
 from __future__ import annotations

@@ -151,9 +151,7 @@ def _narrow(
 ) -> CoordinateNoise:
     """Return the noise with bounds on its variance, in case the users hold nearly one vector.
 
-    Bounds on the arm's own mean fail with probability SPENT / 2 of beta. Unless they do, the true
-    variance is below `spread`. The bound on the difference for a given variance grows with it, and
-    which of several bounds is the smallest depends on the truth alone.
+    Theorem 10 of docs/proofs/comparisons.md.
     """
     assert law.mean is not None  # noqa: S101
     share = SPENT / 2 * question.beta

@@ -1,12 +1,7 @@
 """From a statistic to the strings that are frequent: list, estimate, test.
 
-**Guarantee.** The list, the weights of the tests and what is peeled are functions of the groups of
-prefixes; the tests use the reports of whole strings: other people, other hashes. Given the former,
-a string that nobody holds is found with chance at most beta w, and the w sum to one (weighted
-Bonferroni; Genovese, Roeder and Wasserman, 2006). So the chance of finding any such string is at
-most beta, for any data, any mix of levels and any number of reports that is fixed in advance.
-Neither the list nor the weights may depend on whole strings' reports of an earlier reading under
-the same seed: a string keeps its points.
+Theorem 3 of docs/proofs/discovery.md. Neither the list nor the weights may depend on whole strings'
+reports of an earlier reading under the same seed: a string keeps its points.
 """
 
 from __future__ import annotations

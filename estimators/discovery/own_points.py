@@ -1,37 +1,7 @@
 """Tests whether anybody holds a string, by the reports at its own points alone.
 
-The table has t rows for each level. In row r of level l, where n_lr people reported, the string v
-has the point Y_lr, a hash of its key. D_lr(y) is the support of the point y, centred and scaled so
-that D adds up to an unbiased estimate of a frequency over all rows; T is D without what strings
-that are known to be frequent are estimated to add at their points. The statistic is S(v) = sum over
-l, r of T_lr(Y_lr).
-
-**Theorem.** If nobody among the table's reporters holds v, and v's points are independent and
-uniform, then given the table, S(v) is a sum of independent draws T_lr(Y), Y uniform: one from each
-of t L known finite populations.
-
-Proof. The reports are a function of other strings' points, of values and of randomness that are
-independent of v's points. So is T, if what is subtracted is a function of other reports, or of the
-same ones. Given all of it the points Y_lr are what they were: independent and uniform. The
-population is the row of the table, which is known. []
-
-So no law of the noise, the mix of levels, the data or their collisions enters, and reports that
-were made up without the hashes of v in mind do no harm. What has to hold is that distinct strings
-have distinct keys, and that hashes behave like independent uniform draws: they are public, so who
+Theorems 1 and 2 of docs/proofs/discovery.md, whose symbols the code has. The hashes are public: who
 wants to can compute strings whose points are where others' are.
-
-**Tail.** For any tilt z > 0, with K(z) = sum ln mean exp(z T_lr) and its derivatives m = K' and s^2
-= K'' (mean and variance of the sum under the tilted law), and rho the sum of the tilted third
-absolute central moments, for S >= m
-
-    P(S(v) >= S) = e^(K - z m) E~[e^(-z (X - m)); X >= S]
-                <= e^(K - z S) min(1, e^(x^2 / 2) PhiBar(x) + 1.12 rho / s^3),   x = z s:
-
-X - S >= 0 on the event, which gives the 1; and the distribution of X under the tilted law is within
-0.56 rho / s^3 of the normal one (Shevtsova, "An improvement of convergence rate estimates in the
-Lyapunov theorem", 2010), which after integration by parts counts twice at most; the normal one's
-part is largest at S = m. Each tilt bounds the same probability, so the least of several bounds
-needs no correction. Compare Bahadur and Rao (1960), whose factor this is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Discrete Laplace noise, drawn exactly and many at a time, with look-up tables.
 
-A law on a few integers is drawn by inversion: the sampler reveals a uniform number in [0, 1) bit by
-bit until it is certain between which two cumulative probabilities it lies. The first 16 bits mostly
-decide, with a table of 2^16 entries. Otherwise the next 48 are drawn, and after a tie with all 64
-bits of a cumulative probability, as many more as necessary. Nothing is rounded: the tables have
-floors of irrational numbers, enclosed between fractions until both ends have the same floor.
+A law on a few integers is drawn by inversion (theorem 3 of docs/proofs/privacy.md). The first 16
+bits of a uniform number mostly decide, with a table of 2^16 entries. Otherwise the next 48 are
+drawn, and after a tie as many more as necessary. The tables have floors of irrational numbers,
+enclosed between fractions until both ends have the same floor.
 """
 
 from __future__ import annotations
@@ -106,11 +105,9 @@ class DiscreteLaplace:
 
     Notes
     -----
-    With q = exp(-rate), z is 0 with probability (1 - q) / (1 + q), and else its sign is fair and
-    abs(z) - 1 geometric, P(k) = (1 - q) q^k. The binary digits of a geometric number are
-    independent; so are its lowest m and the rest, which is geometric with q^(2^m). Each of these is
-    drawn by inversion. A draw beyond the last cell of the rest starts again there (a geometric law
-    has no memory).
+    Theorem 3 of docs/proofs/privacy.md. The lowest m binary digits of the geometric number abs(z) -
+    1 are independent of each other and of the remainder, which is geometric with q^(2^m). A draw
+    beyond the remainder's last cell starts again there.
 
     Examples
     --------

@@ -2,10 +2,8 @@
 
 M symbols stand in a row and carry ascending numbers. An input stands for W neighbours, its window.
 The report is a symbol of the window with a probability just below e^epsilon times that of a symbol
-outside. Let nu be the least probability of each set of reports over the inputs, scaled to one. By
-the lemma of Neyman and Pearson, an input's best distribution has e^epsilon times the density of nu
-on an interval of reports, and that of nu elsewhere; every such interval has the same nu-mass. So
-some member of the family has a worst-case variance as close to the least as one likes.
+outside. Some member of the family has a worst-case variance as close to the least as one likes:
+theorem 2 of docs/proofs/mechanisms.md.
 
 The numbers of the symbols cost no privacy: they are applied to the report. Only M, W and the
 threshold matter to it.

@@ -220,8 +220,8 @@ def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
 
     Notes
     -----
-    Many rows are added 64 columns at a time: three words make one of sums and one of carries, by
-    five logical operations (a carry-save adder), and the carries are rows of twice the weight.
+    Many rows are added 64 columns at a time by a carry-save adder: three words make one of sums and
+    one of carries, which are rows of twice the weight.
 
     Examples
     --------

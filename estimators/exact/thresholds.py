@@ -86,8 +86,7 @@ def flip_threshold(epsilon: Fraction) -> int:
 
     Notes
     -----
-    An answer is kept by 2^64 - T words and flipped by T, so the ratio of its probabilities under
-    two inputs is (2^64 - T) / T, at most e^epsilon: :func:`miss_threshold` of one output each.
+    :func:`miss_threshold` of one output each.
 
     Examples
     --------
@@ -123,10 +122,7 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
 
     Notes
     -----
-    An output has probability (2^64 - T) / (2^64 inside) in the input's set, otherwise T / (2^64
-    outside): the ratio is (2^64 - T) outside / (T inside). Because T is rounded up, T (inside
-    e^epsilon + outside) >= 2^64 outside, so the ratio is at most e^epsilon. The threshold is exact:
-    see :func:`at_exp`.
+    Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W = `complement_size`.
 
     Examples
     --------

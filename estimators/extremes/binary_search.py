@@ -108,16 +108,11 @@ class Search:
 
     Notes
     -----
-    **Certificate.** If nobody who answers is at or beyond the threshold, all answers are noise of a
-    known law. With h = ln(rounds / beta) the search then moves outwards with probability at most
-    beta / rounds. So with probability 1 - beta it never does, and some user's value reaches the
-    inner end of the interval (for a minimum, the right end): an upper bound of the minimum. It
-    holds after every round, for values that do not change between rounds. No such statement holds
-    for the other end: one user alone cannot be seen.
+    **Certificate.** Theorem 3 of docs/proofs/extremes.md: with probability 1 - beta some user's
+    value reaches the inner end of the interval (for a minimum, the right end), after every round,
+    for values that do not change between rounds.
 
-    **Privacy.** An answer is that of :class:`estimators.mechanisms.RandomizedResponse`. Thresholds
-    depend on earlier answers only, so a user who answers every round at epsilon / rounds loses
-    epsilon in all.
+    **Privacy.** Theorem 1 of docs/proofs/extremes.md.
 
     Examples
     --------
@@ -394,12 +389,7 @@ class Search:
 
         Notes
         -----
-        The share is 1/2 + sum a_i z_i / (2 A2), with terms of range a_i / A2: by Hoeffding it
-        exceeds its mean by gamma = sqrt(h / (2 A2)) with probability at most e^-h. If nobody is at
-        or beyond the threshold, an answer is "yes" with the known probability of a flip, and
-        Chernoff's bound with the remainder of the tilted law bounds the probability of a large sum:
-        far smaller at large epsilons, where flips are rare. MIN's gamma is sqrt(h / sum n_l / v_l),
-        v = 4 e^x (1 + e^x) / (e^x - 1)^2 at x = epsilon of one answer, here for several levels.
+        Theorem 2 of docs/proofs/extremes.md.
         """
         return _critical_share(self.randomizer, self.critical, self._log_term, answers)
 

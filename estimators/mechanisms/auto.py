@@ -67,10 +67,8 @@ class AutoMean(Piecewise):
 
     Notes
     -----
-    The variance of a sign, of whatever data with mean theta, is c^2 - theta^2, where c^2 is the
-    variance of a sign for the value 0. That of `windows` is at most its worst variance w for any
-    one value, plus E x^2 - theta^2. So signs are better where E x^2 > c^2 - w, compared in exact
-    fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
+    Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
+    exact fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
 
     Examples
     --------
@@ -148,10 +146,8 @@ class AutoFrequency(SupportCounts):
     A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
     Statistic of a level: that of its mechanism; the other columns stay zero.
 
-    The choice depends on epsilon and the options alone, and uses exact fractions, so that devices
-    and aggregators agree on it. Privacy and checks are those of the chosen mechanisms. The weights
-    of levels are as if each had a metric of its own; the bounds are those of mixed levels in
-    :class:`estimators.bounds.Law`.
+    The choice depends on epsilon and the options alone, in exact fractions, so that devices and
+    aggregators agree on it. The weights of levels are as if each had a metric of its own.
 
     Examples
     --------

@@ -44,12 +44,11 @@ SIGNED_BYTE, SIGNED_WORD = 127, 2**14  # the grids of one and two bytes
 class Caps(RankedDirections):
     """One of k random directions: by preference one of the W that point best to the value.
 
-    The device draws k / 2 directions u uniform on the unit sphere; they and their opposites are the
-    candidates. It orders them by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its
-    opposite. By a private coin the report is one of the first W, uniform, or else one of the k - W
-    others, uniform; it is rounded at random to the grid 1/g, so that it is an integer vector U with
-    E[U | u] = g u. The estimate is the mean of B U / g. k and W depend on epsilon and d alone
-    (:func:`best_caps`). `hemisphere` is k = 2, W = 1.
+    The candidates are k / 2 directions u uniform on the unit sphere, and their opposites, ordered
+    by <u, v>, where v = x / |x| or, with probability 1/2 - |x| / 2, its opposite. By a private coin
+    the report is uniform among the first W, or else among the other k - W; it is rounded at random
+    to the grid 1/g. The estimate is the mean of B U / g, U the report. k and W depend on epsilon
+    and d alone (:func:`best_caps`).
 
     The statistic of a level is the number of reports, the sum of each coordinate, and the sum of
     each coordinate's squares, from which the bounds learn how uneven the data are.
@@ -71,26 +70,11 @@ class Caps(RankedDirections):
 
     Notes
     -----
-    **Privacy.** The candidates u_1, ..., u_k are drawn before the device looks at the value, and
-    independently of it. Given them, and whatever v is, some W of them are the first. Each of these
-    is chosen with probability (2^64 - T) / (2^64 W), each other one with T / (2^64 (k - W)), with
-    T = ceil(2^64 (k - W) / (W e^epsilon + k - W)). So for every candidate and all values x and x'
+    **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too. A device computes k, W
+    and T itself, so a server cannot choose them.
 
-        P(j | x, u) <= (2^64 - T) (k - W) / (T W) * P(j | x', u) = ratio * P(j | x', u),
-
-    and ratio <= e^epsilon by integer arithmetic. The report is a function of the candidates, of j
-    and of randomness that is independent of the value (the rounding); mixing over the law of u
-    keeps the ratio. **This is exact in floating point:** the proof assumes nothing about the law of
-    u, or about how <u, v> is rounded, summed or tied. Doubles determine the order, the integer
-    threshold and integers uniform by rejection the choice. So doubles can cost accuracy, but not
-    privacy. It holds for every k, W and T with that ratio; a device computes T itself, and from
-    epsilon and d also k and W, so a server cannot choose them.
-
-    **No bias.** The law of u is invariant under rotation, so E[u_j] = m v with one m, B = 1/m, and
-    v has mean x. The order is that of the unrounded directions; given u, the rounding has mean
-    zero. At x = 0 all products tie, and any of the candidates is uniform on the sphere. m = (p_in -
-    p_out) E[sum of the best W scores] is one integral (:class:`estimators.bounds.caps.law.
-    Candidates`).
+    **No bias.** Theorem 4 of docs/proofs/mechanisms.md. m = (p_in - p_out) E[sum of the best W
+    scores] is one integral (:class:`estimators.bounds.caps.law.Candidates`).
 
     **Random words.** For one value: the directions, of :func:`~estimators.exact.sampling.
     normal_numbers`, with ceil(b d / 2) words for each block of b = max(1, floor(2^17 / d))

@@ -62,23 +62,19 @@ class CountSketch(OutputSets, Differences):
     **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
     <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
 
-    **Privacy.** j and r do not depend on the value. A 64-bit word below T = ceil(2^64 (2w - 1) /
-    (e^epsilon + 2w - 1)) chooses another of the row's symbols.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = 2w and W = 1, given j and r.
 
     **Decoding.** For a key v let D be 1 or -1 if a report's block is v's, according to its sign
-    times H and v's sign hash; otherwise 0. A transform over r gives the sums of D for all buckets
-    of a row; a key's sum is that over its t buckets. With c = p - q of randomized response, E D = c
-    (f + b): rows of H are orthogonal, so only values in v's bucket collide. b, a mean over the
-    rows, is zero on average over the hashes, with variance sum f_x^2 / (t M) over the other values
-    x.
+    times H and v's sign hash; otherwise 0. E D = (p - q)(f + b): rows of H are orthogonal, so only
+    values in v's bucket collide, and b has mean zero over the hashes (theorem 7 of
+    docs/proofs/mechanisms.md).
 
     **Variance.** (A - c^2 f^2) / c^2 a report, where A = 2q + c (f + (1 - f) / w) on average over
     the hashes. ``optimal`` weights use it at f = 0; ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon
     / 2).
 
     **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
-    strings in a query nor people's values may depend on the seed: see
-    :mod:`estimators.bounds.collisions` and :mod:`estimators.bounds.own_signs`.
+    strings in a query nor people's values may depend on the seed.
 
     Examples
     --------

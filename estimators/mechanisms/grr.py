@@ -36,9 +36,8 @@ class Grr(OutputSets, SupportCounts):
 
     Notes
     -----
-    A 64-bit word below T = ceil(2^64 (k - 1) / (e^epsilon + k - 1)) chooses another category, by a
-    uniform integer drawn with rejection. So p = (2^64 - T) / 2^64 and q = T / (2^64 (k - 1)),
-    exactly. It is the best mechanism for k below about 3 e^epsilon + 2; its variance grows with k.
+    Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below
+    about 3 e^epsilon + 2; its variance grows with k.
 
     Examples
     --------

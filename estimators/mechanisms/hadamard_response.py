@@ -39,13 +39,11 @@ class HadamardResponse(OutputSets, BlockDifferences):
     Notes
     -----
     **Blocks.** B = 2^floor(log2 min(e^epsilon, 2k)), b = 2^ceil(log2(k/B + 1)), in exact
-    arithmetic. A level with a small epsilon has one large block, a level with a large epsilon many
-    small ones. All share the columns, because K is at most 6k.
+    arithmetic. All levels share the columns, because K is at most 6k.
 
     **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
-    f c with c = P(C | x) - P(rest of the block | x); f is the share of x. A report of another
-    category is equally likely in both halves, because rows are orthogonal. The cost is O(K log b),
-    with memory linear in K.
+    f c. Another category is equally likely in both halves, because rows are orthogonal. The cost is
+    O(K log b). Privacy is theorem 1 of docs/proofs/privacy.md with M = K, W = s.
 
     Examples
     --------

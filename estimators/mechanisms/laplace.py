@@ -50,18 +50,11 @@ class Laplace(ScalarMean):
 
     Notes
     -----
-    **Privacy.** Two inputs differ by at most 2 g on the grid, so the probabilities of each value of
-    g x + z are within a factor exp(2 g epsilon / (2 g)) = e^epsilon. (A value that a rounding error
-    put outside [-1, 1] is clipped first, so 2 g is exact.) Rounding before and clamping after the
-    noise cost no privacy.
+    **Privacy.** Theorem 3 of docs/proofs/privacy.md. A value outside [-1, 1] is clipped first.
 
-    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
-    q^(t+1) / (1 + q) < 2^-64 as soon as q^t <= 2^-65, that is t >= 65 ln 2 (2 g / epsilon), and 65
-    ln 2 < 46. Since |g x| <= g, a report is clamped with probability below 2^-64, so with
-    probability above 1 - n 2^-64 the sum is that of the unclamped reports: bounds are computed for
-    these at beta - n 2^-64 (at all times at once: at beta - 2^-32, as a statistic holds at most
-    2^32 reports). (The bias of a clamped report is of the same order: below 2^-64 (M + 2
-    g / epsilon) / g.)
+    **The clamp.** M = g + ceil(92 g / epsilon): a report is clamped with probability below 2^-64.
+    The bounds are those of unclamped reports at beta - n 2^-64; at all times at once at beta -
+    2^-32, as a statistic holds at most 2^32 reports.
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
     no column can overflow 64 bits before 2^32 reports, whatever their values.

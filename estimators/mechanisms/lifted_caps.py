@@ -21,17 +21,12 @@ class LiftedCaps(Caps):
     A value x of the unit ball becomes the unit vector (x, sqrt(1 - |x|^2)) of d + 1 coordinates,
     and `caps` reports it. Its estimate is unbiased in each coordinate; the first d are that of x.
 
-    A mechanism that knows directions only has the variance B^2 > 1 at x = 0, whatever epsilon is:
-    it reports one of two opposite vectors. Here no value is the mean of others: all of them are on
-    the sphere, and the variance of a report falls with epsilon for each. With B and the mean
-    squares `along` and `across` of the direction in d + 1 dimensions it is
+    A mechanism that knows directions only has the variance B^2 > 1 at x = 0. Here all values are on
+    the sphere, and the variance of a report, a line in |x|^2 (theorem 4 of
+    docs/proofs/mechanisms.md), falls with epsilon for each. Its worst case is below that of `caps`
+    from epsilon 1.0 on for d = 2, 0.9 for d = 3, 0.75 for d = 10 and 0.6 for d = 30.
 
-        B^2 (1 - across - (along - across) (1 - |x|^2)) - |x|^2,
-
-    a line in |x|^2. Its worst case is below that of `caps` from epsilon 1.0 on for d = 2, 0.9 for
-    d = 3, 0.75 for d = 10 and 0.6 for d = 30.
-
-    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own, and proved below.
+    Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own.
 
     Parameters
     ----------
@@ -44,10 +39,8 @@ class LiftedCaps(Caps):
 
     Notes
     -----
-    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value: the proofs hold for
-    any value, and this is one of d + 1 coordinates, a function of x alone. A report has d + 1
-    coordinates, so it is reported how far inside the ball the value is, too, within the same
-    epsilon.
+    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Its last
+    coordinate, how far inside the ball the value is, is reported within the same epsilon.
 
     **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
     the coin for the opposite direction is drawn, and nearly always shows the direction itself.

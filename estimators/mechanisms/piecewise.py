@@ -54,15 +54,12 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     Notes
     -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (M - W) / (W e^epsilon + M - W)) leaves the
-    window. Each symbol has probability (2^64 - T) / (2^64 W) in the window and T / (2^64 (M - W))
-    outside it, whatever the value: the ratio is at most e^epsilon. Rounding before and the numbers
-    of the symbols after cost no privacy. So a device that is given M, W and the numbers computes T
-    by itself.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
+    itself.
 
-    **Unbiased.** The numbers z_j sum to zero, so E z = (p - q) Z_s, where p and q are the two
-    probabilities and Z_s is the sum of the window's numbers. With c = (p - q) Z_(M-W), E z / c is
-    the knot x_s = Z_s / Z_(M-W), exactly.
+    **Unbiased.** Theorem 1 of docs/proofs/mechanisms.md. With c = (p - q) Z_(M-W), E z / c is the
+    knot x_s = Z_s / Z_(M-W); p and q are the two probabilities, Z_s the sum of the window's
+    numbers.
 
     **Random words.** In this order, for one value x: (1) the coin that rounds, true with the
     probability (x Z_(M-W) - Z_s) / (Z_(s+1) - Z_s) in doubles: one byte of a word, 53 bits of
@@ -212,10 +209,8 @@ class Piecewise(ReportedSymbols, ScalarMean):
 class _Rounding:
     """Finds the window of each value: a table of cells, each with at most one knot.
 
-    All is done with x Z_(M-W) in doubles, where the knots are the integers Z_s. The cell of a
-    number never falls as the number grows, in floating point too; so a number is at or above the
-    knots of all cells before its own, below those of all cells after it, and one comparison with
-    the knot of its own cell decides.
+    The knots are the integers Z_s, compared with x Z_(M-W) in doubles. The cell of a number never
+    falls as the number grows, so one comparison with the knot of its own cell decides.
     """
 
     def __init__(self, shapes: Sequence[WindowShape]) -> None:

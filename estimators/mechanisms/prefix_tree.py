@@ -64,11 +64,8 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
     Notes
     -----
-    **Privacy.** The code and the hashes are functions of the value; group and row are drawn without
-    it, and the report shows them. Given both, a 64-bit word below T = ceil(2^64 (K - s) / (s
-    e^epsilon + K - s)) draws a point off the hyperplane. So no report is more than (2^64 - T)(K -
-    s) / (T s) times likelier under another value; the certificate is the larger of this ratio for
-    prefixes and for whole strings. A value gives one report, not one for each group.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given group and row, with M = K and W = s. A
+    value gives one report, not one for each group.
 
     **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
     geometry response, and collisions can only add to a frequency: see

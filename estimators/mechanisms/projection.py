@@ -59,19 +59,15 @@ class Projection(SupportCounts):
 
     Notes
     -----
-    **Privacy.** The row reveals nothing; the sign is flipped if a 64-bit word is below T =
-    ceil(2^64 / (1 + e^epsilon)), so the ratio is (2^64 - T) / T whatever Phi is.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, whatever Phi is.
 
-    **Hadamard's matrix.** Its columns are balanced and orthogonal, so a report agrees with the
-    column of its own category with probability p = 1 - T / 2^64 and with any other's with
-    probability 1/2 exactly. All categories are decoded by one transform, O(m log m); a few by O(m)
-    each. Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2): above 1 unless nearly all
-    users hold the category, so this suits small epsilons.
+    **Hadamard's matrix.** A report agrees with the column of its own category with probability p =
+    1 - T / 2^64 and with any other's with 1/2. All categories are decoded by one transform, O(m log
+    m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
 
-    **Random signs.** The column of another value agrees in about half the rows, not exactly half.
-    The estimate is unbiased over seeds, but for one seed the error of a frequency is up to sqrt(2
-    ln(2 / beta) / m). With fewer rows than A2 = sum n a^2 that exceeds the noise. The bounds cover
-    both (`estimators.bounds.projections`), and `effective_reports` counts both. One value costs
+    **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
+    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), more than the noise with
+    fewer rows than A2 = sum n a^2. The bounds and `effective_reports` count both. One value costs
     O(m), a list of k values O(k m); the matrix is never stored.
 
     ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.

@@ -47,15 +47,9 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     Notes
     -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (K - s) / (s e^epsilon + K - s)) draws a point
-    off the hyperplane, by a uniform integer with rejection; so a point has probability (2^64 - T) /
-    (2^64 s) on it and T / (2^64 (K - s)) off it.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = K and W = s.
 
-    **Variance.** A report supports the true category with p = (2^64 - T) / 2^64 and any other with
-    q = p c / s + (1 - p)(s - c) / (K - s), exactly, because any two hyperplanes share c points. As
-    K grows, a rare category's variance tends to (e^epsilon + d - 1)^2 / ((d - 1)(e^epsilon
-    - 1)^2): with d = e^epsilon + 1 that of subset selection, 4 e^epsilon / (e^epsilon - 1)^2. See
-    :func:`best_geometry` for d and t.
+    **Variance.** Theorem 5 of docs/proofs/mechanisms.md. See :func:`best_geometry` for d and t.
 
     **Decoding.** The support of category x is the sum of the counts over D + x, so that of all
     categories is one cyclic correlation: O(K log K), in exact integers, with memory linear in k.

@@ -56,19 +56,14 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     <= rows points. So all levels have tables of about one size, in which collisions are about as
     rare. Each level has hashes of its own.
 
-    **Privacy.** The row does not depend on the value, and the report shows it. Given the row, a
-    64-bit word below T = ceil(2^64 (K - s) / (s e^epsilon + K - s)) draws a point off the
-    hyperplane, of s points, of the string's point. So no report is more than (2^64 - T)(K - s) / (T
-    s) times likelier under another string.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = K and W = s.
 
-    **Variance.** A report supports a string that nobody holds with probability s / K over the
-    hashes, whatever the others hold. Its variance is within 4.5% of 4 e^epsilon / (e^epsilon - 1)^2
-    up to epsilon = 6, the least that is possible. Collisions add sum f_x^2 / (t K) over the other
-    strings x, at any number of reports.
+    **Variance.** Within 4.5% of 4 e^epsilon / (e^epsilon - 1)^2, the least possible, up to epsilon
+    = 6. Collisions add sum f_x^2 / (t K) over the other strings x, at any number of reports
+    (theorem 7 of docs/proofs/mechanisms.md).
 
-    **Bounds.** Collisions can only add to a frequency; how much is bounded over the hashes. Neither
-    the strings in a query nor people's values may depend on the seed:
-    :mod:`estimators.bounds.point_collisions`.
+    **Bounds** hold over the hashes: neither the strings in a query nor people's values may depend
+    on the seed.
 
     Examples
     --------

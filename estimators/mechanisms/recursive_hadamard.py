@@ -44,13 +44,9 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
     **Bits.** b has the least variance at f = 1/k, in exact arithmetic; 2^b is near e^epsilon - 1,
     and at most 2K.
 
-    **Privacy.** The row reveals nothing: only the symbol costs privacy. A 64-bit word below T =
-    ceil(2^64 (2^b - 1) / (e^epsilon + 2^b - 1)) chooses another symbol, by a uniform integer drawn
-    with rejection.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = 2^b and W = 1.
 
-    **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): another
-    category of the block gets each sign from half of the rows, because columns are orthogonal. The
-    cost is O(K log R), with memory linear in K.
+    **Decoding.** Per block, the transform over r of (reports of +1) - (reports of -1): O(K log R).
 
     Examples
     --------

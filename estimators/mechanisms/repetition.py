@@ -61,14 +61,13 @@ class Repetition(Mechanism):
 
     Notes
     -----
-    **Privacy.** Given the value the reports are independent, so their joint largest ratio of
-    probabilities is the product of their own ratios: at most (e^(epsilon/r))^r = e^epsilon. The
-    share epsilon / r is an exact fraction.
+    **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
+    fraction.
 
-    **Variance.** It is v / r + s for a user, where v is the variance of an estimate from one report
-    given the value, and s that of the values: all reports of a user share one. It falls as 1 /
-    epsilon. Most mechanisms have a smaller variance at the whole epsilon (docs/mechanisms.md);
-    repetition is for those that are good at small epsilons alone, like `projection`.
+    **Variance.** v / r + s for a user, v the variance of an estimate from one report given the
+    value, s that of the values. Most mechanisms have a smaller variance at the whole epsilon
+    (docs/mechanisms.md); repetition is for those that are good at small epsilons alone, like
+    `projection`.
     """
 
     name = "repetition"

@@ -44,12 +44,9 @@ class SubsetSelection(OutputSets, PackedBits):
 
     Notes
     -----
-    **Privacy.** A 64-bit word below T = ceil(2^64 (k - s) / (s e^epsilon + k - s)) leaves the true
-    category out, so a subset has probability (2^64 - T) / 2^64 / C(k-1, s-1) with it and T / 2^64 /
-    C(k-1, s) without it. Members are drawn by Floyd's algorithm with integers uniform by rejection
-    (Bentley and Floyd, 1987). Bits have no order that could reveal the true category, and one width
-    at all levels. The indices of s members would need more than k bits if s log2 k > k, as at
-    epsilon = 1. Drawing takes s steps for all reports together.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with
+    integers uniform by rejection (Bentley and Floyd, 1987), s steps for all reports together. Bits
+    have one width at all levels and no order that could reveal the true category.
 
     **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
     default has a lighter tail if few categories hold nearly all users.

@@ -1,8 +1,6 @@
 """Confidence bands of a cumulative distribution, valid for every number of reports.
 
-A band holds at all edges at once. Its width depends on the variance at each edge, which depends on
-the unknown masses; but the masses are bounded by the band itself. All steps follow from one event,
-so repeating them costs no confidence.
+A band holds at all edges at once: theorem 3 of docs/proofs/distributions.md.
 """
 
 from __future__ import annotations
@@ -264,8 +262,7 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 class SingleNumberBounds:
     """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
 
-    A band at a tenth of beta limits where they can be. Inside it, single edges are tested without a
-    union, at nine tenths of beta.
+    Theorem 5 of docs/proofs/distributions.md.
 
     Parameters
     ----------

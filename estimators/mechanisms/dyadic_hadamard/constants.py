@@ -246,9 +246,7 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
 
     Notes
     -----
-    A report that is not kept is uniform over all q symbols, the true one included. So a symbol has
-    probability (T + (2^64 - T) / q) / 2^64 or (2^64 - T) / (q 2^64). Their ratio grows with T, and
-    is e^epsilon at the real number that T is rounded down from.
+    A replaced report is uniform over all q symbols. Theorem 1 of docs/proofs/privacy.md.
 
     Examples
     --------

@@ -63,10 +63,8 @@ class DyadicHadamard(Mechanism):
 
     Notes
     -----
-    **Privacy.** Depth and rows do not depend on the value. Given them, the symbol is kept if a
-    uniform 64-bit word is below T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)), and replaced
-    by a uniform symbol if not. So no report is more than 1 + q T / (2^64 - T) <= e^epsilon times as
-    likely for one value as for another.
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given depth and rows, which do not depend on
+    the value.
 
     **Accuracy.** c, m and the probabilities of the depths minimise v, the variance of sqrt(n) F
     averaged over the edges for uniform data. Its root is within 1.24 of the least that any unbiased

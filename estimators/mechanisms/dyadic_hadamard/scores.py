@@ -1,10 +1,9 @@
 """Second moments and bounds of the score that one report has for each edge.
 
-The score of a report for an edge t is what it adds to F(t) - t/B, once for the report and exactly
-unbiased given its value x. Its law depends on x only through the shell of x as seen from t: shell s
-< h if x lies in the sibling of t's ancestor at depth s + 1, and shell h if x is in bin t. The
-closed forms below are exact: two linear hash bits drawn at random have no collinear triples. A test
-checks them by full enumeration.
+The score of a report for an edge t is what it adds to F(t) - t/B, unbiased given its value x. Its
+law depends on x only through the shell of x as seen from t: shell s < h if x lies in the sibling of
+t's ancestor at depth s + 1, and shell h if x is in bin t. Theorem 1 of
+docs/proofs/distributions.md.
 """
 
 from __future__ import annotations

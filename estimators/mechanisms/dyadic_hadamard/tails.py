@@ -45,10 +45,9 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
 
     Notes
     -----
-    E(S - h)_+^2 is at most that of T = Poisson(r) - r (Bentkus), so P(S >= x) <= E(T - h)_+^2 / (x
-    - h)^2 for each h < x. The best h is searched for at the atoms of T, on a grid of r. In units
-    of the standard deviation x falls with r, so the entry below r is valid. Below r = 1/2:
-    Bernstein.
+    Theorem 2 of docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a
+    grid of r. In units of the standard deviation x falls with r, so the entry below r is valid.
+    Below r = 1/2: Bernstein.
     """
     log_tail = -math.log(tail)
     root = np.sqrt(ratio)
@@ -94,9 +93,8 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
 
     Notes
     -----
-    exp(u S - (e^u - 1 - u) r) is a supermartingale for each rate u (Bennett). So is the mean over
-    30 rates, and by Ville's inequality it reaches 1 / `tail` with probability at most `tail`. x
-    grows with r, so the entry of the grid above r is valid.
+    Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so the
+    entry of the grid above r is valid.
     """
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)

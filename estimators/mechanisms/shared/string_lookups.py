@@ -131,10 +131,9 @@ class StringLookups(SupportReports):
         -----
         Noise and collisions have half of p each; above, noise has all of it if no level can be
         certain of collisions: no level in use, or for all times at once none that may come. If
-        users have values or distributions of their own, the mean over them is f + b, b a mean of
-        all levels' collisions: at most (1 - f) B for the largest B, and at least 0. For all times
-        at once, the collisions of the k-th user are then bounded at p / (k (k + 1)), as for a count
-        sketch.
+        users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
+        largest level's collisions; for all times at once the collisions of the k-th user are
+        bounded at p / (k (k + 1)).
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
