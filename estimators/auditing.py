@@ -151,10 +151,6 @@ def largest_leak(
     confidence : float
         A correct mechanism fails with probability at most 1 - `confidence`.
 
-    Returns
-    -------
-    Leak
-
     Notes
     -----
     Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and

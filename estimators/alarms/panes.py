@@ -50,8 +50,7 @@ class PaneMean:
 
         Parameters
         ----------
-        metric : LocalMetric
-        statistic : ndarray of int64
+        metric, statistic
         shares : ndarray of float64, shape (levels,), optional
             The share of each level; every level may then have a mean of its own. None: optimal
             shares of the pane, and all levels have one mean.

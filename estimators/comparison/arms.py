@@ -79,12 +79,7 @@ class Arm:
         return (self.law, self.noise, self.blocks, self.scores) == (None,) * 4
 
     def stream(self, *, mirrored: bool = False) -> ReportStream:
-        """Return the sum as a stream; mirrored, that of -S.
-
-        Parameters
-        ----------
-        mirrored : bool
-        """
+        """Return the sum as a stream; mirrored, that of -S."""
         sign = -1.0 if mirrored else 1.0
         if self.noise is not None:
             return NoiseStream(self.noise, sign * self.observed, self.total)
@@ -104,9 +99,7 @@ def has_law(metric: LocalMetric, question: Question, *, ratio: bool) -> bool:
 
     Parameters
     ----------
-    metric : LocalMetric
-    question : Question
-    ratio : bool
+    metric, question, ratio
     """
     mechanism = metric.randomizer
     if isinstance(mechanism, Projection) and mechanism.random:

@@ -161,10 +161,6 @@ def compare(
     panes : tuple of int or None
         For memoized metrics, the numbers of panes of a and of b; None if one is unknown.
 
-    Returns
-    -------
-    Comparison
-
     Raises
     ------
     ValueError

@@ -135,9 +135,7 @@ class ShareArm:
 
         Parameters
         ----------
-        metric : LocalMetric
-        statistic : ndarray of int64
-        question : Question
+        metric, statistic, question
         places : ndarray of int, shape (k,)
             Of the limits among the edges.
         """
@@ -171,12 +169,7 @@ class ShareArm:
         return variance[self.inner] / total**2, scores.largest[self.inner] / total
 
     def arm(self, beta: float) -> Arm:
-        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them.
-
-        Parameters
-        ----------
-        beta : float
-        """
+        """Return the arm on the scale of 2 F - 1, with variances as :meth:`moments` has them."""
         variance, largest = self.moments(beta)
         stream = ScoreStream(2 * self.value - 1, 2 * largest, 4 * variance, self.total)
         return Arm(stream.observed, None, None, self.total, scores=stream)
@@ -193,8 +186,7 @@ def anytime_share_difference(
     ----------
     a, b : ShareArm
         Whose question has bounds for all times.
-    beta : float
-    numbers : int
+    beta, numbers
     split : float or None
         The planned ratio of reports, a to b.
     """
@@ -213,8 +205,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
 
     Parameters
     ----------
-    a, b : ShareArm
-    beta : float
+    a, b, beta
     numbers : int
         So many differences hold together.
     """

@@ -240,8 +240,7 @@ def _search(
         From values to lines.
     observed, width : ndarray of float64, shape (k,)
         About where half of the tail is, and how far the limit is from there.
-    domain : tuple of float
-    log_p : float
+    domain, log_p
     """
     goal, (domain_low, domain_high) = log_p - SAFETY, domain
     aim = goal - CLOSE / 2

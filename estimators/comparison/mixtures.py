@@ -283,8 +283,7 @@ def _search(
     means : callable
         From values to lines of means.
     observed : ndarray of float64, shape (k,)
-    domain : tuple of float
-    log_p : float
+    domain, log_p
     """
     goal, (domain_low, domain_high) = SAFETY - log_p, domain
     value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)

@@ -27,10 +27,7 @@ def require_comparable(
 
     Parameters
     ----------
-    metric : Metric
-    second_metric : Metric or None
-    of, bound, weights, target : str
-    split : float or None
+    metric, second_metric, of, bound, weights, target, split
 
     Raises
     ------
@@ -102,8 +99,7 @@ def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bo
 
     Parameters
     ----------
-    a, b : LocalMetric
-    target : str
+    a, b, target
     independent : bool or None
         What the caller states.
     """

@@ -207,11 +207,6 @@ class BetStream:
     """Reports of windows of symbols: exp(W - K(theta)) is a martingale, whatever the data are.
 
     K is at least ln E e^W and concave; both are those of :class:`SymbolBets`. There is one number.
-
-    Parameters
-    ----------
-    bets : SymbolBets
-    total : float
     """
 
     bets: SymbolBets

@@ -24,8 +24,7 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
     ----------
     a, b : callable
         The estimates of the arms.
-    beta : float
-    ratio : bool
+    beta, ratio
     """
     null = 1.0 if ratio else 0.0
 

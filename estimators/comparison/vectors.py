@@ -179,8 +179,7 @@ def radius(
 
     Parameters
     ----------
-    a, b : CoordinateNoise
-    beta : float
+    a, b, beta
     totals : pair of float or None
         As in :func:`estimators.weights.total_weight`: at all times at once, where each arm's length
         has half of beta.

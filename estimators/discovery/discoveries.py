@@ -73,8 +73,7 @@ def search_and_test(
 
     Parameters
     ----------
-    code : StringCode
-    layout : DiscoveryLayout
+    code, layout
     table : ndarray of int64, shape (levels, columns)
         Of the mechanism.
     keys_of : callable
@@ -119,9 +118,7 @@ def peeling(
 
     Parameters
     ----------
-    layout : DiscoveryLayout
-    evidence : TreeEvidence
-    candidates : CandidateStrings
+    layout, evidence, candidates
     """
     is_complete = candidates.lengths[:, None] <= np.array(layout.depths)
     hashes = layout.prefix_hashes(candidates.bits)

@@ -99,8 +99,7 @@ def list_candidates(
 
     Parameters
     ----------
-    code : StringCode
-    layout : DiscoveryLayout
+    code, layout
     evidence : TreeEvidence
         Of groups of prefixes alone: the test of the candidates uses others' reports.
     progress : callable

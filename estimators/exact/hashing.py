@@ -18,10 +18,6 @@ _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D04
 def mix(words: Words) -> Words:
     """Return a hash of each word: any change of a word changes about half the bits of its hash.
 
-    Parameters
-    ----------
-    words : ndarray of uint64
-
     Returns
     -------
     ndarray of uint64, same shape

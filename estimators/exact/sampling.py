@@ -184,8 +184,7 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
 
     Parameters
     ----------
-    bits : Bits
-    n, dimension : int
+    bits, n, dimension
 
     Returns
     -------

@@ -215,8 +215,7 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 
     Parameters
     ----------
-    name : str
-    table : mapping
+    name, table
     source : str
         The file, for messages.
 

@@ -35,10 +35,6 @@ class ReportedMetric(Metric):
         bits : Bits, optional
             The source of randomness; the operating system's by default.
 
-        Returns
-        -------
-        ndarray of integers, one row a report
-
         Raises
         ------
         ValueError

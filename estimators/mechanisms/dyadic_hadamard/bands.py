@@ -102,8 +102,7 @@ class Scores:
         weights : ndarray of float64, shape (levels,)
             The weight of one report.
         estimate : ndarray of float64, shape (B + 1,)
-        bins : int
-        question : Question
+        bins, question
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -182,8 +181,7 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
     Parameters
     ----------
-    scores : Scores
-    question : Question
+    scores, question
     beta : float
         The probability that the band fails, on either side.
 
@@ -223,8 +221,7 @@ def deviations(
 
     Parameters
     ----------
-    scores : Scores
-    question : Question
+    scores, question
     variance : ndarray of float64, shape (B - 1,)
         Of the sum, at most.
     tails : dict of float to ndarray of int
@@ -263,12 +260,6 @@ class SingleNumberBounds:
     """Bounds of one number that was chosen before looking: F at an edge, or a quantile.
 
     Theorem 5 of docs/proofs/distributions.md.
-
-    Parameters
-    ----------
-    scores : Scores
-    question : Question
-    beta : float
     """
 
     def __init__(self, scores: Scores, question: Question, beta: float) -> None:

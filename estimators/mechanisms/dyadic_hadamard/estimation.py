@@ -63,8 +63,7 @@ class BinDistribution:
     band : Band
     quantiles : ndarray of float64, shape (k, 4)
         Rows of q, value, lower, upper, in bins.
-    effective_reports : float
-    heterogeneity : float or None
+    effective_reports, heterogeneity
     """
 
     estimate: Floats

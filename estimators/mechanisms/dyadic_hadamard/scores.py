@@ -124,8 +124,7 @@ def _fine_range(
         A_i times the number of nodes of this depth below the split.
     signs : ndarray of float64, shape (B - 1, h)
         As from :func:`path_weights`.
-    level : LevelConstants
-    depth : int
+    level, depth
 
     Notes
     -----

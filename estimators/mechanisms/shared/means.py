@@ -18,12 +18,7 @@ from estimators.weights import LevelFacts
 
 
 class ScalarMean(Mechanism):
-    """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports.
-
-    Attributes
-    ----------
-    facts : LevelFacts
-    """
+    """A mechanism for the mean of a value in [-1, 1], with a law for the sum of its reports."""
 
     kinds = frozenset({"mean"})
     facts: LevelFacts
