@@ -60,10 +60,7 @@ class ReportError(ValueError):
 def explain_missing_scipy(purpose: str) -> Iterator[None]:
     """Say what to install if scipy is missing: devices have none, and do not estimate.
 
-    Parameters
-    ----------
-    purpose : str
-        What needs it, to begin the message with.
+    `purpose`: what needs it, to begin the message with.
 
     Raises
     ------

@@ -111,11 +111,7 @@ class Memoization:
     def answer(self, value: int, bits: Bits) -> Reports:
         """Draw the permanent answer to a value: one report, shape (1, ...).
 
-        Parameters
-        ----------
-        value : int
-            A category's index; for a mean, the side from :func:`side_of`.
-        bits : Bits
+        `value`: a category's index; for a mean, the side from :func:`side_of`.
         """
         array = np.array([value], dtype=np.float64 if self.metric.kind == "mean" else np.int64)
         return self._permanent.randomize(array, np.zeros(1, dtype=np.int64), bits)
@@ -123,10 +119,7 @@ class Memoization:
     def report(self, answer: Reports, bits: Bits) -> Reports:
         """Return a report made from a permanent answer; the answer itself if both have one epsilon.
 
-        Parameters
-        ----------
-        answer : ndarray of integers, shape (1, ...)
-        bits : Bits
+        `answer`, shape (1, ...).
         """
         flips = self.second_flip
         if not flips:
@@ -153,10 +146,7 @@ class Memoization:
     def ratio_for_ever(self, values: int) -> Fraction:
         """Bound the ratio of any sequence of reports, between histories that change alike.
 
-        Parameters
-        ----------
-        values : int
-            c, the number of distinct values of a history; for a mean, of sides, at most 2.
+        `values`: c, the number of distinct values of a history; for a mean, of sides, at most 2.
         """
         return self._permanent.privacy_ratio(0) ** values
 
@@ -195,12 +185,7 @@ def side_of(value: float, word: int) -> int:
     value, as with a fresh random rounding (alpha-point rounding, with the ends of the range as its
     only points). A value that moves without crossing it keeps its side, and its answer.
 
-    Parameters
-    ----------
-    value : float
-        In [-1, 1].
-    word : int
-        64 uniform bits, of which 53 are used.
+    `value`: in [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
 
     Examples
     --------

@@ -88,12 +88,8 @@ def common_decimals(lower: Iterable[float], upper: Iterable[float]) -> int:
 def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, str, str]:
     """Return the texts of a value and its bounds; the bounds are rounded outwards.
 
-    Parameters
-    ----------
-    numbers : sequence of 3 floats
-        The value, the lower and the upper bound.
-    places : int, optional
-        Decimals; by default they follow from the bounds.
+    `numbers`: the value, the lower and the upper bound; `places`: decimals; by default they follow
+    from the bounds.
 
     Examples
     --------

@@ -16,14 +16,8 @@ def project(values: ArrayLike) -> Floats:
     distribution, including the true one, but it is biased: rare categories are too large. The
     bounds of an estimate are for the values before the projection.
 
-    Parameters
-    ----------
-    values : array_like of float, shape (k,) or (..., k)
-        Estimated frequencies, one histogram a row.
-
-    Returns
-    -------
-    ndarray of float64, shape of `values`
+    `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The result has
+    shape of `values`.
 
     Raises
     ------

@@ -26,12 +26,7 @@ class Lowest(NamedTuple):
 def points_around(middle: float, error: float) -> Floats:
     """Return points that cover [-1, 1], and are dense next to the middle, one of them.
 
-    Parameters
-    ----------
-    middle : float
-        In [-1, 1].
-    error : float
-        The standard error there.
+    `middle`: in [-1, 1]; `error`: the standard error there.
 
     Examples
     --------
@@ -49,10 +44,8 @@ def points_around(middle: float, error: float) -> Floats:
 def mixed(log: Floats, slope: Floats) -> tuple[Floats, Floats]:
     """Return the logarithm of the mean over the last axis, and its slope.
 
-    Parameters
-    ----------
-    log, slope : ndarray of float64, shape (points, terms)
-        The logarithms of the terms, not all of them -inf, and their slopes.
+    `log`, `slope`, shape (points, terms): the logarithms of the terms, not all of them -inf, and
+    their slopes.
     """
     peak = log.max(axis=1, keepdims=True)
     share = np.exp(log - peak)

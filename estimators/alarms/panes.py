@@ -114,16 +114,8 @@ class PaneMean:
 def baseline_shares(metric: LocalMetric, baseline: Counts) -> Floats:
     """Return the shares of the levels that all panes have: the optimal ones of the baseline.
 
-    Parameters
-    ----------
-    metric : LocalMetric
-    baseline : ndarray of int64
-        Its sums, with a report at least.
-
-    Returns
-    -------
-    ndarray of float64, shape (levels,)
-        Sums to one; none below :data:`LEAST_SHARE` but zero.
+    `baseline`: its sums, with a report at least. The result has shape (levels,): sums to one; none
+    below :data:`LEAST_SHARE` but zero.
     """
     shares = level_weights("optimal", metric.counts(baseline), metric.randomizer.facts)
     used_shares = np.where(shares >= LEAST_SHARE, shares, 0.0)

@@ -87,16 +87,8 @@ class TrueValues(Mechanism):
     def weighted_sums(self, sums: Counts, noise: ReleaseNoise) -> Counts:
         """Return integers near sum_l d_l S_l, S_l in units of the domain's width.
 
-        Parameters
-        ----------
-        sums : ndarray of int64, shape (levels in use, columns - 1)
-        noise : ReleaseNoise
-
-        Returns
-        -------
-        ndarray of int64, shape (numbers,)
-            A user of level l who changes their value changes them by at most `sensitivity` d_l, in
-            l1.
+        `sums`, shape (levels in use, columns - 1). The result has shape (numbers,): a user of level
+        l who changes their value changes them by at most `sensitivity` d_l, in l1.
         """
 
     @abstractmethod

@@ -95,11 +95,7 @@ def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
 def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
     """Return the numbers of an arm that are compared: shares below limits, or what it shows.
 
-    Parameters
-    ----------
-    estimate : Estimate
-    below : sequence of float
-        Of a distribution; without limits, its quantiles are compared.
+    `below`: of a distribution; without limits, its quantiles are compared.
     """
     if not below:
         return estimate.numbers
@@ -157,10 +153,7 @@ class ShareArm:
     def moments(self, beta: float) -> tuple[Floats, Floats]:
         """Return upper bounds of the variances of the shares, and of one report's part in them.
 
-        Parameters
-        ----------
-        beta : float
-            The probability that a variance is larger.
+        `beta`: the probability that a variance is larger.
         """
         scores = self.scores
         assert scores is not None  # noqa: S101

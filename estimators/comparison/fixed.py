@@ -128,16 +128,8 @@ class Worst(NamedTuple):
 def lower_limit(sums: SumPair, log_p: float) -> Floats:
     """Return a sum of means that each observed sum rejects as too small, or -2.
 
-    Parameters
-    ----------
-    sums : SumPair
-    log_p : float
-        ln p, the failure probability beside that of C.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        Within [-2, 2].
+    `log_p`: ln p, the failure probability beside that of C. The result has shape (k,): within [-2,
+    2].
     """
     ones = np.ones_like(sums.first_observed)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
@@ -233,14 +225,8 @@ def _search(
 ) -> Floats:
     """Return a value whose line is rejected, close to the largest one, or the least of the domain.
 
-    Parameters
-    ----------
-    sums : SumPair
-    line : callable
-        From values to lines.
-    observed, width : ndarray of float64, shape (k,)
-        About where half of the tail is, and how far the limit is from there.
-    domain, log_p
+    `line`: from values to lines; `observed`, `width`, shape (k,): about where half of the tail is,
+    and how far the limit is from there.
     """
     goal, (domain_low, domain_high) = log_p - SAFETY, domain
     aim = goal - CLOSE / 2

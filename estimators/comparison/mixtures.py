@@ -198,11 +198,7 @@ class Mixture(NamedTuple):
     def log_evidence(self, means: Means, tilt: Floats) -> Floats:
         """Return a lower bound on ln M for all means on the line, at least 0.
 
-        Parameters
-        ----------
-        means : Means
-        tilt : ndarray of float64, shape (k,)
-            About the best one of factor X + Y.
+        `tilt`, shape (k,): about the best one of factor X + Y.
         """
         x = np.clip(self.first.observed, -1.0, 1.0)
         best = np.zeros_like(x)
@@ -226,11 +222,7 @@ class Mixture(NamedTuple):
 def lower_limit(mixture: Mixture, log_p: float) -> Floats:
     """Return a sum of means x + y that is rejected as too small, now or before, or -2.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    log_p : float
-        ln p, the failure probability over all times.
+    `log_p`: ln p, the failure probability over all times.
     """
 
     def means(delta: Floats, _: Places) -> Means:
@@ -277,13 +269,7 @@ def _search(
 ) -> Floats:
     """Return a value whose means are rejected, close to the largest one.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    means : callable
-        From values to lines of means.
-    observed : ndarray of float64, shape (k,)
-    domain, log_p
+    `means`: from values to lines of means; `observed`, shape (k,).
     """
     goal, (domain_low, domain_high) = SAFETY - log_p, domain
     value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)

@@ -45,13 +45,8 @@ def smallest(excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HAL
 def crossing(margin: Callable[[float], float], distance: float) -> float:
     """Return about the smallest beta with margin(beta) < distance, as :func:`smallest`.
 
-    Parameters
-    ----------
-    margin : callable
-        Half of a width, which falls with beta: nearly like that of a normal law, so that its square
-        is nearly a line in ln beta.
-    distance : float
-        At least 0.
+    `margin`: half of a width, which falls with beta: nearly like that of a normal law, so that its
+    square is nearly a line in ln beta; `distance`: at least 0.
 
     Examples
     --------
@@ -78,11 +73,8 @@ LEVEL_RATIO = 1.3
 def chained(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
     """Return p-values of intervals that may not be nested, at most beta where outside at beta.
 
-    Parameters
-    ----------
-    excludes_null : callable
-        From a failure probability to whether the null hypothesis is outside, for k numbers.
-    beta : float
+    `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
+    numbers.
 
     Notes
     -----

@@ -95,10 +95,7 @@ class _Pair:
 
         As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
 
-        Parameters
-        ----------
-        fourier : Fourier
-            Of the cells.
+        `fourier`: of the cells.
         """
         at_zero = self.largest(np.arange(len(self.cells)), np.zeros(len(self.cells)))[0]
 
@@ -126,16 +123,8 @@ class _Pair:
     def largest(self, chosen: Places, delta: Floats) -> tuple[Floats, Floats]:
         """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
 
-        Parameters
-        ----------
-        chosen : ndarray of int, shape (k,)
-            Cells.
-        delta : ndarray of float64, shape (k,)
-
-        Returns
-        -------
-        value, slope : ndarray of float64, shape (k,)
-            Where no x is allowed, the value is infinite: -inf for a delta that is too small.
+        `chosen`, shape (k,): cells; `delta`, shape (k,). The result has shape (k,): where no x is
+        allowed, the value is infinite: -inf for a delta that is too small.
         """
         (first, last), (b_low, b_high) = self.boxes
         a_law, b_law, tilts = self.arms[0].law, self.arms[1].law, self.tilts[chosen]
@@ -156,12 +145,7 @@ class _Pair:
     def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
         """Return the largest delta that is found to be rejected, or the least of the boxes.
 
-        Parameters
-        ----------
-        chosen : ndarray of int, shape (k,)
-            Cells.
-        cost : ndarray of float64, shape (k,)
-            What the gain has to exceed K by.
+        `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by.
 
         Notes
         -----

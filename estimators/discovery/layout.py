@@ -104,14 +104,7 @@ class DiscoveryLayout:
     def blocks(self, bits: Words) -> Words:
         """Return the new bits of each prefix, as numbers.
 
-        Parameters
-        ----------
-        bits : ndarray of uint64, shape (n, 2)
-            128 bits a string.
-
-        Returns
-        -------
-        ndarray of uint64, shape (n, G)
+        `bits`, shape (n, 2): 128 bits a string. The result has shape (n, G).
         """
         blocks = np.zeros((len(bits), len(self.depths)), dtype=np.uint64)
         for group, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True)):

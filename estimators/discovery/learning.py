@@ -34,10 +34,7 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 def learn_code(examples: Sequence[str]) -> StringCode:
     """Return the code that fits some examples; the same for the same examples in the same order.
 
-    Parameters
-    ----------
-    examples : sequence of str
-        At least one.
+    `examples`: at least one.
 
     Raises
     ------

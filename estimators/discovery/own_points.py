@@ -80,11 +80,8 @@ class RowPopulations:
     def peel(self, points: list[NDArray[np.int64]], frequencies: Floats) -> None:
         """Subtract what strings are estimated to add at their own points.
 
-        Parameters
-        ----------
-        points : list of ndarray of int64, shape (n, t)
-        frequencies : ndarray of float64, shape (n,)
-            Estimates that do not depend on this table.
+        `points`, shape (n, t); `frequencies`, shape (n,): estimates that do not depend on this
+        table.
         """
         rows = np.broadcast_to(np.arange(self.layout.rows), points[0].shape if points else (0, 0))
         for table, unit, row_points in zip(self.tables, self.unit, points, strict=True):

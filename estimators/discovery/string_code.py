@@ -268,15 +268,8 @@ class StringCode:
     def steps(self, states: NDArray[np.int32], bits: int) -> NDArray[np.int32]:
         """Return the state after each word of so many bits, from each of some states.
 
-        Parameters
-        ----------
-        states : ndarray of int32, shape (n,)
-        bits : int
-
-        Returns
-        -------
-        ndarray of int32, shape (n, 2^bits)
-            Words ascend, their first bit is the highest.
+        `states`, shape (n,). The result has shape (n, 2^bits): words ascend, their first bit is the
+        highest.
         """
         next_states = states[:, None]
         for _ in range(bits):

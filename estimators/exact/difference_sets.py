@@ -93,18 +93,9 @@ class DifferenceSet:
     def translated_sums(self, counts: Counts, translates: int) -> Counts:
         """Return the sums of counts over the translates D, D + 1, ..., exactly.
 
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (rows, K)
-            Not negative.
-        translates : int
-            k, at most K.
-
-        Returns
-        -------
-        ndarray of int64, shape (rows, k)
-            ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and memory
-            linear in K.
+        `counts`, shape (rows, K): not negative; `translates`: k, at most K. The result has shape
+        (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and
+        memory linear in K.
 
         Notes
         -----
@@ -172,12 +163,8 @@ _kept_spectrum = functools.lru_cache(maxsize=256)(_spectrum)
 def support_chances(epsilon: Fraction, geometry: DifferenceSet) -> tuple[Fraction, Fraction]:
     """Return p and q: the chance that a report lies on its value's hyperplane, and on another one.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    geometry : DifferenceSet
-        A report is uniform on the hyperplane of its value, or uniform off it.
+    `epsilon`: above 0; `geometry`: a report is uniform on the hyperplane of its value, or uniform
+    off it.
     """
     points, size, shared = geometry.points, geometry.size, geometry.shared
     p = 1 - Fraction(miss_threshold(epsilon, size, points - size), WORD)

@@ -33,10 +33,7 @@ def third_absolute_moment(rate: Floats) -> Floats:
 def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
     """Return ln E exp(tilt z) and its first two derivatives in `tilt`.
 
-    Parameters
-    ----------
-    rate, tilt : ndarray of float64
-        Shapes that broadcast; 0 <= tilt < rate.
+    `rate`, `tilt`: shapes that broadcast; 0 <= tilt < rate.
 
     Notes
     -----

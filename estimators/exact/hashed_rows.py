@@ -62,21 +62,14 @@ class HashedRows:
     def points_in(self, row: NDArray[np.int64], keys: Words) -> NDArray[np.int64]:
         """Return the point of each key in a row of its own, shape (n,).
 
-        Parameters
-        ----------
-        row : ndarray of int64, shape (n,)
-        keys : ndarray of uint64, shape (n,)
+        `row`, shape (n,); `keys`, shape (n,).
         """
         return points_of(mix(keys ^ self._constants_of(row)), self.geometry.points)
 
     def supports(self, reports: NDArray[np.int64], key: int) -> NDArray[np.bool_]:
         """Return which reports lie on the hyperplane of a key's point; none from t K on.
 
-        Parameters
-        ----------
-        reports : ndarray of int64, shape (n,)
-            Those of another level may be larger than any of this one.
-        key : int
+        `reports`, shape (n,): those of another level may be larger than any of this one.
         """
         is_supported = np.zeros(reports.size, dtype=np.bool_)
         of_this_level = np.flatnonzero(reports < self.symbols)
@@ -90,11 +83,7 @@ class HashedRows:
     def support(self, counts: Counts, keys: Words) -> Counts:
         """Return how many reports support each key, shape (k,).
 
-        Parameters
-        ----------
-        counts : ndarray of int64, shape (t, K)
-            Reports of each point in each row.
-        keys : ndarray of uint64, shape (k,)
+        `counts`, shape (t, K): reports of each point in each row; `keys`, shape (k,).
         """
         geometry, support = self.geometry, np.empty(keys.size, dtype=np.int64)
         sums = geometry.space.translated_sums(counts, geometry.points).ravel()

@@ -16,12 +16,7 @@ _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D04
 
 
 def mix(words: Words) -> Words:
-    """Return a hash of each word: any change of a word changes about half the bits of its hash.
-
-    Returns
-    -------
-    ndarray of uint64, same shape
-    """
+    """Return a hash of each word: any change of a word changes about half the bits of its hash."""
     shifted = words >> np.uint64(30)
     mixed = words ^ shifted
     mixed *= _FIRST_FACTOR
@@ -36,11 +31,7 @@ def mix(words: Words) -> Words:
 def row_constants(seed: int, rows: int) -> Words:
     """Return the constants of `rows` hash functions: the first words of SplitMix64.
 
-    Parameters
-    ----------
-    seed : int
-        The generator's state before the first word, in [0, 2^64).
-    rows : int
+    `seed`: the generator's state before the first word, in [0, 2^64).
 
     Examples
     --------
@@ -53,12 +44,7 @@ def row_constants(seed: int, rows: int) -> Words:
 def hash_constants(seed: int, index: NDArray[np.int64]) -> Words:
     """Return the constants of these hash functions alone: a device needs that of one row.
 
-    Parameters
-    ----------
-    seed : int
-        As for :func:`row_constants`.
-    index : ndarray of int64
-        From 0.
+    `seed`: as for :func:`row_constants`; `index`: from 0.
     """
     return mix(np.uint64(seed) + (index.astype(np.uint64) + np.uint64(1)) * _GOLDEN_RATIO)
 

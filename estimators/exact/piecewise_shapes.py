@@ -174,13 +174,7 @@ class WindowShape:
     def means(self, terms: NDArray[T]) -> NDArray[T]:
         """Return the means at each knot of functions of the symbol.
 
-        Parameters
-        ----------
-        terms : ndarray of float64 or complex128, shape (..., M)
-
-        Returns
-        -------
-        ndarray, shape (..., M - W + 1)
+        `terms`, shape (..., M). The result has shape (..., M - W + 1).
         """
         ends = np.zeros((*terms.shape[:-1], self.symbols + 1), dtype=terms.dtype)
         np.cumsum(terms, axis=-1, out=ends[..., 1:])
@@ -226,12 +220,7 @@ def check_numbers(z: tuple[int, ...], window: int) -> None:
 def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     """Return the shape for a privacy level: at most 5% above the least worst-case variance.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    symbols : int
-        The largest M; at least 64.
+    `epsilon`: above 0; `symbols`: the largest M; at least 64.
 
     Raises
     ------

@@ -73,11 +73,7 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     This is for the random rounding of values to a grid, which costs no privacy because it comes
     before the noise. As in :func:`bernoulli`, the first byte decides unless it ties.
 
-    Parameters
-    ----------
-    bits : Bits
-    fraction : ndarray of float64, shape (n,)
-        In [0, 1]; 0 is never true, 1 always.
+    `fraction`, shape (n,): in [0, 1]; 0 is never true, 1 always.
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)
@@ -92,15 +88,8 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
 def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     """Draw integers uniform on [0, bound), by rejection.
 
-    Parameters
-    ----------
-    bits : Bits
-    bound : ndarray of unsigned integers, shape (n,)
-        At least 1. For bounds up to 2^24, words of 32 bits are drawn.
-
-    Returns
-    -------
-    ndarray of uint32 or uint64, shape (n,)
+    `bound`, shape (n,): at least 1. For bounds up to 2^24, words of 32 bits are drawn. The result
+    has shape (n,).
 
     Examples
     --------
@@ -128,15 +117,7 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
 def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Draw integers uniform on [0, bound) from single bytes, by rejection.
 
-    Parameters
-    ----------
-    bits : Bits
-    bound : ndarray of uint8, shape (n,)
-        At least 1.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n,)
+    `bound`, shape (n,): at least 1. The result has shape (n,).
 
     Examples
     --------
@@ -217,15 +198,8 @@ def normal_numbers(
     Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
     numbers i and w + i of the result are the cosine and the sine of turn i, times length i.
 
-    Parameters
-    ----------
-    words : ndarray of uint64, shape (w,)
-    chosen : ndarray of integers, optional
-        The numbers of the result to return, below 2 w; all by default.
-
-    Returns
-    -------
-    ndarray of float64, shape (2 w,) or that of `chosen`
+    `words`, shape (w,); `chosen`: the numbers of the result to return, below 2 w; all by default.
+    The result has shape (2 w,) or that of `chosen`.
 
     Examples
     --------

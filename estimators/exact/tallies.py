@@ -32,15 +32,7 @@ NUMBERS_COUNTED_AT_A_TIME = 65_536
 def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
     """Return how often each of the integers 0 to cells - 1 occurs.
 
-    Parameters
-    ----------
-    numbers : ndarray of unsigned integers, shape (n,)
-        All below `cells`.
-    cells : int
-
-    Returns
-    -------
-    ndarray of int64, shape (cells,)
+    `numbers`, shape (n,): all below `cells`. The result has shape (cells,).
 
     Examples
     --------
@@ -133,12 +125,7 @@ def tally_signs_by_part(
 def _ones_before(places: Counts, words: Words) -> Counts:
     """Return how many ones are before each place in the bits of packed words.
 
-    Parameters
-    ----------
-    places : ndarray of int64, shape (k,)
-        From 0 to the number of bits.
-    words : ndarray of uint64
-        As :func:`_words` packs them.
+    `places`, shape (k,): from 0 to the number of bits; `words`: as :func:`_words` packs them.
     """
     ones = np.zeros(len(words) + 1, dtype=np.int64)
     np.cumsum(np.bitwise_count(words), dtype=np.int64, out=ones[1:])
@@ -209,14 +196,7 @@ def count_symbols(
 def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
     """Return how many rows have a one in each of the first `columns` bits, lowest bit first.
 
-    Parameters
-    ----------
-    rows : ndarray of uint8, shape (n, bytes)
-    columns : int
-
-    Returns
-    -------
-    ndarray of int64, shape (columns,)
+    `rows`, shape (n, bytes). The result has shape (columns,).
 
     Notes
     -----

@@ -21,17 +21,8 @@ WORD = 2**64
 def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     """Return rational numbers around e^x.
 
-    Parameters
-    ----------
-    x : Fraction
-        At least 0.
-    precision : int
-        Binary digits after the point.
-
-    Returns
-    -------
-    lower, upper : Fraction
-        ``lower <= e^x <= upper``, equal only for x = 0.
+    `x`: at least 0; `precision`: binary digits after the point. The result: ``lower <= e^x <=
+    upper``, equal only for x = 0.
 
     Raises
     ------
@@ -74,15 +65,7 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
 def flip_threshold(epsilon: Fraction) -> int:
     """Return T = ceil(2^64 / (1 + e^epsilon)): flip if a uniform 64-bit word is below T.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-
-    Returns
-    -------
-    int
-        In [1, 2^63].
+    `epsilon`: above 0. The result: in [1, 2^63].
 
     Notes
     -----

@@ -109,10 +109,7 @@ class Slicing:
     def code(self, attributes: Mapping[str, str]) -> int:
         """Return the code of the slice of a device; attributes that are not here do not matter.
 
-        Parameters
-        ----------
-        attributes : mapping of str to str
-            The device's values by name, declared or not.
+        `attributes`: the device's values by name, declared or not.
         """
         code = 0
         for (name, indices), size in zip(self._indices.items(), self.places, strict=True):
@@ -136,13 +133,7 @@ class Slicing:
     def digits(self, codes: Codes) -> dict[str, Codes]:
         """Return the place of each slice's value, by attribute.
 
-        Parameters
-        ----------
-        codes : ndarray of int64, shape (n,)
-
-        Returns
-        -------
-        dict of str to ndarray of int64, shape (n,)
+        `codes`, shape (n,). The result has shape (n,).
         """
         digits = dict(zip(self.attributes, np.unravel_index(codes, self.places), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
@@ -162,12 +153,8 @@ class Slicing:
 def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
     """Return what leaves a device of its attributes, after checking them.
 
-    Parameters
-    ----------
-    slicing : Slicing or None
-        The metric's; None: nothing leaves.
-    attributes : mapping of str to str, optional
-        The device's values by name, declared or not.
+    `slicing`: the metric's; None: nothing leaves; `attributes`: the device's values by name,
+    declared or not.
 
     Raises
     ------
@@ -219,10 +206,7 @@ def check_number(attributes: int) -> None:
 def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return the attributes of a batch by name.
 
-    Parameters
-    ----------
-    attributes : sequence of (str, str)
-        Names and values, as they came.
+    `attributes`: names and values, as they came.
 
     Raises
     ------

@@ -181,11 +181,7 @@ space between two; addresses of pages with a query, or values in their fragment.
 def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray[Any], int]:
     """Return strings with "other" in place of those that a rule denies, and how many there are.
 
-    Parameters
-    ----------
-    values : ndarray of str or object, shape (n,)
-        What is no string stays as it is.
-    rules : iterable of callable
+    `values`, shape (n,): what is no string stays as it is.
 
     Examples
     --------

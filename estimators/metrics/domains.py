@@ -56,11 +56,7 @@ def as_numbers(values: NDArray[Any], metric: str) -> NDArray[np.float64]:
 def refuse_masked(values: object, label: str) -> None:
     """Raise ValueError if some of an array's values are masked, which numpy would forget.
 
-    Parameters
-    ----------
-    values : array_like
-    label : str
-        What they are, for the message.
+    `label`: what they are, for the message.
     """
     for part in values if isinstance(values, list | tuple) else (values,):
         mask = getattr(part, "mask", None)  # of pandas it is a method
@@ -163,10 +159,7 @@ class Domain(ABC):
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
         """Return the names of an answer's numbers, and their indices or keys for the mechanism.
 
-        Parameters
-        ----------
-        labels : sequence of str or int, or None
-            The requested categories; None for all. Of a distribution, quantiles.
+        `labels`: the requested categories; None for all. Of a distribution, quantiles.
 
         Raises
         ------

@@ -110,12 +110,7 @@ def read_document(path: str | Path) -> dict[str, Any]:
 def metrics_of(document: dict[str, Any], source: str) -> dict[str, Metric]:
     """Return the metrics of a file of definitions, by name.
 
-    Parameters
-    ----------
-    document : dict
-        From :func:`read_document`.
-    source : str
-        The file, for errors.
+    `document`: from :func:`read_document`; `source`: the file, for errors.
 
     Raises
     ------

@@ -52,7 +52,8 @@ FEWER_ROWS = (1024, 512, 256)
 """Of an open vocabulary's tables: as many as fit into these bytes, or the fewest."""
 WHY_OPEN = (
     f"mechanism: {ANSWERING_MECHANISM}, because no list of strings is published: you can ask for "
-    "any string, with nearly the least variance that is possible. count_sketch has smaller tables. To find the "
+    "any string, with nearly the least variance that is possible. count_sketch has smaller "
+    "tables. To find the "
     "frequent strings without asking: discover = true (docs/discovery.md, --examples)"
 )
 CLOSED = "auto"

@@ -186,12 +186,7 @@ def _variance(height: int, block_bits: int, hash_bits: int, chances: tuple[int, 
 def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
     """Return the constants of a level with the least average variance.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    height : int
-        h, 1 to 12: the tree has 2^h bins.
+    `epsilon`: above 0; `height`: h, 1 to 12: the tree has 2^h bins.
 
     Raises
     ------
@@ -227,17 +222,7 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)): keep if a word is below T.
 
-    Parameters
-    ----------
-    epsilon : Fraction
-        Above 0.
-    symbols : int
-        q.
-
-    Returns
-    -------
-    int
-        At least 1.
+    `epsilon`: above 0; `symbols`: q. The result: at least 1.
 
     Raises
     ------

@@ -21,15 +21,8 @@ Tree = list[Floats]
 def haar_sums(level: LevelConstants, sums: Counts) -> Tree:
     """Return the unbiased Haar sums of one level, times its number of reports.
 
-    Parameters
-    ----------
-    level : LevelConstants
-    sums : ndarray of int64, shape (2 B,)
-        The statistic of the level: the array of depth j is at 2^j to 2^(j+1).
-
-    Returns
-    -------
-    list of ndarray of float64, shape (2^i,) for depths i = 0 to h - 1
+    `sums`, shape (2 B,): the statistic of the level: the array of depth j is at 2^j to 2^(j+1). The
+    result has shape (2^i,) for depths i = 0 to h - 1.
     """
     a, c, m = level.honest, level.block_bits, level.hash_bits
     haar = [np.zeros(1 << split) for split in range(level.height)]
@@ -67,11 +60,7 @@ def cumulated(mass: Floats) -> Floats:
 def clipped_masses(haar: Tree, bins: int) -> Tree:
     """Return masses that are at least 0: each Haar sum is clipped to the mass of its node.
 
-    Parameters
-    ----------
-    haar : list of ndarray of float64
-    bins : int
-        Bins from here on have no mass.
+    `bins`: bins from here on have no mass.
     """
     masses, width = [np.ones(1)], 1 << len(haar)
     for split in haar:
@@ -89,10 +78,7 @@ def smoothed(haar: Tree, variances: Tree) -> Tree:
     The relative spread of a depth is what is left of the squares of its Haar sums after their noise
     is taken away. The result is biased.
 
-    Parameters
-    ----------
-    haar, variances : list of ndarray of float64
-        The Haar sums, and the variances of their errors.
+    `haar`, `variances`: the Haar sums, and the variances of their errors.
     """
     shrunken: Tree = []
     mass = np.ones(1)

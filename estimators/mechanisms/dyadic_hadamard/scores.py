@@ -118,13 +118,8 @@ def _fine_range(
 ) -> tuple[Floats, Floats]:
     """Return a times the least and the greatest score that the hash bits of a report give.
 
-    Parameters
-    ----------
-    sums : ndarray of float64, shape (B - 1, depth)
-        A_i times the number of nodes of this depth below the split.
-    signs : ndarray of float64, shape (B - 1, h)
-        As from :func:`path_weights`.
-    level, depth
+    `sums`, shape (B - 1, depth): A_i times the number of nodes of this depth below the split;
+    `signs`, shape (B - 1, h): as from :func:`path_weights`.
 
     Notes
     -----
@@ -190,15 +185,8 @@ def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[
 
     Whatever the users' values are: the second moment grows with a node's share, which is at most 1.
 
-    Parameters
-    ----------
-    level : LevelConstants
-    splits : int
-        For the Haar sums of depths 0 to `splits` - 1.
-
-    Returns
-    -------
-    squares, largest : list of ndarray of float64, shape (2^i,) for the split i
+    `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the
+    split i.
     """
     full_masses = [np.ones(1 << i) for i in range(max(splits, level.block_bits + 1))]
     largest = []

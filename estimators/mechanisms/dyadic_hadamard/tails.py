@@ -31,17 +31,7 @@ MAX_NEWTON_STEPS = 200
 def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that a sum is above its mean by x b with probability at most `tail`.
 
-    Parameters
-    ----------
-    ratio : ndarray of float64
-        r = V / b^2, above 0.
-    tail : float
-        In (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-        x, in units of b.
+    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b.
 
     Notes
     -----
@@ -79,17 +69,8 @@ def _bentkus(cell: int, tail: float) -> float:
 def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that at no time a sum is above its mean by x b, with probability 1 - `tail`.
 
-    Parameters
-    ----------
-    ratio : ndarray of float64
-        r = V / b^2 at the present time, above 0; b is the same for all times.
-    tail : float
-        In (0, 1).
-
-    Returns
-    -------
-    ndarray of float64
-        x, in units of b.
+    `ratio`: r = V / b^2 at the present time, above 0; b is the same for all times; `tail`: in (0,
+    1). The result: x, in units of b.
 
     Notes
     -----

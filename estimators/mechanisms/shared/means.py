@@ -49,11 +49,7 @@ class ScalarMean(Mechanism):
     def bets(self, law: Law, table: Counts) -> SymbolBets | None:
         """Return bets on the reports' symbols; None if nothing but their sum counts.
 
-        Parameters
-        ----------
-        law : Law
-            From :meth:`law`.
-        table : ndarray of int64, shape (levels, columns)
+        `law`: from :meth:`law`; `table`, shape (levels, columns).
         """
 
     def mean_limits(

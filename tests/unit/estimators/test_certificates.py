@@ -67,7 +67,7 @@ def all_laws(epsilon: Fraction) -> dict[str, Law]:
     grr, ends = mechanisms.Grr([epsilon], categories=6), (1.0, -1.0)
     found = {"grr": ranked(grr, epsilon, range(6), 1, 5)}
     found["randomized_response"] = flipped(mechanisms.RandomizedResponse([epsilon]), epsilon, ends)
-    windows = mechanisms.Windows([epsilon])
+    windows = mechanisms.Piecewise([epsilon])
     window, symbols = windows.shapes[0].window, len(windows.shapes[0].z)
     # a value on a knot is not rounded: the coin's byte does not matter
     found["windows"] = ranked(windows, epsilon, ends, window, symbols - window, ((255,),))
