@@ -33,13 +33,9 @@ MOST_BYTES = 64
 class Trials:
     """Reports of one value, each with two other reports of a known value.
 
-    Attributes
-    ----------
-    reports : ndarray of integers, shape (n, *shape)
-        The reports under attack.
-    beside, across : ndarray of integers, shape (n, *shape)
-        Another device's report: the neighbour in the same batch, and the one in the same place of
-        another batch. They are independent of this value, unless randomness was used twice.
+    `reports`, shape (n, *shape): the reports under attack; `beside`, `across`, shape (n, *shape):
+    Another device's report: the neighbour in the same batch, and the one in the same place of
+    another batch. They are independent of this value, unless randomness was used twice.
     """
 
     reports: Reports
@@ -55,15 +51,9 @@ class Trials:
 class Leak:
     """The result of an attack.
 
-    Attributes
-    ----------
-    lower : float
-        A lower bound on epsilon, which fails with probability at most 1 - confidence.
-    event : str
-        A description of the event.
-    hits, trials : tuple of int
-        How often it happened, and in how many trials: under the value that it indicates, and under
-        the other.
+    `lower`: a lower bound on epsilon, which fails with probability at most 1 - confidence; `event`:
+    a description of the event; `hits`, `trials`: how often it happened, and in how many trials:
+    under the value that it indicates, and under the other.
     """
 
     lower: float
@@ -96,12 +86,10 @@ def epsilon_bound(
 
     Parameters
     ----------
-    hits, other_hits : array_like of int, shape (n,)
-        Counts under the value that the event indicates, and under the other one.
-    trials, other_trials : int
-        Numbers of independent trials.
-    confidence : float
-        For each event by itself; it does not cover an event that was chosen by these counts.
+    hits, other_hits, trials, other_trials, confidence
+        `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under
+        the other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for
+        each event by itself; it does not cover an event that was chosen by these counts.
 
     Returns
     -------
@@ -142,14 +130,10 @@ def largest_leak(
 
     Parameters
     ----------
-    metric : Metric
-        The metric under attack.
-    level : int
-        Its index.
-    first, second : Trials
-        Reports of the two :func:`opposite_values`; `beside` and `across` are of the first one.
-    confidence : float
-        A correct mechanism fails with probability at most 1 - `confidence`.
+    metric, level, first, second, confidence
+        `metric`: the metric under attack; `level`: its index; `first`, `second`: reports of the two
+        :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: a correct
+        mechanism fails with probability at most 1 - `confidence`.
 
     Notes
     -----

@@ -33,15 +33,9 @@ from estimators.metrics.validation import LEVEL_DIGITS
 class Memoization:
     """Makes reports of a metric at one level from permanent answers.
 
-    Parameters
-    ----------
-    metric : Metric
-        With ``memoized``.
-    level : int
-        Index of the level of a single report.
-    epsilon : Fraction, optional
-        The epsilon of a permanent answer. By default it is the level's: a report is the permanent
-        answer itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
+    `metric`: with ``memoized``; `level`: index of the level of a single report; `epsilon`: the
+    epsilon of a permanent answer. By default it is the level's: a report is the permanent answer
+    itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
 
     Raises
     ------
@@ -200,11 +194,9 @@ def values_of(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
 
     Parameters
     ----------
-    metric : Metric
-    values : ndarray, shape (n,)
-        Values in the mechanism's units, from ``metric.domain.to_unit``.
-    word : int
-        The random word of the device and the metric: see :func:`side_of`.
+    metric, values, word
+        `values`, shape (n,): Values in the mechanism's units, from ``metric.domain.to_unit``;
+        `word`: the random word of the device and the metric: see :func:`side_of`.
     """
     if metric.kind == "mean":
         return [side_of(value, word) for value in values.tolist()]

@@ -20,14 +20,9 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     Built-in entries are available at once. The entry points of a group are read on the first
     request for another name, or for the list of all names. Each is loaded on first use.
 
-    Parameters
-    ----------
-    group : str
-        The group of entry points: see :mod:`importlib.metadata`.
-    built_in : mapping of str to entry
-        The built-in entries. An entry point of such a name is ignored, with a warning in the log.
-    accept : callable
-        Returns the entry for the object of an entry point. Its ValueError says what was expected.
+    `group`: the group of entry points: see :mod:`importlib.metadata`; `built_in`: the built-in
+    entries. An entry point of such a name is ignored, with a warning in the log; `accept`: Returns
+    the entry for the object of an entry point. Its ValueError says what was expected.
 
     Raises
     ------

@@ -106,10 +106,8 @@ def search_decimals(low: float, high: float, rounds: int) -> int:
 
     Parameters
     ----------
-    low, high : float
-        The interval of the search.
-    rounds : int
-        The number of halvings.
+    low, high, rounds
+        `low`, `high`: the interval of the search; `rounds`: the number of halvings.
 
     Examples
     --------
@@ -125,11 +123,9 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
 
     Parameters
     ----------
-    kind : {"minimum", "maximum"}
-    low, high, rounds
-        As in :func:`search_decimals`.
-    x : float
-        The certified number.
+    kind, low, high, rounds, x
+        `kind`, one of {"minimum", "maximum"}; `low`, `high`, `rounds`: as in
+        :func:`search_decimals`; `x`: the certified number.
 
     Examples
     --------

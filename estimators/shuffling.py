@@ -21,12 +21,9 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
 
     Parameters
     ----------
-    epsilon : float
-        The epsilon of each report, above zero.
-    reports : int
-        n, in one batch of the shuffler.
-    delta : float
-        In (0, 1].
+    epsilon, reports, delta
+        `epsilon`: the epsilon of each report, above zero; `reports`: n, in one batch of the
+        shuffler; `delta`: in (0, 1].
 
     Returns
     -------

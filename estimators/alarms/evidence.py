@@ -58,12 +58,8 @@ def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> 
 
     Parameters
     ----------
-    previous : EValues
-        ln M.
-    pane : EValues
-        ln L.
-    begins : ndarray of bool, shape (tilts,)
-        False: M L instead.
+    previous, pane, begins
+        `previous`: ln M; `pane`: ln L; `begins`, shape (tilts,): False: M L instead.
     """
     grown = np.logaddexp(previous.log, np.where(begins, 0.0, -np.inf))
     carried = np.exp(previous.log - np.maximum(grown, -np.finfo(np.float64).max))
@@ -75,10 +71,9 @@ def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
 
     Parameters
     ----------
-    points : ndarray of float64, shape (points,)
-        Ascending; the range of the function goes from the first to the last.
-    value, slope : ndarray of float64, shape (points,)
-        The tangents.
+    points, value, slope
+        `points`, shape (points,): ascending; the range of the function goes from the first to the
+        last; `value`, `slope`, shape (points,): the tangents.
 
     Notes
     -----

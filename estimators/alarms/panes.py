@@ -31,12 +31,8 @@ class EValues(NamedTuple):
 class PaneMean:
     """The weighted mean S of a pane, on the scale where its mean theta is in [-1, 1].
 
-    Parameters
-    ----------
-    arm : Arm
-        S and its law.
-    precision : float
-        V: 1 / variance of S, for the data that the mechanism specifies. A function of the counts.
+    `arm`: S and its law; `precision`: V: 1 / variance of S, for the data that the mechanism
+    specifies. A function of the counts.
     """
 
     arm: Arm
@@ -50,11 +46,9 @@ class PaneMean:
 
         Parameters
         ----------
-        metric, statistic
-        shares : ndarray of float64, shape (levels,), optional
-            The share of each level; every level may then have a mean of its own. None: optimal
-            shares of the pane, and all levels have one mean.
-        category : int or None
+        metric, statistic, shares, category
+            `shares`, shape (levels,): the share of each level; every level may then have a mean of
+            its own. None: optimal shares of the pane, and all levels have one mean; `category`:
             Which of the named numbers; of a distribution, the place of an edge.
 
         Raises
@@ -94,13 +88,9 @@ class PaneMean:
 
         Parameters
         ----------
-        theta : ndarray of float64, shape (points,)
-            In [-1, 1].
-        tilts : ndarray of float64, shape (tilts,)
-            Above 0.
-        sign : int
-            1, or -1: then they are against means from theta - least on.
-        least_shift : float
+        theta, tilts, sign, least_shift
+            `theta`, shape (points,): in [-1, 1]; `tilts`, shape (tilts,): above 0; `sign`: 1, or
+            -1: then they are against means from theta - least on.
         """
         stream = self.arm.stream(mirrored=sign < 0)
         largest_mean = sign * theta + least_shift

@@ -44,15 +44,10 @@ def sample_limits(
 
     Parameters
     ----------
-    noise : ReleaseNoise
-    released : ndarray of float64, shape (k,)
-        The noisy weighted means, in [0, 1] plus noise.
-    total : int
-        sum n_l d_l: the unit of the noise is 1 / total.
-    slack : float
-        The largest change of a weighted mean by rounding.
-    log_p : float
-        ln p, the failure probability of one side of one interval.
+    noise, released, total, slack, log_p
+        `released`, shape (k,): the noisy weighted means, in [0, 1] plus noise; `total`: sum n_l
+        d_l: the unit of the noise is 1 / total; `slack`: the largest change of a weighted mean by
+        rounding; `log_p`: ln p, the failure probability of one side of one interval.
     """
     margin = noise.quantile(log_p) / total + slack + SUM_ROUNDING
     return np.clip(released - margin, 0, 1), np.clip(released + margin, 0, 1)
@@ -65,11 +60,9 @@ def population_limits(
 
     Parameters
     ----------
-    noise, released, total, slack, log_p
-        As for :func:`sample_limits`.
-    law : Law
-        The law of the weighted mean S of the users' values as numbers in [-1, 1], without noise;
-        symmetric.
+    noise, released, total, slack, log_p, law
+        `noise`, `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the law
+        of the weighted mean S of the users' values as numbers in [-1, 1], without noise; symmetric.
 
     Returns
     -------

@@ -39,10 +39,7 @@ class TrueValues(Mechanism):
     This is not a private mechanism: a report is the value itself. :meth:`release` protects a
     person, and only its result may leave the collector.
 
-    Attributes
-    ----------
-    sensitivity : int
-        The largest change of the released sums by one user's value, in l1 and in units.
+    `sensitivity`: the largest change of the released sums by one user's value, in l1 and in units.
     """
 
     name = "true_value"
@@ -97,12 +94,10 @@ class TrueValues(Mechanism):
 
         Parameters
         ----------
-        counts : ndarray of float64, shape (levels,)
-            Reports of each level in use.
-        coefficient : ndarray of float64, shape (levels,)
-            The factor of each report in the weighted mean.
-        free : bool
-            Whether each user may have a distribution of their own.
+        counts, coefficient, free
+            `counts`, shape (levels,): reports of each level in use; `coefficient`, shape (levels,):
+            the factor of each report in the weighted mean; `free`: whether each user may have a
+            distribution of their own.
         """
 
     def release(
@@ -117,13 +112,11 @@ class TrueValues(Mechanism):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        bits : Bits
-        weights : str
-            One of :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind.
-        beta : float
-            Failure probability of the bounds, over all numbers of the release at once.
-        target : {"population", "sample"}
+        table, bits, weights, beta, target
+            `table`, shape (levels, columns); `weights`: one of
+            :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`:
+            Failure probability of the bounds, over all numbers of the release at once; `target`,
+            one of {"population", "sample"}.
 
         Returns
         -------
@@ -207,12 +200,7 @@ class TrueMean(TrueValues):
     this. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
     (HPM); ADPM, Algorithm 1.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    grid : int
-        g, a power of two up to 2^30.
+    `epsilons`: the privacy levels, ascending; `grid`: g, a power of two up to 2^30.
 
     Notes
     -----
@@ -275,12 +263,7 @@ class TrueFrequency(TrueValues):
     A report is the index of a category. Statistic of a level: the number of reports, and the
     numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2.
 
     Notes
     -----

@@ -28,14 +28,9 @@ LARGEST_WEIGHT = 2**25
 class ReleaseNoise:
     """Integer weights and the noise that they need.
 
-    Attributes
-    ----------
-    epsilons : tuple of Fraction
-        The epsilons of the levels with reports.
-    weights : tuple of int
-        d_l, 1 to LARGEST_WEIGHT.
-    sensitivity : int
-        The largest change of the sums, in l1, by a changed value of a report of weight 1.
+    `epsilons`: the epsilons of the levels with reports; `weights`: d_l, 1 to LARGEST_WEIGHT;
+    `sensitivity`: the largest change of the sums, in l1, by a changed value of a report of weight
+    1.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -48,12 +43,10 @@ class ReleaseNoise:
 
         Parameters
         ----------
-        epsilons : sequence of Fraction
-            The epsilons of the levels with reports.
-        per_report : ndarray of float64, shape (levels,)
-            The weight of a report of each.
-        sensitivity : int
-            The largest change of the sums, in l1, by a changed value of a report of weight 1.
+        epsilons, per_report, sensitivity
+            `epsilons`: the epsilons of the levels with reports; `per_report`, shape (levels,): the
+            weight of a report of each; `sensitivity`: the largest change of the sums, in l1, by a
+            changed value of a report of weight 1.
         """
         steps = np.floor(per_report * (LARGEST_WEIGHT / per_report.max()))
         weights = tuple(max(1, min(LARGEST_WEIGHT, int(step))) for step in steps.tolist())

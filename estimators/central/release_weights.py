@@ -26,12 +26,8 @@ HOPELESS_ERROR = 1 / 4  # the worst-case error of the middle of the domain, of w
 class ReportWeights:
     """The weight of one report of each level.
 
-    Attributes
-    ----------
-    per_report : ndarray of float64, shape (levels,)
-        w_l, with sum n_l w_l = 1.
-    saturation : float or None
-        T, the epsilon above which a level does not improve the release; None without a threshold.
+    `per_report`, shape (levels,): w_l, with sum n_l w_l = 1; `saturation`: T, the epsilon above
+    which a level does not improve the release; None without a threshold.
     """
 
     per_report: Floats
@@ -48,9 +44,8 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        The levels e_l, and their reports n_l.
-    threshold : float
+    epsilons, counts, threshold
+        `epsilons`, `counts`, shape (levels,): the levels e_l, and their reports n_l; `threshold`:
         T, above which a larger epsilon adds no weight.
 
     Examples
@@ -67,10 +62,9 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        e_l, ascending, and n_l, each above zero.
-    noise : float
-        c, at least 0.
+    epsilons, counts, noise
+        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
+        at least 0.
 
     Returns
     -------
@@ -103,10 +97,9 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        e_l, ascending, and n_l, each above zero.
-    noise : float
-        c, at least 0.
+    epsilons, counts, noise
+        `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
+        at least 0.
 
     Returns
     -------
@@ -202,10 +195,9 @@ def affine_error(epsilons: Floats, counts: Floats, per_report: Floats) -> float:
 
     Parameters
     ----------
-    epsilons, counts : ndarray of float64, shape (levels,)
-        The levels with reports, and their numbers of reports.
-    per_report : ndarray of float64, shape (levels,)
-        The weight of a report of each.
+    epsilons, counts, per_report
+        `epsilons`, `counts`, shape (levels,): the levels with reports, and their numbers of
+        reports; `per_report`, shape (levels,): the weight of a report of each.
     """
     return float(counts @ per_report**2) / 4 + 2 * noise_scale(epsilons, per_report) ** 2
 
@@ -265,15 +257,11 @@ def report_weights(
 
     Parameters
     ----------
-    policy : str
-        One of :data:`RELEASE_WEIGHTINGS`.
-    epsilons, counts : ndarray of float64, shape (levels,)
-        Levels with reports only, in any order; sorting them dominates the cost.
-    beta : float
-        The weights minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights
-        is ln(k / beta), with k = 1 for a mean.
-    categories : int, optional
-        k, for a frequency.
+    policy, epsilons, counts, beta, categories
+        `policy`: one of :data:`RELEASE_WEIGHTINGS`; `epsilons`, `counts`, shape (levels,): levels
+        with reports only, in any order; sorting them dominates the cost; `beta`: the weights
+        minimise the (1 - beta)-quantile of the error. The logarithm in HDP-WC's weights is ln(k /
+        beta), with k = 1 for a mean; `categories`: k, for a frequency.
 
     Examples
     --------

@@ -116,14 +116,11 @@ def arm_of(
 
     Parameters
     ----------
-    metric : LocalMetric
-        For which :func:`has_law`; or a distribution, of which the question asks edges.
-    statistic : ndarray of int64
-    question : Question
-        Its `beta` is that of the whole comparison.
-    shares : ndarray of float64, shape (levels,), optional
-        The shares of the levels, for the policy ``"standard"``; every level may then have a mean of
-        its own.
+    metric, statistic, question, shares
+        `metric`: for which :func:`has_law`; or a distribution, of which the question asks edges;
+        `question`: its `beta` is that of the whole comparison; `shares`, shape (levels,): the
+        shares of the levels, for the policy ``"standard"``; every level may then have a mean of its
+        own.
     """
     mechanism = metric.randomizer
     table = metric.table(statistic)

@@ -39,9 +39,8 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
 
     Parameters
     ----------
-    a, b : DifferenceStream
-    log_p : float
-        ln p, the failure probability.
+    a, b, log_p
+        `log_p`: ln p, the failure probability.
     """
     log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
     near_a, near_b = (

@@ -208,9 +208,8 @@ class TiltedSigns(NamedTuple):
 
         Parameters
         ----------
-        law : Law
-            Of signs with one mean.
-        flat, steep, low, high : ndarray of float64, shape (rows,)
+        law, flat, steep, low, high
+            `law`: of signs with one mean; `flat`, `steep`, `low`, `high`, shape (rows,).
         """
         weight = law.counts * law.coefficient
         offset_mean = 0.0 if law.offset is None else float(weight @ law.offset)

@@ -41,12 +41,9 @@ def limits_of(
 
     Parameters
     ----------
-    metrics : tuple of LocalMetric
-        Of any kind: others than distributions have no limits.
-    below : sequence of float
-    quantiles : sequence of str or float, optional
-        What else is asked for.
-    ratio : bool
+    metrics, below, quantiles, ratio
+        `metrics`: of any kind: others than distributions have no limits; `quantiles`: what else is
+        asked for.
 
     Raises
     ------
@@ -107,15 +104,8 @@ def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
 class ShareArm:
     """The shares below some edges in one arm, as sums of scores.
 
-    Attributes
-    ----------
-    question : Question
-    scores : Scores or None
-        None without reports.
-    inner : ndarray of int, shape (k,)
-        The places of the limits among the inner edges.
-    total : float
-        From :func:`estimators.weights.total_weight`.
+    `scores`: none without reports; `inner`, shape (k,): the places of the limits among the inner
+    edges; `total`: from :func:`estimators.weights.total_weight`.
     """
 
     question: Question
@@ -131,9 +121,8 @@ class ShareArm:
 
         Parameters
         ----------
-        metric, statistic, question
-        places : ndarray of int, shape (k,)
-            Of the limits among the edges.
+        metric, statistic, question, places
+            `places`, shape (k,): of the limits among the edges.
         """
         mechanism = metric.randomizer
         assert isinstance(mechanism, DyadicHadamard)  # noqa: S101
@@ -177,11 +166,9 @@ def anytime_share_difference(
 
     Parameters
     ----------
-    a, b : ShareArm
-        Whose question has bounds for all times.
-    beta, numbers
-    split : float or None
-        The planned ratio of reports, a to b.
+    a, b, beta, numbers, split
+        `a`, `b`: whose question has bounds for all times; `split`: the planned ratio of reports, a
+        to b.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)
@@ -198,9 +185,8 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
 
     Parameters
     ----------
-    a, b, beta
-    numbers : int
-        So many differences hold together.
+    a, b, beta, numbers
+        `numbers`: so many differences hold together.
     """
     if a.scores is None or b.scores is None:
         return _unknown(a)

@@ -30,14 +30,9 @@ RATIO_CELL_WIDTHS = 0.03 * 1.3 ** np.arange(17)
 class SumPair(NamedTuple):
     """A comparison: two independent sums, and their observed values.
 
-    Parameters
-    ----------
-    first, second : Law
-        The laws of X and of Y.
-    first_observed, second_observed : ndarray of float64, shape (k,)
-        X and Y, for each of k categories.
-    first_interval : pair of ndarray of float64, shape (k,)
-        C: the ends of an interval for the mean of X.
+    `first`, `second`: the laws of X and of Y; `first_observed`, `second_observed`, shape (k,): X
+    and Y, for each of k categories; `first_interval`, shape (k,): C: the ends of an interval for
+    the mean of X.
     """
 
     first: Law
@@ -74,10 +69,8 @@ class SumPair(NamedTuple):
 
         Parameters
         ----------
-        line : HypothesisLine
-        tilts : ndarray of float64, shape (k, CELLS_PER_INTERVAL)
-        chernoff : bool
-            As in :meth:`Cells.log_chance`.
+        line, tilts, chernoff
+            `tilts`, shape (k, CELLS_PER_INTERVAL); `chernoff`: as in :meth:`Cells.log_chance`.
         """
         low, high = self.first_interval
         edges = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, CELLS_PER_INTERVAL + 1)
@@ -147,12 +140,8 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
 
     Parameters
     ----------
-    sums : SumPair
-        X is -S_B, Y is S_A.
-    origin : float
-        o, at least 1.
-    log_p : float
-        As in :func:`lower_limit`.
+    sums, origin, log_p
+        `sums`: X is -S_B, Y is S_A; `origin`: o, at least 1; `log_p`: as in :func:`lower_limit`.
 
     Returns
     -------
@@ -265,10 +254,8 @@ def log_chance(sums: SumPair, log_p: float, delta: float = 0.0) -> Floats:
 
     Parameters
     ----------
-    sums : SumPair
-    log_p : float
-        About ln P: for a first guess of the tilts.
-    delta : float
+    sums, log_p, delta
+        `log_p`: about ln P: for a first guess of the tilts.
     """
     ones = np.ones_like(sums.first_observed)
     tilts, bound = sums.tilts(ones, log_p), 0 * ones

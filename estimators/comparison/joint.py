@@ -57,10 +57,8 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
 
     Parameters
     ----------
-    a, b : Arm
-        Independent of each other, with reports.
-    beta : float
-        Of each of the k numbers.
+    a, b, beta
+        `a`, `b`: independent of each other, with reports; `beta`: of each of the k numbers.
 
     Notes
     -----
@@ -87,10 +85,8 @@ def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
 
     Parameters
     ----------
-    a, b, beta
-        As in :func:`fixed_difference`.
-    origin : float
-        At least 1.
+    a, b, beta, origin
+        `a`, `b`, `beta`: as in :func:`fixed_difference`; `origin`: at least 1.
 
     Notes
     -----
@@ -118,12 +114,9 @@ def anytime(
 
     Parameters
     ----------
-    a, b, beta
-        As in :func:`fixed_difference`.
-    split : float or None
-        The planned ratio of reports, a to b.
-    origin : float or None
-        o, at least 1, for a ratio of means o + theta; None for a difference.
+    a, b, beta, split, origin
+        `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of reports, a
+        to b; `origin`: o, at least 1, for a ratio of means o + theta; None for a difference.
 
     Notes
     -----
@@ -167,10 +160,8 @@ def consistent(
 
     Parameters
     ----------
-    lower, upper, p_value : ndarray of float64, shape (k,)
-    beta : float
-    null : float
-        The value of no difference.
+    lower, upper, p_value, beta, null
+        `lower`, `upper`, `p_value`, shape (k,); `null`: the value of no difference.
     """
     excludes_null = (lower > null) | (upper < null)
     more = np.nextafter(beta, 2)

@@ -126,11 +126,7 @@ class Pairs(NamedTuple):
 class Mixture(NamedTuple):
     """The mixture of two streams, with the terms near the best tilt of their sum.
 
-    Parameters
-    ----------
-    first, second : ReportStream
-        X and Y.
-    plan : TiltPlan
+    `first`, `second`: X and Y.
     """
 
     first: ReportStream
@@ -176,10 +172,8 @@ class Mixture(NamedTuple):
 
         Parameters
         ----------
-        pairs : Pairs
-        x : ndarray of float64, shape (k,)
-            Where to begin.
-        means : Means
+        pairs, x, means
+            `x`, shape (k,): where to begin.
         """
         low = np.full_like(x, -1.0)
         high = np.clip((means.target + 1) / means.factor, -1.0, 1.0)
@@ -241,11 +235,8 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
 
     Parameters
     ----------
-    mixture : Mixture
-        X is -S_B, Y is S_A.
-    origin : float
-        At least 1.
-    log_p : float
+    mixture, origin, log_p
+        `mixture`: X is -S_B, Y is S_A; `origin`: at least 1.
     """
     sd = np.sqrt(mixture.first.variance())
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)

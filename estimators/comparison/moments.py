@@ -16,9 +16,8 @@ def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
 
     Parameters
     ----------
-    law : Law
-    low, high : ndarray of float64, shape (rows,)
-        Within [-1, 1].
+    law, low, high
+        `low`, `high`, shape (rows,): within [-1, 1].
 
     Notes
     -----
@@ -52,12 +51,10 @@ def log_berry_esseen(
 
     Parameters
     ----------
-    first, second : Moments
-        Of X and of Y, shapes (rows, pieces).
-    excess : ndarray of float64, shape (rows,)
-        At least 0; at most by how much the observed sum exceeds its mean.
-    factors : pair of ndarray of float64, shape (rows,)
-        The least and the largest factor, at least 0.
+    first, second, excess, factors
+        `first`, `second`: of X and of Y, shapes (rows, pieces); `excess`, shape (rows,): at least
+        0; at most by how much the observed sum exceeds its mean; `factors`, shape (rows,): the
+        least and the largest factor, at least 0.
     """
     from scipy.special import ndtr
 

@@ -99,9 +99,8 @@ def are_independent(a: LocalMetric, b: LocalMetric, target: str, independent: bo
 
     Parameters
     ----------
-    a, b, target
-    independent : bool or None
-        What the caller states.
+    a, b, target, independent
+        `independent`: what the caller states.
     """
     if a.memoized or b.memoized:
         return False

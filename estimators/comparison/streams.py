@@ -98,14 +98,8 @@ class NoiseStream:
 class ScoreStream:
     """A sum of independent scores with a largest score and a largest variance: Bennett's law.
 
-    Parameters
-    ----------
-    observed : ndarray of float64, shape (k,)
-    largest : ndarray of float64, shape (k,)
-        b: no centred score is larger, in absolute value.
-    worst : ndarray of float64, shape (k,)
-        V: the largest variance that the sum can have, whatever the values are.
-    total : float
+    `observed`, shape (k,); `largest`, shape (k,): b: no centred score is larger, in absolute value;
+    `worst`, shape (k,): V: the largest variance that the sum can have, whatever the values are.
     """
 
     observed: Floats
@@ -142,15 +136,8 @@ class DifferenceStream:
     -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
     its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
 
-    Parameters
-    ----------
-    law : DifferenceLaw
-        Neither signed nor fixed.
-    sums, sizes : ndarray of float64, shape (levels, k)
-        The sums of D and of abs(D).
-    total : float
-    sign : float
-        -1 for -D.
+    `law`: neither signed nor fixed; `sums`, `sizes`, shape (levels, k): the sums of D and of
+    abs(D); `sign`: -1 for -D.
     """
 
     law: DifferenceLaw

@@ -35,9 +35,8 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
 
     Parameters
     ----------
-    a, b : SymbolBets
-        Independent of each other.
-    beta : float
+    a, b, beta
+        `a`, `b`: independent of each other.
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)

@@ -22,9 +22,8 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
 
     Parameters
     ----------
-    a, b : callable
-        The estimates of the arms.
-    beta, ratio
+    a, b, beta, ratio
+        `a`, `b`: the estimates of the arms.
     """
     null = 1.0 if ratio else 0.0
 

@@ -108,14 +108,10 @@ def mean_and_noise(
 
     Parameters
     ----------
-    mechanism : RankedDirections
-    table : ndarray of int64, shape (levels, columns)
-        With reports.
-    shares : ndarray of float64, shape (levels,)
-    question : Question
-        Its `beta` is that of the comparison; a part of it may be spent on the noise.
-    total : float
-        From :func:`estimators.weights.total_weight`.
+    mechanism, table, shares, question, total
+        `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `question`: its
+        `beta` is that of the comparison; a part of it may be spent on the noise; `total`: from
+        :func:`estimators.weights.total_weight`.
 
     Returns
     -------
@@ -179,10 +175,9 @@ def radius(
 
     Parameters
     ----------
-    a, b, beta
-    totals : pair of float or None
-        As in :func:`estimators.weights.total_weight`: at all times at once, where each arm's length
-        has half of beta.
+    a, b, beta, totals
+        `totals`: as in :func:`estimators.weights.total_weight`: at all times at once, where each
+        arm's length has half of beta.
     """
     if totals is None:
         return a.with_other(b).radius(beta)

@@ -73,12 +73,9 @@ def search_and_test(
 
     Parameters
     ----------
-    code, layout
-    table : ndarray of int64, shape (levels, columns)
-        Of the mechanism.
-    keys_of : callable
-        The keys of a list of strings, as an array.
-    progress : callable
+    code, layout, table, keys_of, progress
+        `table`, shape (levels, columns): of the mechanism; `keys_of`: the keys of a list of
+        strings, as an array.
     """
     evidence = TreeEvidence.of(layout, table)
     candidates = list_candidates(code, layout, evidence, lambda share: progress(0.8 * share))

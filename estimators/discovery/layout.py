@@ -33,16 +33,8 @@ _GOLDEN_RATIO = np.uint64(0x9E3779B97F4A7C15)
 class DiscoveryLayout:
     """The groups of a metric, their places in a report and in the statistic.
 
-    Parameters
-    ----------
-    epsilons : tuple of Fraction
-        The levels, ascending.
-    depths : tuple of int
-        m_1 < ... < m_G, at most 128.
-    rows : int
-        t.
-    seed : int
-        Of the hashes, which are public; below 2^64.
+    `epsilons`: the levels, ascending; `depths`: m_1 < ... < m_G, at most 128; `rows`: t; `seed`: of
+    the hashes, which are public; below 2^64.
     """
 
     epsilons: tuple[Fraction, ...]
@@ -119,12 +111,9 @@ class DiscoveryLayout:
 
         Parameters
         ----------
-        hashes : ndarray of uint64
-            Of the prefixes without the block; zero for the first group.
-        blocks : ndarray of uint64
-            Numbers of the new bits; of a shape that broadcasts with `hashes`.
-        group : int
-            From 0.
+        hashes, blocks, group
+            `hashes`: of the prefixes without the block; zero for the first group; `blocks`: numbers
+            of the new bits; of a shape that broadcasts with `hashes`; `group`: from 0.
         """
         tag = (group + 1) * int(_GOLDEN_RATIO) % WORD
         return mix(hashes ^ mix(blocks + np.uint64(tag)))

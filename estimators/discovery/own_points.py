@@ -26,16 +26,9 @@ AT_A_TIME = 64
 class RowPopulations:
     """The populations of the rows: one row for each level and row of the table.
 
-    Parameters
-    ----------
-    levels : list of int
-        The levels with reports.
-    tables : list of ndarray of float64, shape (t, K)
-        D, and T after :meth:`peel`, for each of these levels.
-    unit : list of ndarray of float64, shape (t,)
-        What frequency 1 of a string adds at its own point, compared with other points.
-    information : float
-        Of the table: the reciprocal variance of an estimate.
+    `levels`: the levels with reports; `tables`, shape (t, K): D, and T after :meth:`peel`, for each
+    of these levels; `unit`, shape (t,): what frequency 1 of a string adds at its own point,
+    compared with other points; `information`: of the table: the reciprocal variance of an estimate.
     """
 
     layout: DiscoveryLayout
@@ -101,13 +94,9 @@ class RowPopulations:
 class TailBound:
     """The bound on the chance that a string that nobody holds has a statistic as large.
 
-    Parameters
-    ----------
-    populations : list of ndarray of float64, shape (rows, size)
-        Each row is the population of one draw.
-    information : float
-        The reciprocal variance of the sum, about: for the choice of tilts, which must not depend
-        on the populations.
+    `populations`, shape (rows, size): each row is the population of one draw; `information`: the
+    reciprocal variance of the sum, about: for the choice of tilts, which must not depend on the
+    populations.
     """
 
     def __init__(self, populations: list[Floats], information: float) -> None:
@@ -143,11 +132,9 @@ class TailBound:
 
         Parameters
         ----------
-        sums : ndarray of float64, shape (n,)
-        old : ndarray of float64, shape (n, rows)
-            The number of each population that does not apply to the string.
-        new : ndarray of float64, shape (n, rows)
-            The number that takes its place.
+        sums, old, new
+            `sums`, shape (n,); `old`, shape (n, rows): the number of each population that does not
+            apply to the string; `new`, shape (n, rows): the number that takes its place.
 
         Notes
         -----

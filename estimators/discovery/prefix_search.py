@@ -43,15 +43,9 @@ ReportProgress = Callable[[float], None]
 class TreeEvidence:
     """What the groups of prefixes say, at the levels that matter.
 
-    Attributes
-    ----------
-    levels : list of int
-    information : ndarray of float64, shape (levels, G)
-        The reports of each group over the variance of one.
-    frequencies : list of ndarray of float64, shape (G, K)
-        The estimated frequency of each point, for each of these levels; zero on average.
-    sought : float
-        f*, the frequency that scores suppose.
+    `information`, shape (levels, G): the reports of each group over the variance of one;
+    `frequencies`, shape (G, K): the estimated frequency of each point, for each of these levels;
+    zero on average; `sought`: f*, the frequency that scores suppose.
     """
 
     levels: list[int]
@@ -76,14 +70,8 @@ class TreeEvidence:
 class CandidateStrings:
     """Strings that may be frequent, the best score first.
 
-    Attributes
-    ----------
-    strings : list of str
-    bits : ndarray of uint64, shape (n, 2)
-    lengths : ndarray of int64, shape (n,)
-        Of their code words.
-    scores : ndarray of float64, shape (n,)
-        Log odds; at most 0 and what the last group adds, 6 at most.
+    `bits`, shape (n, 2); `lengths`, shape (n,): of their code words; `scores`, shape (n,): log
+    odds; at most 0 and what the last group adds, 6 at most.
     """
 
     strings: list[str]
@@ -99,10 +87,8 @@ def list_candidates(
 
     Parameters
     ----------
-    code, layout
-    evidence : TreeEvidence
-        Of groups of prefixes alone: the test of the candidates uses others' reports.
-    progress : callable
+    code, layout, evidence, progress
+        `evidence`: of groups of prefixes alone: the test of the candidates uses others' reports.
 
     Notes
     -----

@@ -42,14 +42,10 @@ Lengths = Mapping[int, tuple[int, ...]]
 class StringCode:
     """A prefix code of strings, given by its tokens and the lengths of its symbols' bits.
 
-    Parameters
-    ----------
-    tokens : tuple of bytes
-        At most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i.
-    lengths : mapping of int to tuple of int
-        The number of bits of each symbol, for each context with a table of its own (a byte, or
-        :data:`START_CONTEXT`) and for :data:`SHARED_CONTEXT`. The bits are those of the canonical
-        Huffman code: ascending in length, then in the symbol.
+    `tokens`: at most 400, each of 2 to 32 bytes. The token i is the symbol 257 + i; `lengths`: the
+    number of bits of each symbol, for each context with a table of its own (a byte, or
+    :data:`START_CONTEXT`) and for :data:`SHARED_CONTEXT`. The bits are those of the canonical
+    Huffman code: ascending in length, then in the symbol.
 
     Raises
     ------

@@ -36,13 +36,8 @@ _DOUBLE_ROUNDING = 2.0**-53
 class DifferenceSet:
     """A set of s residues modulo K; any two of its translates share c.
 
-    Parameters
-    ----------
-    order : int
-        d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
-        projective line is one point.
-    coordinates : int
-        t, at least 2.
+    `order`: d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
+    projective line is one point; `coordinates`: t, at least 2.
 
     Examples
     --------

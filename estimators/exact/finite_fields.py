@@ -21,12 +21,7 @@ class FiniteField:
     An element is the tuple of its n coefficients, the constant one first. All elements but zero
     are powers of the element x.
 
-    Parameters
-    ----------
-    prime : int
-        p.
-    degree : int
-        n, at least 2.
+    `prime`: p; `degree`: n, at least 2.
 
     Examples
     --------
@@ -80,12 +75,9 @@ class FiniteField:
 
         Parameters
         ----------
-        start : ndarray of int, shape (degree,)
-            An element, as coefficients.
-        step : ndarray of int64, shape (degree, degree)
-            The matrix of the element to multiply by.
-        count : int
-            Rows, at least 1.
+        start, step, count
+            `start`, shape (degree,): an element, as coefficients; `step`, shape (degree, degree):
+            the matrix of the element to multiply by; `count`: rows, at least 1.
 
         Examples
         --------

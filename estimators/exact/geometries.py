@@ -32,12 +32,8 @@ _HALF_WORD, _LOW_WORD = np.uint64(32), np.uint64(2**32 - 1)
 class Geometry:
     """The space of a group's points at a level, with the law of a report.
 
-    Parameters
-    ----------
-    space : DifferenceSet
-        K points; the hyperplane of the point x is D + x.
-    p, q : Fraction
-        The chance that a report lies on the hyperplane of its point, and of any other one.
+    `space`: K points; the hyperplane of the point x is D + x; `p`, `q`: the chance that a report
+    lies on the hyperplane of its point, and of any other one.
     """
 
     space: DifferenceSet
@@ -82,11 +78,9 @@ def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geome
 
     Parameters
     ----------
-    epsilon : Fraction
-    limits : tuple of int
-        The least and the largest number of points.
-    aim : int
-        Of the geometries within 3% of the least variance, that with its number of points nearest.
+    epsilon, limits, aim
+        `limits`: the least and the largest number of points; `aim`: of the geometries within 3% of
+        the least variance, that with its number of points nearest.
 
     Notes
     -----

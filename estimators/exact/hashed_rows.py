@@ -25,16 +25,8 @@ AT_A_TIME = 2**15
 class HashedRows:
     """The rows of one level: t hashes of keys to K points.
 
-    Parameters
-    ----------
-    geometry : Geometry
-        Of the points of a row.
-    rows : int
-        t.
-    first : int
-        The index of the first row's hash.
-    seed : int
-        Of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
+    `geometry`: of the points of a row; `rows`: t; `first`: the index of the first row's hash;
+    `seed`: of the hashes: the point of a key in a row is floor(K mix(key ^ constant) / 2^64).
     """
 
     geometry: Geometry

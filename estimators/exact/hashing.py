@@ -59,9 +59,8 @@ def buckets_and_signs(
 
     Parameters
     ----------
-    keys, constants : ndarray of uint64
-        Of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,).
-    bits : int
+    keys, constants, bits
+        `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`:
         0 to 63.
 
     Returns

@@ -41,11 +41,8 @@ Enclosure = tuple[tuple[int, int], tuple[int, int]]
 class Inversion:
     """Draws from a law on 0, 1, ..., m, exactly.
 
-    Parameters
-    ----------
-    floors : callable
-        Takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities
-        c_1 < ... < c_m of being below j, none of which is a multiple of 2^-b.
+    `floors`: takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities c_1
+    < ... < c_m of being below j, none of which is a multiple of 2^-b.
 
     Examples
     --------
@@ -93,10 +90,7 @@ class Inversion:
 class DiscreteLaplace:
     """Integers z with P(z) proportional to exp(-rate abs(z)), exactly.
 
-    Parameters
-    ----------
-    rate : Fraction
-        2^-40 to 40.
+    `rate`: 2^-40 to 40.
 
     Raises
     ------

@@ -46,15 +46,9 @@ LAST_SHAPE_EPSILON = Fraction(129, 10)
 class WindowShape:
     """The mechanism of one privacy level: a threshold, a window, and the symbols' numbers.
 
-    Parameters
-    ----------
-    threshold : int
-        T: a report is outside the window if a uniform 64-bit word is below T.
-    window : int
-        W, at least 1 and below M.
-    z : tuple of int
-        The numbers of the M symbols: antisymmetric, ascending, below 2^15 in size, and larger by
-        W symbols than before (``z[s + W] > z[s]``).
+    `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
+    at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
+    in size, and larger by W symbols than before (``z[s + W] > z[s]``).
 
     Raises
     ------

@@ -38,12 +38,9 @@ def bernoulli(
 
     Parameters
     ----------
-    bits : Bits
-    thresholds : ndarray of uint64, shape (levels,)
-    level : ndarray of integers, shape (n,)
-        Below `levels`.
-    columns : int, optional
-        The number of coins for each row.
+    bits, thresholds, level, columns
+        `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
+        coins for each row.
 
     Returns
     -------
@@ -141,11 +138,8 @@ def uniform_other(bits: Bits, values: NDArray[Any], bound: Unsigned) -> Unsigned
 
     Parameters
     ----------
-    bits : Bits
-    values : ndarray of integers, shape (n,)
-        In [0, bound).
-    bound : ndarray of uint64, shape (n,)
-        At least 2.
+    bits, values, bound
+        `values`, shape (n,): in [0, bound); `bound`, shape (n,): at least 2.
 
     Examples
     --------

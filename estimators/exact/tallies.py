@@ -54,11 +54,8 @@ def tally_signs(
 
     Parameters
     ----------
-    level : ndarray of integers, shape (n,)
-        All below `levels`.
-    levels : int
-    signs : ndarray of integers, shape (n,)
-        Zeros and ones.
+    level, levels, signs
+        `level`, shape (n,): all below `levels`; `signs`, shape (n,): zeros and ones.
 
     Returns
     -------
@@ -89,11 +86,9 @@ def tally_signs_by_part(
 
     Parameters
     ----------
-    level, signs : ndarrays of integers, shape (n,)
-        As for :func:`tally_signs`.
-    levels : int
-    sizes : ndarray of int64, shape (parts,)
-        Of the parts, one after the other; their sum is n.
+    level, signs, levels, sizes
+        `level`, `signs`, shape (n,): as for :func:`tally_signs`; `sizes`, shape (parts,): of the
+        parts, one after the other; their sum is n.
 
     Returns
     -------

@@ -88,10 +88,9 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
 
     Parameters
     ----------
-    epsilon : Fraction
-        Above 0.
-    set_size, complement_size : int
-        Numbers of outputs, or numbers in the same proportion; at least 1.
+    epsilon, set_size, complement_size
+        `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the
+        same proportion; at least 1.
 
     Returns
     -------

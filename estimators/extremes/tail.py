@@ -23,10 +23,8 @@ class Tail:
     A smaller alpha means more users near the extreme and a more exact search: its error falls like
     n^(-1 / (2 alpha)).
 
-    Attributes
-    ----------
-    alpha, lower, upper : float
-        The likeliest exponent, and the range of those that fit the rounds about as well.
+    `alpha`, `lower`, `upper`: the likeliest exponent, and the range of those that fit the rounds
+    about as well.
     """
 
     alpha: float

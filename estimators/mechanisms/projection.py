@@ -220,12 +220,9 @@ def suggested_rows(information: float, values: int, beta: float = 0.05) -> int:
 
     Parameters
     ----------
-    information : float
-        A2, the sum of tanh^2(epsilon / 2) over all reports.
-    values : int
-        d: the number of values of interest.
-    beta : float
-        Failure probability.
+    information, values, beta
+        `information`: A2, the sum of tanh^2(epsilon / 2) over all reports; `values`: d: the number
+        of values of interest; `beta`: failure probability.
 
     Returns
     -------

@@ -90,8 +90,8 @@ class Repetition(Mechanism):
         if self.width > LARGEST_REPORT:
             raise ValueError(
                 f"{max(self.repeats)} reports of {self.repeated.width} bytes for one user: "
-                f"expected at most {LARGEST_REPORT} bytes in all; offer smaller epsilons or repeat another "
-                "mechanism"
+                f"expected at most {LARGEST_REPORT} bytes in all; offer smaller epsilons or "
+                "repeat another mechanism"
             )
 
     @property

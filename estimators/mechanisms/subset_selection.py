@@ -128,12 +128,9 @@ def uniform_subsets(bits: Bits, n: int, total: int, size: int) -> Bools:
 
     Parameters
     ----------
-    bits : Bits
-        The source of randomness.
-    n : int
-        Rows.
-    total, size : int
-        Columns, and how many of them are true in each row.
+    bits, n, total, size
+        `bits`: the source of randomness; `n`: rows; `total`, `size`: columns, and how many of them
+        are true in each row.
 
     Examples
     --------

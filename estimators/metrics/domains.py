@@ -72,18 +72,11 @@ class Domain(ABC):
     The fields of a subclass are keys of a definition. The metadata of a field without a default
     says what is `expected`.
 
-    Parameters
-    ----------
-    metric : str
-        The name of the metric, for messages.
+    `metric`: the name of the metric, for messages.
 
-    Attributes
-    ----------
-    labels : tuple of str
-        The names of an estimate's numbers; empty if there is only one.
-    names : str
-        What the labels are, as answers call them: ``"categories"``, ``"coordinates"`` or
-        ``"quantiles"``; empty where there is one number.
+    `labels`: the names of an estimate's numbers; empty if there is only one; `names`: what the
+    labels are, as answers call them: ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty
+    where there is one number.
     """
 
     names: ClassVar[str] = ""

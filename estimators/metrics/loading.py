@@ -210,9 +210,8 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 
     Parameters
     ----------
-    name, table
-    source : str
-        The file, for messages.
+    name, table, source
+        `source`: the file, for messages.
 
     Raises
     ------

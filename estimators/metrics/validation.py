@@ -71,12 +71,9 @@ def check_options(
 
     Parameters
     ----------
-    options : mapping of str to value
-        As the definition has them.
-    mechanism : type of Mechanism
-        Whose options they are.
-    parameters : mapping of str to value
-        What the mechanism is given besides, from the domain.
+    options, mechanism, parameters
+        `options`: as the definition has them; `mechanism`: whose options they are; `parameters`:
+        what the mechanism is given besides, from the domain.
 
     Raises
     ------

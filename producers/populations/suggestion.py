@@ -53,8 +53,8 @@ FEWER_ROWS = (1024, 512, 256)
 WHY_OPEN = (
     f"mechanism: {ANSWERING_MECHANISM}, because no list of strings is published: you can ask for "
     "any string, with nearly the least variance that is possible. count_sketch has smaller "
-    "tables. To find the "
-    "frequent strings without asking: discover = true (docs/discovery.md, --examples)"
+    "tables. To find the frequent strings without asking: discover = true (docs/discovery.md, "
+    "--examples)"
 )
 CLOSED = "auto"
 """The mechanism for means and for listed categories."""

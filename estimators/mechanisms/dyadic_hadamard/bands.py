@@ -29,13 +29,8 @@ ONE_SHARE = 0.1
 class Band:
     """Limits of F at the B + 1 edges.
 
-    Attributes
-    ----------
-    lower, upper : ndarray of float64, shape (B + 1,)
-        Ascending.
-    crossed : bool
-        Whether they crossed somewhere, so that the reports contradict each other. Then these are
-        the limits that hold without any report.
+    `lower`, `upper`, shape (B + 1,): ascending; `crossed`: whether they crossed somewhere, so that
+    the reports contradict each other. Then these are the limits that hold without any report.
     """
 
     lower: Floats
@@ -96,13 +91,9 @@ class Scores:
 
         Parameters
         ----------
-        tables : list of ScoreTables
-            Of all levels of the metric.
-        counts : ndarray of int64, shape (levels,)
-        weights : ndarray of float64, shape (levels,)
-            The weight of one report.
-        estimate : ndarray of float64, shape (B + 1,)
-        bins, question
+        tables, counts, weights, estimate, bins, question
+            `tables`: of all levels of the metric; `counts`, shape (levels,); `weights`, shape
+            (levels,): the weight of one report; `estimate`, shape (B + 1,).
         """
         used = int((counts > 0).sum())
         free = used > 1 and not question.one_mean(used)
@@ -181,9 +172,8 @@ def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[
 
     Parameters
     ----------
-    scores, question
-    beta : float
-        The probability that the band fails, on either side.
+    scores, question, beta
+        `beta`: the probability that the band fails, on either side.
 
     Returns
     -------
@@ -221,11 +211,9 @@ def deviations(
 
     Parameters
     ----------
-    scores, question
-    variance : ndarray of float64, shape (B - 1,)
-        Of the sum, at most.
-    tails : dict of float to ndarray of int
-        The failure probabilities of one side, and the places they are for.
+    scores, question, variance, tails
+        `variance`, shape (B - 1,): of the sum, at most; `tails`: the failure probabilities of one
+        side, and the places they are for.
     """
     deviation: Callable[[Floats, float], Floats] = (
         anytime_deviation if question.bound == "anytime" else fixed_deviation
@@ -242,11 +230,9 @@ def normal_band(scores: Scores, masses: list[Floats], log_p: float) -> Band:
 
     Parameters
     ----------
-    scores : Scores
-    masses : list of ndarray of float64
-        Of the nodes, at each depth.
-    log_p : float
-        ln p, the failure probability of one side of one limit.
+    scores, masses, log_p
+        `masses`: of the nodes, at each depth; `log_p`: ln p, the failure probability of one side of
+        one limit.
     """
     from scipy.special import ndtri_exp
 

@@ -82,12 +82,9 @@ def read_distribution(
 
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    question : Question
-        Its `asked` has the quantiles; none by default.
+    tree, table, weights, question
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report;
+        `question`: its `asked` has the quantiles; none by default.
     """
     counts, bins = table[:, 0], tree.bins
     quantile_levels = np.zeros(0) if question.asked is None else question.asked
@@ -124,11 +121,8 @@ def scores_of(
 
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report.
-    question : Question
+    tree, table, weights, question
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report.
     """
     counts = table[:, 0]
     if not counts.any():
@@ -143,12 +137,10 @@ def worst_scores(
 
     Parameters
     ----------
-    tree : TreeConstants
-    table : ndarray of int64, shape (levels, columns)
-    weights : ndarray of float64, shape (levels,)
-        The weight of one report; with the numbers of reports they add up to 1.
-    places : ndarray of int, shape (k,)
-        Of inner edges among all edges.
+    tree, table, weights, places
+        `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with
+        the numbers of reports they add up to 1; `places`, shape (k,): of inner edges among all
+        edges.
 
     Returns
     -------
@@ -264,10 +256,9 @@ def heterogeneity(
 
     Parameters
     ----------
-    levels : tuple of LevelConstants
-    counts : ndarray of int64, shape (levels,)
-    sums : dict of int to list of ndarray
-        The Haar sums of each level with reports, times its number of reports.
+    levels, counts, sums
+        `counts`, shape (levels,); `sums`: the Haar sums of each level with reports, times its
+        number of reports.
     """
     splits, used = min(COMPARED_DEPTHS, levels[0].height), [*sums]
     bounds = [haar_bounds(levels[row], splits) for row in used]

@@ -22,16 +22,10 @@ from estimators.mechanisms.dyadic_hadamard.constants import LevelConstants
 class ScoreTables:
     """The moments of the scores of one level, for the inner edges t = 1 to B - 1.
 
-    Attributes
-    ----------
-    second : ndarray of float64, shape (B - 1, h + 1)
-        E[score^2] in each shell: Q0.
-    mean : ndarray of float64, shape (B - 1, h + 1)
-        E[score] in each shell: M.
-    least, greatest : ndarray of float64, shape (B - 1,)
-        The least and the greatest score that a report can have.
-    centred : ndarray of float64, shape (B - 1,)
-        A bound on abs(score - E[score]), for every law of x: b.
+    `second`, shape (B - 1, h + 1): E[score^2] in each shell: Q0; `mean`, shape (B - 1, h + 1):
+    E[score] in each shell: M; `least`, `greatest`, shape (B - 1,): the least and the greatest score
+    that a report can have; `centred`, shape (B - 1,): a bound on abs(score - E[score]), for every
+    law of x: b.
     """
 
     second: Floats
@@ -147,11 +141,9 @@ def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> li
 
     Parameters
     ----------
-    level : LevelConstants
-    masses : list of ndarray of float64
-        The share of the users in each node, at each depth.
-    splits : int
-        For the Haar sums of depths 0 to `splits` - 1.
+    level, masses, splits
+        `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
+        depths 0 to `splits` - 1.
 
     Returns
     -------

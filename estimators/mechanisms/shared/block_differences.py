@@ -26,13 +26,9 @@ Signed = NDArray[np.signedinteger[Any]]
 class Differences(SupportReports):
     """A frequency mechanism whose reports are +1, -1 or 0 for each value.
 
-    Attributes
-    ----------
-    signed : bool
-        Whether the law's mean may be negative, as by collisions.
-    p_else, contrast : ndarray of float64, shape (levels,)
-        u and c = p - u: a user who holds the value reports +1 with probability p, another one with
-        u unless it shares the block.
+    `signed`: whether the law's mean may be negative, as by collisions; `p_else`, `contrast`, shape
+    (levels,): u and c = p - u: a user who holds the value reports +1 with probability p, another
+    one with u unless it shares the block.
     """
 
     signed: ClassVar[bool] = False
@@ -58,12 +54,10 @@ class Differences(SupportReports):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports of each level.
-        shares : ndarray of float64, shape (levels,)
-            Each level's share of the weights; the sum is 1.
-        question : Question
-            The question, which determines the assumptions.
+        counts, shares, question
+            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
+            level's share of the weights; the sum is 1; `question`: the question, which determines
+            the assumptions.
         """
         used = counts > 0
         n, contrast = counts[used], self.contrast[used]
@@ -88,16 +82,9 @@ class BlockDifferences(ReportedSymbols, Differences):
     category of its block reports each with (p + u) / 2; all others report each with u. Hence E D =
     c f, c = p - u, f the category's share, and P(D != 0) = 2u + g c, g the share of its block.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-    blocks, symbols : sequence of int
-        B and the number of symbols, per level.
-    own, other : sequence of Fraction
-        p and u per level, as exact fractions from the integer thresholds.
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`, `symbols`: B
+    and the number of symbols, per level; `own`, `other`: p and u per level, as exact fractions from
+    the integer thresholds.
 
     Notes
     -----
@@ -181,12 +168,9 @@ def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Frac
 
     Parameters
     ----------
-    categories : int
-        k.
-    blocks : int
-        The number of blocks; the categories are spread over them as evenly as possible.
-    p_holder, p_else : Fraction
-        p and u, as in :class:`BlockDifferences`.
+    categories, blocks, p_holder, p_else
+        `categories`: k; `blocks`: the number of blocks; the categories are spread over them as
+        evenly as possible; `p_holder`, `p_else`: p and u, as in :class:`BlockDifferences`.
     """
     small, larger = divmod(categories, blocks)
     squares = larger * (small + 1) ** 2 + (blocks - larger) * small**2

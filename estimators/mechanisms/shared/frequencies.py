@@ -25,14 +25,8 @@ class SupportCounts(SupportReports):
     mechanism overrides :meth:`support`: the number of reports, and the numbers that support
     category 0, 1, and so on.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    categories : int
-        k, at least 2.
-    signs : ReportedSigns
-        p and q per level.
+    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `signs`: p and q per
+    level.
 
     Notes
     -----

@@ -35,12 +35,10 @@ class ScalarMean(Mechanism):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports of each level.
-        shares : ndarray of float64, shape (levels,)
-            Each level's share of the weights; the sum is 1.
-        question : Question, optional
-            The question, which determines the assumptions.
+        counts, shares, question
+            `counts`, shape (levels,): reports of each level; `shares`, shape (levels,): each
+            level's share of the weights; the sum is 1; `question`: the question, which determines
+            the assumptions.
         """
 
     def noise(self, law: Law, counts: Counts) -> Noise | None:
@@ -61,16 +59,9 @@ class ScalarMean(Mechanism):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        law : Law
-            From :meth:`law`, for this question.
-        mean : float
-            The estimate.
-        question : Question
-        log_p : float
-            ln p.
-        total : float
-            From :func:`estimators.weights.total_weight`.
+        table, law, mean, question, log_p, total
+            `table`, shape (levels, columns); `law`: from :meth:`law`, for this question; `mean`:
+            the estimate; `log_p`: ln p; `total`: from :func:`estimators.weights.total_weight`.
         """
         noise = self.noise(law, table[:, 0])
         lower, upper = limits(law, np.array([mean]), question, log_p, total, noise)

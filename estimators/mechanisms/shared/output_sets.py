@@ -16,10 +16,7 @@ class OutputSets(Mechanism):
 
     See :func:`estimators.exact.thresholds.miss_threshold`.
 
-    Attributes
-    ----------
-    misses : list of int
-        T, per level: a 64-bit word below T misses the set.
+    `misses`: T, per level: a 64-bit word below T misses the set.
     """
 
     misses: list[int]

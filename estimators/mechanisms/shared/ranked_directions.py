@@ -39,23 +39,12 @@ class RankedDirections(Mechanism):
 
     The base of `caps` and of `hemisphere`, which has k = 2 and W = 1.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
-    dimension : int
-        d, at least 1.
-    grid : int
-        g, at most 2^24.
-    sets : sequence of (int, int)
-        k and W of each level; k is even and W at most k / 2.
+    `epsilons`: the privacy levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24;
+    `sets`: k and W of each level; k is even and W at most k / 2.
 
-    Attributes
-    ----------
-    misses : list of int
-        T, per level: the report is none of the best W if a word is below T.
-    best_chances, other_chances : list of Fraction
-        The chance of each of the best W candidates, and of each of the others, per level.
+    `misses`: T, per level: the report is none of the best W if a word is below T; `best_chances`,
+    `other_chances`: the chance of each of the best W candidates, and of each of the others, per
+    level.
     """
 
     kinds = frozenset({"vector_mean"})
@@ -200,11 +189,9 @@ class RankedDirections(Mechanism):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-            With reports.
-        shares : ndarray of float64, shape (levels,)
-        one_law : bool
-            Whether the values of all levels have the same mean.
+        table, shares, one_law
+            `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `one_law`:
+            whether the values of all levels have the same mean.
         """
         used = table[:, 0] > 0
         n = table[used, 0].astype(np.float64)

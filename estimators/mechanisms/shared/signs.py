@@ -19,20 +19,10 @@ class ReportedSigns:
     A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
     + q - 1) + (p - q) theta.
 
-    Parameters
-    ----------
-    p, q : sequence of Fraction
-        Per level, as exact fractions from the integer thresholds; p > q.
+    `p`, `q`: per level, as exact fractions from the integer thresholds; p > q.
 
-    Attributes
-    ----------
-    exact : list of pairs of Fraction
-        p and q, per level.
-    p, q : ndarray of float64, shape (levels,)
-    contrast : ndarray of float64, shape (levels,)
-        a = p - q.
-    offset : ndarray of float64, shape (levels,), or None
-        o = p + q - 1; None where it is zero at every level.
+    `exact`: p and q, per level; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p - q;
+    `offset`, shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
     """
 
     def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
@@ -62,11 +52,10 @@ class ReportedSigns:
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-        shares : ndarray of float64, shape (levels,)
-            Weights that sum to one, zero for levels without reports.
-        ones : ndarray of int64, shape (levels, k)
-            How many of the reported signs were +1.
+        counts, shares, ones
+            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+            levels without reports; `ones`, shape (levels, k): how many of the reported signs were
+            +1.
 
         Returns
         -------
@@ -110,15 +99,8 @@ class ReportedSigns:
 class RepeatedSigns(ReportedSigns):
     """Several signs that a user reports for the same value.
 
-    Parameters
-    ----------
-    signs : ReportedSigns
-        The law of a single sign.
-    repeats : sequence of int
-        r, per level.
-    values : bool
-        True: they represent values in [-1, 1], rounded to a sign each time. False: they represent
-        signs.
+    `signs`: the law of a single sign; `repeats`: r, per level; `values`: True: they represent
+    values in [-1, 1], rounded to a sign each time. False: they represent signs.
     """
 
     def __init__(
@@ -161,20 +143,11 @@ class RepeatedSigns(ReportedSigns):
 class FlippedSigns(ReportedSigns):
     """Signs that are flipped with probability T / 2^64, one integer threshold T a level.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The epsilon of one sign, per level.
+    `epsilons`: the epsilon of one sign, per level.
 
-    Attributes
-    ----------
-    flips : list of int
-        T, per level.
-    flip : ndarray of float64, shape (levels,)
-        T / 2^64, the probability of a flip: q, and 1 - p.
-    contrast : ndarray of float64, shape (levels,)
-        a = 1 - 2 T / 2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to
-        rounding.
+    `flips`: T, per level; `flip`, shape (levels,): T / 2^64, the probability of a flip: q, and 1 -
+    p; `contrast`, shape (levels,): a = 1 - 2 T / 2^64, the mean of a reported sign that was +1:
+    tanh(epsilon / 2) up to rounding.
     """
 
     def __init__(self, epsilons: Sequence[Fraction]) -> None:

@@ -33,13 +33,8 @@ MAX_TESTED_STRINGS = 64
 class StringLookups(SupportReports):
     """A mechanism with rows of hashed points, of which any string can be asked for.
 
-    Attributes
-    ----------
-    hashed_rows : list of HashedRows
-        Per level.
-    signs : ReportedSigns
-        p and q per level: the chance that a report lies on the hyperplane of its string's point,
-        and on that of another point.
+    `hashed_rows`: per level; `signs`: p and q per level: the chance that a report lies on the
+    hyperplane of its string's point, and on that of another point.
     """
 
     hashed_rows: list[HashedRows]
@@ -95,10 +90,9 @@ class StringLookups(SupportReports):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-            Reports that name a row; some above zero.
-        support : ndarray of int64, shape (levels, k)
-        question : Question
+        counts, support, question
+            `counts`, shape (levels,): reports that name a row; some above zero; `support`, shape
+            (levels, k).
         """
         shares = level_weights(question.weights, counts, self.facts)
         bounds = self.limits(counts, shares, support, question, question.log_p(support.shape[1]))
@@ -119,13 +113,10 @@ class StringLookups(SupportReports):
 
         Parameters
         ----------
-        counts : ndarray of int64, shape (levels,)
-        shares : ndarray of float64, shape (levels,)
-            Weights that sum to one, zero for levels without reports.
-        support : ndarray of int64, shape (levels, k)
-        question : Question
-        log_p : float
-            ln p, the failure probability of one side of one string's interval.
+        counts, shares, support, question, log_p
+            `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
+            levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure
+            probability of one side of one string's interval.
 
         Notes
         -----

@@ -60,12 +60,8 @@ def check_symbols(values: bytes, dtype: np.dtype[np.integer[Any]], symbols: int)
 
     Parameters
     ----------
-    values : bytes
-        The reports.
-    dtype : numpy dtype
-        Of a report.
-    symbols : int
-        How many there are.
+    values, dtype, symbols
+        `values`: the reports; `dtype`: of a report; `symbols`: how many there are.
 
     Raises
     ------
