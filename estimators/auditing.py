@@ -69,8 +69,6 @@ def opposite_values(metric: Metric) -> tuple[Any, Any]:
     the first and the last category, or two strings. For every mechanism here, such a pair attains
     the largest ratio.
 
-    Examples
-    --------
     >>> from estimators import define
     >>> opposite_values(define(name="m", kind="frequency", mechanism="grr", categories=["a", "b"],
     ...                        levels=[1]))

@@ -18,8 +18,6 @@ EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
 def name_of(number: float) -> str:
     """Return a quantile or an edge as text, which no other number has.
 
-    Examples
-    --------
     >>> name_of(250.0), name_of(0.1 + 0.2)
     ('250', '0.30000000000000004')
     """
@@ -30,8 +28,6 @@ def name_of(number: float) -> str:
 def names_of(limits: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the shares below limits.
 
-    Examples
-    --------
     >>> names_of([250.0])
     ('below 250',)
     """
@@ -41,8 +37,6 @@ def names_of(limits: Sequence[float]) -> tuple[str, ...]:
 def names_of_edges(edges: Floats) -> list[str]:
     """Return edges as texts: of 12 digits, if that tells them apart.
 
-    Examples
-    --------
     >>> names_of_edges(np.array([1000 ** (1 / 3), 100])), names_of_edges(np.array([1, 1 + 1e-15]))
     (['10', '100'], ['1', '1.000000000000001'])
     """
@@ -53,8 +47,6 @@ def names_of_edges(edges: Floats) -> list[str]:
 def places_of(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
     """Return the places of limits among ascending edges, but for rounding; -1 for another number.
 
-    Examples
-    --------
     >>> places_of(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
     array([ 1, -1, -1])
     """

@@ -81,8 +81,6 @@ def explain_missing_scipy(purpose: str) -> Iterator[None]:
 def shortened(value: object) -> str:
     """Return a value as Python writes it, of a very long one the beginning.
 
-    Examples
-    --------
     >>> shortened([1]), len(shortened("x" * 1_000_000))
     ('[1]', 522)
     """
@@ -101,8 +99,6 @@ def readable(error: msgspec.ValidationError) -> str:
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Describe the allowed words, to follow "expected": the one nearest to a mistaken word first.
 
-    Examples
-    --------
     >>> nearest("laplce", ["laplace", "rappor"])
     "'laplace'? (known: laplace, rappor)"
     >>> nearest("noise", ["laplace", "rappor"]), nearest("noise", [])
@@ -125,8 +121,6 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
 def meant(word: str, allowed: Iterable[str]) -> str:
     """Suggest allowed words for a mistaken one, to follow a colon.
 
-    Examples
-    --------
     >>> meant("laplce", ["laplace", "rappor"])
     "did you mean 'laplace'? (known: laplace, rappor)"
     >>> meant("noise", ["laplace", "rappor"]), meant("noise", [])

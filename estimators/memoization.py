@@ -181,8 +181,6 @@ def side_of(value: float, word: int) -> int:
 
     `value`: in [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
 
-    Examples
-    --------
     >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
     (1, -1)
     """

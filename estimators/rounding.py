@@ -30,8 +30,6 @@ _EXACT_CONTEXT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 def decimals(lower: float, upper: float) -> int:
     """Return the decimals that give two significant digits of half the distance of two bounds.
 
-    Examples
-    --------
     >>> decimals(0.25, 0.75), decimals(-1000.0, 1000.0), decimals(0.0031, 0.0032)
     (2, 0, 6)
     """
@@ -44,8 +42,6 @@ def decimals(lower: float, upper: float) -> int:
 def down(x: float, places: int) -> str:
     """Return the text of a number, rounded down; a dash if there is none.
 
-    Examples
-    --------
     >>> down(0.29, 1), down(-0.21, 1), down(0.3, 1), down(float("nan"), 1)
     ('0.2', '-0.3', '0.3', '-')
     """
@@ -55,8 +51,6 @@ def down(x: float, places: int) -> str:
 def up(x: float, places: int) -> str:
     """Return the text of a number, rounded up; a dash if there is none.
 
-    Examples
-    --------
     >>> up(0.21, 1), up(-0.29, 1), up(0.3, 1)
     ('0.3', '-0.2', '0.3')
     """
@@ -66,8 +60,6 @@ def up(x: float, places: int) -> str:
 def at_most(x: float | None) -> str:
     """Return the text of an error bound: at least two significant digits, rounded up.
 
-    Examples
-    --------
     >>> at_most(87.5441), at_most(0.01234), at_most(4500.2), at_most(None)
     ('88', '0.013', '4501', '-')
     """
@@ -91,8 +83,6 @@ def interval(numbers: Sequence[float], places: int | None = None) -> tuple[str, 
     `numbers`: the value, the lower and the upper bound; `places`: decimals; by default they follow
     from the bounds.
 
-    Examples
-    --------
     >>> interval((0.12345, 0.1111, 0.1399)), interval((-0.001, -0.21, 0.2))
     (('0.123', '0.111', '0.140'), ('0.00', '-0.21', '0.20'))
     """
@@ -139,8 +129,6 @@ def certified(kind: str, low: float, high: float, rounds: int, x: float) -> str:
 def trimmed(text: str) -> str:
     """Return a number without trailing zeros.
 
-    Examples
-    --------
     >>> trimmed("44.00"), trimmed("0.50"), trimmed("100")
     ('44', '0.5', '100')
     """
@@ -150,8 +138,6 @@ def trimmed(text: str) -> str:
 def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
     """Return the text of a privacy loss: some significant digits, rounded up.
 
-    Examples
-    --------
     >>> loss(0.138611), loss(4.0), loss(12.3401), loss(0.0)
     ('0.1387', '4', '12.35', '0')
     """
@@ -164,8 +150,6 @@ def loss(epsilon: float, digits: int = LOSS_DIGITS) -> str:
 def certainty(beta: float) -> str:
     """Return the text of 1 - beta, with three digits of beta, rounded down.
 
-    Examples
-    --------
     >>> certainty(0.05), certainty(1e-7), certainty(0.05 / 3), certainty(0.125)
     ('95%', '99.99999%', '98.33%', '87.5%')
     """
@@ -176,8 +160,6 @@ def certainty(beta: float) -> str:
 def percent(beta: float) -> str:
     """Return the text of a failure probability in percent, with three digits, rounded up.
 
-    Examples
-    --------
     >>> percent(0.05), percent(0.05 / 3), percent(1e-7)
     ('5', '1.67', '0.00001')
     """

@@ -28,8 +28,6 @@ def points_around(middle: float, error: float) -> Floats:
 
     `middle`: in [-1, 1]; `error`: the standard error there.
 
-    Examples
-    --------
     >>> points_around(0.0, 1.0)
     array([-1.  , -0.75,  0.  ,  0.75,  1.  ])
     """

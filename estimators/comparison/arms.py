@@ -197,8 +197,6 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
     The variance of a difference with shares pi is sum pi_l^2 (v_l / n_A + v_l / n_B), least where
     pi_l is proportional to the inverse of the bracket.
 
-    Examples
-    --------
     >>> facts = LevelFacts(np.array([1.0, 2.0]), np.array([4.0, 1.0]), np.array([1.0, 4.0]))
     >>> standard_shares(facts, [np.array([100, 100]), np.array([300, 0])])
     array([1., 0.])
@@ -218,8 +216,6 @@ def mixes_differ(counts: Sequence[Counts]) -> float:
 
     Pearson's chi-square. It looks at counts only.
 
-    Examples
-    --------
     >>> mixes_differ([np.array([50, 50]), np.array([500, 500])])
     1.0
     >>> mixes_differ([np.array([50, 50]), np.array([900, 100])]) < 1e-20

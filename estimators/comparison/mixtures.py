@@ -50,8 +50,6 @@ class TiltPlan(NamedTuple):
     def of(cls, split: float | None) -> TiltPlan:
         """Return the plan for a ratio of reports, first to second; None: there is none.
 
-        Examples
-        --------
         >>> plan = TiltPlan.of(3.0)
         >>> round(float(np.exp(plan.log_weights).sum()), 6)
         1.0

@@ -25,8 +25,6 @@ def smallest(excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HAL
     This is a p-value if the intervals are nested: what is outside at one beta is outside at all
     larger ones.
 
-    Examples
-    --------
     >>> round(smallest(lambda beta: beta >= 0.03), 6)
     0.03
     """
@@ -48,8 +46,6 @@ def crossing(margin: Callable[[float], float], distance: float) -> float:
     `margin`: half of a width, which falls with beta: nearly like that of a normal law, so that its
     square is nearly a line in ln beta; `distance`: at least 0.
 
-    Examples
-    --------
     >>> found = crossing(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
     >>> round(found, 4), round(math.exp(-4), 4)
     (0.0183, 0.0183)

@@ -50,8 +50,6 @@ def _quotient(
 ) -> tuple[Floats, Floats]:
     """Return the range of a quotient of two numbers at least 0; infinite where the second may be 0.
 
-    Examples
-    --------
     >>> one = np.ones(1)
     >>> [float(x[0]) for x in _quotient(2 * one, 3 * one, one, 4 * one)]
     [0.5, 3.0]

@@ -203,8 +203,6 @@ class StringCode:
         None if there is none: bits that do not end, are no UTF-8, or that a device would not send,
         because splitting the string gives other symbols.
 
-        Examples
-        --------
         >>> from estimators.discovery.presets import preset
         >>> preset("bytes").decode((1 << 128) - 1) is None
         True

@@ -39,8 +39,6 @@ class DifferenceSet:
     `order`: d: a prime power, or, for two coordinates, any number from 1, because a hyperplane of a
     projective line is one point; `coordinates`: t, at least 2.
 
-    Examples
-    --------
     >>> plane = DifferenceSet(2, 3)
     >>> plane.points, plane.size, plane.shared
     (7, 3, 1)

@@ -10,8 +10,6 @@ from estimators.estimate import Floats
 def variance(rate: Floats) -> Floats:
     """Return E z^2 = 1 / (2 sinh^2(rate / 2)).
 
-    Examples
-    --------
     >>> float(variance(np.array(2e-4)).round()), "continuous: 2 / rate^2"
     (50000000.0, 'continuous: 2 / rate^2')
     """

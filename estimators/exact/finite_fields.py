@@ -23,8 +23,6 @@ class FiniteField:
 
     `prime`: p; `degree`: n, at least 2.
 
-    Examples
-    --------
     >>> field = FiniteField(3, 2)
     >>> field.power_of_x
     (1, 1)
@@ -95,8 +93,6 @@ class FiniteField:
 def prime_factors(n: int) -> list[int]:
     """Return the primes that divide n, each once, ascending.
 
-    Examples
-    --------
     >>> prime_factors(360)
     [2, 3, 5]
     """
@@ -113,8 +109,6 @@ def prime_factors(n: int) -> list[int]:
 def prime_power(n: int) -> tuple[int, int] | None:
     """Return p and m if n = p^m with a prime p and m at least 1; else None.
 
-    Examples
-    --------
     >>> [prime_power(n) for n in (1, 2, 6, 49)]
     [None, (2, 1), None, (7, 2)]
     """

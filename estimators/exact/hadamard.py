@@ -22,8 +22,6 @@ def transform(table: Counts) -> Counts:
     table[i, c]``, H in Sylvester's order: H[r, c] is +1 if r and c share an even number of ones,
     else -1. In O(b log b) a row.
 
-    Examples
-    --------
     >>> transform(np.array([[5, 1, 2, 0]]))
     array([[8, 6, 4, 2]])
     """

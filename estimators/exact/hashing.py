@@ -33,8 +33,6 @@ def row_constants(seed: int, rows: int) -> Words:
 
     `seed`: the generator's state before the first word, in [0, 2^64).
 
-    Examples
-    --------
     >>> [hex(word) for word in row_constants(0, 2).tolist()]
     ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
     """

@@ -44,8 +44,6 @@ class Inversion:
     `floors`: takes a number of bits b; returns floor(2^b c_j) for the cumulative probabilities c_1
     < ... < c_m of being below j, none of which is a multiple of 2^-b.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> third = Inversion(lambda bits: [2**bits // 3])
     >>> third.draw(SeededBits(1), 9).tolist()

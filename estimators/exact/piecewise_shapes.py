@@ -185,13 +185,7 @@ class WindowShape:
 
 
 def check_numbers(z: tuple[int, ...], window: int) -> None:
-    """Raise ValueError unless these are numbers of symbols for windows of this many.
-
-    Raises
-    ------
-    ValueError
-        With what was expected.
-    """
+    """Raise ValueError unless these are numbers of symbols for windows of this many."""
     symbols = len(z)
     if not 2 <= symbols <= MOST_SYMBOLS:
         raise ValueError(f"{symbols} symbols: expected 2 to {MOST_SYMBOLS}")

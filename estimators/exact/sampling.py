@@ -88,8 +88,6 @@ def uniform_below(bits: Bits, bound: Unsigned) -> Unsigned:
     `bound`, shape (n,): at least 1. For bounds up to 2^24, words of 32 bits are drawn. The result
     has shape (n,).
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> int(uniform_below(SeededBits(1), np.full(1000, 6, dtype=np.uint64)).max())
     5
@@ -116,8 +114,6 @@ def bytes_below(bits: Bits, bound: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
     `bound`, shape (n,): at least 1. The result has shape (n,).
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> int(bytes_below(SeededBits(1), np.full(1000, 6, dtype=np.uint8)).max())
     5
@@ -195,8 +191,6 @@ def normal_numbers(
     `words`, shape (w,); `chosen`: the numbers of the result to return, below 2 w; all by default.
     The result has shape (2 w,) or that of `chosen`.
 
-    Examples
-    --------
     >>> words = np.arange(1, 9, dtype=np.uint64) << np.uint64(40)
     >>> every = normal_numbers(words)
     >>> bool(np.allclose(normal_numbers(words, np.array([3, 12])), every[[3, 12]]))

@@ -34,8 +34,6 @@ def tally(numbers: NDArray[np.integer[Any]], cells: int) -> Counts:
 
     `numbers`, shape (n,): all below `cells`. The result has shape (cells,).
 
-    Examples
-    --------
     >>> tally(np.array([2, 0, 2], dtype=np.uint8), 4)
     array([1, 0, 2, 0])
     """

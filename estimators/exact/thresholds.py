@@ -130,8 +130,6 @@ def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
     agree. This terminates if the function does not jump at e^x itself, which is irrational for a
     rational x other than 0.
 
-    Examples
-    --------
     >>> at_exp(Fraction(4), int)
     54
     """

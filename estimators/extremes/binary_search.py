@@ -468,8 +468,6 @@ def _critical_share(
 def lower_alpha_setting(users: int) -> dict[str, Any]:
     """Return rounds and log_term as in MIN, if alpha >= 1 is known.
 
-    Examples
-    --------
     >>> lower_alpha_setting(2**20)
     {'rounds': 10, 'log_term': 6.931471805599453}
     """
@@ -479,8 +477,6 @@ def lower_alpha_setting(users: int) -> dict[str, Any]:
 def unknown_alpha_setting(users: int) -> dict[str, Any]:
     """Return rounds and log_term as in MIN, if alpha is unknown.
 
-    Examples
-    --------
     >>> unknown_alpha_setting(2**20)
     {'rounds': 21, 'log_term': 13.910539517230742}
     """

@@ -48,8 +48,6 @@ class AutoMean(Piecewise):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     values : str
         ``"two"`` if all values are at the ends of the range: then `spread` is 1, and every level
         reports a sign. ``"any"``, the default, if not.
@@ -129,8 +127,6 @@ class AutoFrequency(SupportCounts):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     report_bytes : int
@@ -281,8 +277,6 @@ def _check_report_bytes(report_bytes: int) -> None:
 def _frequency_at(epsilon: Fraction, categories: int, max_bytes: int) -> SupportCounts:
     """Return the candidate of least variance whose report takes at most this many bytes.
 
-    Examples
-    --------
     >>> _frequency_at(Fraction(1), 200, 4).name, _frequency_at(Fraction(1), 200, 25).name
     ('projective_geometry_response', 'subset_selection')
     """

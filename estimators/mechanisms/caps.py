@@ -59,8 +59,6 @@ class Caps(RankedDirections):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     dimension : int
         d, at least 1.
     grid : int, optional
@@ -200,8 +198,6 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     `epsilon`: above 0; `dimension`: d, at least 1. At d = 1 the report is a sign, of randomized
     response.
 
-    Examples
-    --------
     >>> [best_caps(Fraction(e), 1024) for e in (1, 2, 4, 8)]
     [(16, 6), (32, 7), (128, 9), (1024, 4)]
     """

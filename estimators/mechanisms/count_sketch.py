@@ -45,8 +45,6 @@ class CountSketch(OutputSets, Differences):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : None
         The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
     rows : int
@@ -272,8 +270,6 @@ def best_blocks(epsilon: Fraction, buckets: int) -> int:
     Among the powers of two, it has the least variance at frequency 0. The arithmetic is exact,
     because every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_blocks(Fraction(e), 1024) for e in (1, 2, 4, 8, 64)]
     [1, 4, 32, 1024, 1024]
     """

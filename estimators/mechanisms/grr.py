@@ -29,8 +29,6 @@ class Grr(OutputSets, SupportCounts):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 

@@ -31,8 +31,6 @@ class HadamardResponse(OutputSets, BlockDifferences):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 
@@ -120,8 +118,6 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [block_count(Fraction(e), 1000) for e in (1, 4, 16)]
     [2, 32, 1024]
     """
@@ -132,8 +128,6 @@ def block_count(epsilon: Fraction, categories: int) -> int:
 def block_size(categories: int, blocks: int) -> int:
     """Return 2^ceil(log2(k/B + 1)): rows for the categories of a block, and a constant row.
 
-    Examples
-    --------
     >>> block_size(100, 2), block_size(100, 32)
     (64, 8)
     """

@@ -30,8 +30,6 @@ class Hemisphere(RankedDirections):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     dimension : int
         d, at least 1.
     grid : int

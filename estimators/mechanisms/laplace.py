@@ -38,8 +38,6 @@ class Laplace(ScalarMean):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     grid : int
         g, a power of two.
 
@@ -189,12 +187,6 @@ class Laplace(ScalarMean):
 
 
 def check_grid(grid: int) -> None:
-    """Raise ValueError unless the grid is a power of two.
-
-    Raises
-    ------
-    ValueError
-        If it is not a power of two.
-    """
+    """Raise ValueError unless the grid is a power of two."""
     if grid < 1 or grid & (grid - 1):
         raise ValueError(f"grid = {grid}: expected a power of two")

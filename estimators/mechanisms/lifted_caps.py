@@ -30,8 +30,6 @@ class LiftedCaps(Caps):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     dimension : int
         d, at least 1.
     grid : int, optional
@@ -87,8 +85,6 @@ class LiftedCaps(Caps):
 def lift(values: Floats) -> Floats:
     """Return (x, sqrt(1 - |x|^2)) for each row x in the unit ball, shape (n, d + 1).
 
-    Examples
-    --------
     >>> lift(np.array([[0.6, 0.0], [0.0, 1.0]]))
     array([[0.6, 0. , 0.8],
            [0. , 1. , 0. ]])

@@ -44,6 +44,11 @@ def largest_byte(data: bytes) -> int:
 class Mechanism(ABC):
     """A local randomizer together with its estimator.
 
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending.
+
     Attributes
     ----------
     name : str
@@ -308,11 +313,6 @@ class Mechanism(ABC):
             One level index per report.
         values : bytes
             The reports, `width` bytes each.
-
-        Raises
-        ------
-        ReportError
-            If the sizes do not match, a level does not exist, or a report is impossible.
         """
         if len(values) != len(levels) * self.width:
             raise ReportError(

@@ -26,8 +26,6 @@ class Oue(PackedBits):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 

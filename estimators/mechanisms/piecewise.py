@@ -41,8 +41,6 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     symbols : int
         The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
         128, variances above grow by up to 4% until epsilon = 10.

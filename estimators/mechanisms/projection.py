@@ -43,8 +43,6 @@ class Projection(SupportCounts):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int or None
         k, at least 2; None for an open vocabulary, whose values are 64-bit keys.
     rows : int, optional

@@ -40,8 +40,6 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 
@@ -106,8 +104,6 @@ def best_geometry(epsilon: Fraction, categories: int) -> DifferenceSet:
     and the mechanism is randomized response over k symbols. All arithmetic is exact, because every
     device and the aggregator must agree.
 
-    Examples
-    --------
     >>> for epsilon in (1, 4, 8):
     ...     geometry = best_geometry(Fraction(epsilon), 10**6)
     ...     print(geometry.order, geometry.coordinates, geometry.points)

@@ -25,8 +25,6 @@ class Rappor(PackedBits):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 

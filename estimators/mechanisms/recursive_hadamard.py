@@ -34,8 +34,6 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
 
@@ -107,8 +105,6 @@ def best_bits(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_bits(Fraction(e), 1000) for e in (1, 2, 4, 16)]
     [1, 3, 6, 11]
     """

@@ -49,8 +49,6 @@ class Repetition(Mechanism):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     of : str, optional
         The mechanism to repeat.
 
@@ -150,8 +148,6 @@ class RepeatedMean(Repetition, RandomizedResponse):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     of : str, optional
         The mechanism to repeat: only ``"randomized_response"``. Source: HIST, Proposition 2.
 
@@ -177,8 +173,6 @@ class RepeatedFrequency(Repetition, SupportCounts):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     of : str, optional

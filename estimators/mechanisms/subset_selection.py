@@ -29,8 +29,6 @@ class SubsetSelection(OutputSets, PackedBits):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     categories : int
         k, at least 2.
     size : int, optional
@@ -111,8 +109,6 @@ def best_size(epsilon: Fraction, categories: int) -> int:
 
     Every device and the aggregator must agree on it.
 
-    Examples
-    --------
     >>> [best_size(Fraction(e), 1000) for e in (1, 4, 16)]
     [269, 18, 1]
     """

@@ -191,13 +191,7 @@ def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> At
 
 
 def check_number(attributes: int) -> None:
-    """Raise ReportError("bad_attributes") for more attributes than a batch may have.
-
-    Raises
-    ------
-    ReportError
-        With the reason ``bad_attributes``.
-    """
+    """Raise ReportError("bad_attributes") for more attributes than a batch may have."""
     if attributes > MOST_ATTRIBUTES:
         detail = f"{attributes} attributes: expected {MOST_ATTRIBUTES} at most"
         raise ReportError("bad_attributes", detail)

@@ -107,8 +107,6 @@ class Bins(Domain):
     def merged(self, count: int) -> Bins:
         """Return this domain with neighbouring bins merged into `count` of about equal numbers.
 
-        Examples
-        --------
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
         """
@@ -193,8 +191,6 @@ class Bins(Domain):
 def spread(bins: int, max_bins: int) -> NDArray[np.int64]:
     """Return indices of the edges, both ends included, that form at most `max_bins` wider bins.
 
-    Examples
-    --------
     >>> spread(5, 2), spread(2, 5)
     (array([0, 2, 5]), array([0, 1, 2]))
     """

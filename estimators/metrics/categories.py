@@ -296,8 +296,6 @@ class CodedVocabulary(Vocabulary):
 def string_key(text: str) -> int:
     """Return the key of a string: the first 64 bits of the BLAKE2b hash of its UTF-8 bytes.
 
-    Examples
-    --------
     >>> hex(string_key("N725MQ"))
     '0x11908ece61f00b3b'
     """

@@ -183,8 +183,6 @@ def without_denied(values: NDArray[Any], rules: Iterable[Deny]) -> tuple[NDArray
 
     `values`, shape (n,): what is no string stays as it is.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> without_denied(np.array(["/home", "a@b.org"]), [DenyRule(presets=["email"])])
     (array(['/home', 'other'], dtype=object), 1)

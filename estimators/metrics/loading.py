@@ -227,8 +227,6 @@ def read_definition(name: str, table: Any, source: str = "") -> Metric:
 def definition_of(metric: Metric) -> dict[str, Any]:
     """Return the definition of a metric, with the keys of ``metrics.toml``, without defaults.
 
-    Examples
-    --------
     >>> definition_of(define(name="pay", kind="mean", trust="central", range=(0, 9), levels=[1]))
     {'range': (0, 9), 'kind': 'mean', 'levels': [1], 'mechanism': 'true_value', 'options': {},
      'trust': 'central'}

@@ -51,8 +51,6 @@ class DyadicHadamard(Mechanism):
 
     Parameters
     ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending.
     bins : int
         How many, 2 to 4096.
 

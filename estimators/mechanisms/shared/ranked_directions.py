@@ -247,8 +247,6 @@ def best_columns(scores: Floats, count: int) -> NDArray[np.int64]:
 
     Of equal scores the first are taken, as many as are missing.
 
-    Examples
-    --------
     >>> best_columns(np.array([[1.0, 5.0, 3.0, 5.0], [2.0, 2.0, 2.0, 1.0]]), 2)
     array([[1, 3],
            [0, 1]])
