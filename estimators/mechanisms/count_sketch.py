@@ -245,12 +245,9 @@ class CountSketch(OutputSets, Differences):
 
         Parameters
         ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        key : int
-            The 64-bit key of a string.
+        reports, level, key
+            `reports`, shape (n,): of one level; `level`: its index; `key`: the 64-bit key of a
+            string.
         """
         cell, sign = np.divmod(reports.astype(np.int64), 2)
         row, bucket_at = np.divmod(cell, self.buckets)

@@ -163,12 +163,9 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
         Parameters
         ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        key : ndarray of uint64, shape (3,)
-            A value; or a key alone: then only reports of whole strings can support it.
+        reports, level, key
+            `reports`, shape (n,): of one level; `level`: its index; `key`, shape (3,): a value; or
+            a key alone: then only reports of whole strings can support it.
         """
         value, layout = np.atleast_1d(np.asarray(key, dtype=np.uint64)), self.layout
         number, tree = reports.astype(np.int64), layout.trees[level]
@@ -227,14 +224,10 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
 
         Parameters
         ----------
-        table : ndarray of int64, shape (levels, columns)
-        beta : float
-            With probability 1 - beta all strings that are returned are held by somebody, and all
-            their intervals hold.
-        keys_of : callable
-            The keys of strings.
-        progress : callable
-            Is told the share of the work that is done.
+        table, beta, keys_of, progress
+            `table`, shape (levels, columns); `beta`: with probability 1 - beta all strings that are
+            returned are held by somebody, and all their intervals hold; `keys_of`: the keys of
+            strings; `progress`: Is told the share of the work that is done.
         """
         Question(beta=beta)  # a probability
         if not table[:, 0].any():

@@ -145,17 +145,9 @@ class Projection(SupportCounts):
     def agreement(self, sums: Counts, values: NDArray[Any]) -> Counts:
         """Return <z, Phi e_v> for each value v: reports that agree with its column, minus the rest.
 
-        Parameters
-        ----------
-        sums : ndarray of int64, shape (levels, m)
-            z.
-        values : ndarray of integers, shape (k,)
-
-        Returns
-        -------
-        ndarray of int64, shape (levels, k)
-            In blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most
-            the number of reports, below 2^53.
+        `sums`, shape (levels, m): z; `values`, shape (k,). The result has shape (levels, k): in
+        blocks of the matrix, O(m) a value. Doubles are exact here: abs(z) sums to at most the
+        number of reports, below 2^53.
         """
         agreement = np.zeros((len(sums), values.size))
         rows = min(self.rows, MATRIX_CELLS_AT_A_TIME // 16)

@@ -136,11 +136,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
         Parameters
         ----------
-        reports : ndarray of int, shape (n,)
-            Of one level.
-        level : int
-            Its index.
-        key : int
-            The 64-bit key of a string.
+        reports, level, key
+            `reports`, shape (n,): of one level; `level`: its index; `key`: the 64-bit key of a
+            string.
         """
         return self.hashed_rows[level].supports(reports.astype(np.int64), int(key))
