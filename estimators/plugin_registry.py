@@ -17,8 +17,8 @@ logger = logging.getLogger("estimators")
 class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     """A mapping from names to entries, which other distributions can add to.
 
-    Built-in entries are available at once. The entry points of a group are read on the first
-    request for another name, or for the list of all names. Each is loaded on first use.
+    Entry points of a group are read on the first request for a name that is not built in, or for
+    all names. Each is loaded on first use.
 
     `group`: the group of entry points: see :mod:`importlib.metadata`; `built_in`: the built-in
     entries. An entry point of such a name is ignored, with a warning in the log; `accept`: Returns

@@ -45,12 +45,10 @@ class Question:
 
     Notes
     -----
-    Population bounds assume that the level is independent of the value, so that all levels share
-    one mean, for every policy except ``"uniform"``. With ``"uniform"`` each level may have a mean
-    of its own, and the bounds cover the mean of all reporting users' distributions (with
-    ``"anytime"``: the mean up to each time, which may change). If only one level is in use, users
-    are supposed to share one distribution for every policy. The target ``"sample"`` is the mean of
-    the users' values weighted as the policy says: their plain mean for ``"uniform"``.
+    Population bounds assume that all levels share one mean, for every policy except ``"uniform"``:
+    there each level may have a mean of its own, and the bounds cover the mean of all reporting
+    users' distributions (with ``"anytime"``: the mean up to each time, which may change). The
+    target ``"sample"`` is the mean of the users' values weighted as the policy says.
     """
 
     beta: float = 0.05

@@ -1,9 +1,8 @@
 """Rounds numbers for display, so that the text never claims more than the number.
 
 A lower bound is rounded down; an upper bound, a loss and a failure probability are rounded up. The
-input of the rounding is the shortest decimal of a float, as in JSON: 0.3 stays 0.3. The dashboard
-has the same rules (``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` tests
-both.
+input is the shortest decimal of a float, as in JSON. The dashboard has the same rules
+(``aggregator/web/static/format.js``); ``tests/vectors/rounding.json`` tests both.
 """
 
 from __future__ import annotations

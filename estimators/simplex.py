@@ -11,10 +11,10 @@ from estimators.estimate import Floats
 def project(values: ArrayLike) -> Floats:
     """Return the nearest frequencies, in Euclidean distance, that are at least 0 and sum to 1.
 
-    Estimates are unbiased and unclipped: a rare category can be slightly negative. Use this if you
-    need a distribution; Dither never applies it by itself. It brings the estimates closer to every
-    distribution, including the true one, but it is biased: rare categories are too large. The
-    bounds of an estimate are for the values before the projection.
+    Estimates are unbiased and unclipped: a rare category can be slightly negative. The projection
+    is closer to every distribution, the true one included, but biased: rare categories are too
+    large. The bounds of an estimate are for the values before the projection. Dither never applies
+    it by itself.
 
     `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The result has
     shape of `values`.

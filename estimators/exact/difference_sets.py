@@ -92,14 +92,12 @@ class DifferenceSet:
 
         Notes
         -----
-        This is a correlation with the indicator of D. If D has more than a few members, it uses
+        A correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2
-        M, their error is less than 32 m 2^-53 |x| |y|, in the l2 norms of the two inputs: of the
-        norm, a pass of radix r adds at most sqrt(r) (r + 6) 2^-53 to a forward transform and (r +
-        6) 2^-53 to the inverse one, most for r = 2: 2 * 11.4 + 8 a bit. (For powers of two, theorem
-        5.1 of Brent, Percival and Zimmermann, "Error bounds on complex floating-point
-        multiplication", 2007, halves that.) If the bound is below 1/4, rounding to integers is
-        exact; counts with a larger norm are split into digits.
+        M their error is less than 32 m 2^-53 |x| |y| in the l2 norms of the inputs: a pass of radix
+        r adds at most sqrt(r) (r + 6) 2^-53 of the norm to a forward transform and (r + 6) 2^-53 to
+        the inverse one, most for r = 2. If the bound is below 1/4, rounding is exact; counts with a
+        larger norm are split into digits.
 
         Examples
         --------
@@ -174,10 +172,9 @@ def _members(order: int, coordinates: int) -> NDArray[np.int64]:
     """Return the i below K for which x^i lies in one hyperplane, ascending.
 
     For d = p^m, x generates GF(p^(m t)), and g = x^K generates GF(d). The constant coefficient u of
-    the polynomial x^i is a GF(p)-linear function on the field; if it vanishes for x^i g^l, l = 0 to
-    m - 1, it vanishes on all multiples of x^i by GF(d), which is one GF(d)-linear condition. All
-    u_(i + K l) are products of coefficients of x^j and of rows of x^(b side + K l), i = j + b side:
-    two orbits of about the root of K vectors each.
+    a polynomial is a GF(p)-linear function; if it vanishes for x^i g^l, l = 0 to m - 1, it vanishes
+    on all multiples of x^i by GF(d). All u_(i + K l), i = j + b side, are products of coefficients
+    of x^j and of rows of x^(b side + K l).
     """
     if coordinates == 2:
         members = np.zeros(1, dtype=np.int64)

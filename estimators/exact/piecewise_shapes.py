@@ -217,10 +217,8 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
 
     Notes
     -----
-    Below 5.6 shapes are looked up: each row was found by a convex programme for its range of
-    epsilon. From there on, numbers y_j = sin(w (j - (M-1)/2)) with tan(w W / 2) / tan(w / 2) equal
-    to the odds of the window have the same variance at every knot; w is taken as constant along the
-    row, which is close. Below 0.42 a shape is two symbols: randomized response.
+    Below 5.6 shapes are looked up. From there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly
+    the same variance at every knot. Below 0.42 a shape is two symbols: randomized response.
 
     Examples
     --------

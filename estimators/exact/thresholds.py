@@ -83,8 +83,7 @@ def flip_threshold(epsilon: Fraction) -> int:
 def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> int:
     """Return T = ceil(2^64 outside / (inside e^epsilon + outside)): miss if a word is below T.
 
-    For mechanisms that report either an output of the input's set, uniform over its `set_size`
-    outputs, or one of the `complement_size` others, uniform over these.
+    For reports that are uniform over the input's set, or uniform over the other outputs.
 
     Parameters
     ----------
@@ -125,10 +124,8 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
 def at_exp(x: Fraction, function: Callable[[Fraction], Choice]) -> Choice:
     """Return function(e^x) exactly, for a monotone function with values such as integers.
 
-    Values that depend on e^epsilon must be the same on every device and at the aggregator. The
-    function is evaluated at both ends of an interval around e^x, which is narrowed until they
-    agree. This terminates if the function does not jump at e^x itself, which is irrational for a
-    rational x other than 0.
+    The function is evaluated at both ends of an interval around e^x, which is narrowed until they
+    agree. It must not jump at e^x itself, which is irrational for a rational x other than 0.
 
     >>> at_exp(Fraction(4), int)
     54

@@ -34,14 +34,13 @@ KEYS_AT_A_TIME = 64  # times 512 rows: what a cache holds
 class CountSketch(OutputSets, Differences):
     """A count sketch of an open vocabulary; a report is one symbol of one of its rows.
 
-    The sketch has t rows, each with a public hash of keys to one of M buckets and one to a sign.
-    The device draws its row j. A level has w blocks of R = M / w buckets. The device draws r
-    uniform below R, and sends the symbol (block, sign times H[r, place in the block]) of its
-    value's bucket, where H is Hadamard's matrix, through k-ary randomized response over 2w symbols.
-    The report is ``2 (j M + block R + r)``, and 1 more for a negative sign, in 1, 2 or 4 bytes.
-    Statistic of a level: the number of reports and the number for each of the 2 t M symbols.
-    Source: Charikar, Chen and Farach-Colton (2004) for the sketch; Chen, Kairouz and Ozgur (2020),
-    section 4, for the symbols of a row.
+    The sketch has t rows, each with a public hash of keys to one of M buckets and to a sign. A
+    level has w blocks of R = M / w buckets. The device draws a row j and r below R, and sends the
+    symbol (block, sign times H[r, place in the block]) of its value's bucket through k-ary
+    randomized response over 2w symbols, H Hadamard's matrix. The report is ``2 (j M + block R +
+    r)``, and 1 more for a negative sign. Statistic of a level: the number of reports and the number
+    for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton (2004); Chen, Kairouz
+    and Ozgur (2020), section 4.
 
     Parameters
     ----------

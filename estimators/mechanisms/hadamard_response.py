@@ -23,11 +23,11 @@ class HadamardResponse(OutputSets, BlockDifferences):
     """Hadamard response: a symbol from half a block of symbols that belongs to the category.
 
     At a level there are K = B b symbols in B blocks of b. Category x belongs to block x mod B and
-    to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the b / 2 symbols of the block
-    where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, s = b / 2, and
-    otherwise uniform on all other symbols. For the category it is +1 in C and -1 in the rest of the
-    block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences` for the
-    statistic, the variance and the weights. Source: Acharya, Sun and Zhang (2019), section 5.
+    to row r = 1 + x // B of the b by b Hadamard matrix; its set C is the s = b / 2 symbols of the
+    block where row r is +1. The report is uniform on C with odds s e^epsilon to K - s, and
+    otherwise uniform on all other symbols: +1 in C and -1 in the rest of the block, as in
+    :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. Source: Acharya, Sun
+    and Zhang (2019), section 5.
 
     Parameters
     ----------

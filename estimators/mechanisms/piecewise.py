@@ -33,11 +33,11 @@ class Piecewise(ReportedSymbols, ScalarMean):
 
     A value x in [-1, 1] is rounded at random to one of two neighbouring knots, without bias. Each
     knot has a window of W of the M symbols. The report is uniform in that window or, with the odds
-    M - W to W e^epsilon, uniform outside it. The symbols' numbers are such that the variance is
-    nearly the same for all values, and at most 5% above the least that any mechanism can have in
-    the worst case. Statistic of a level: the number of reports and the number for each symbol.
-    Source: the shapes are our own; windows of a continuum are the piecewise mechanism of Wang et
-    al. (2019), of two symbols Warner's (1965), of W = 1 randomized response on a grid.
+    M - W to W e^epsilon, uniform outside it. The variance is at most 5% above the least that any
+    mechanism can have in the worst case (theorem 2 of docs/proofs/mechanisms.md). Statistic of a
+    level: the number of reports and the number for each symbol. Windows of a continuum are the
+    piecewise mechanism of Wang et al. (2019), two symbols Warner's (1965), W = 1 randomized
+    response on a grid.
 
     Parameters
     ----------
@@ -67,8 +67,7 @@ class Piecewise(ReportedSymbols, ScalarMean):
     is not below the largest multiple of the bound up to 256; the remainder counts. A rank r outside
     stands for the symbol r before the window and r + W after it.
 
-    **Memoization.** A metric cannot be memoized: repeated reports of a window have no bounds here.
-    For permanent answers use `randomized_response`.
+    **Memoization.** Repeated reports of a window have no bounds here: use `randomized_response`.
 
     Examples
     --------

@@ -35,14 +35,12 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     """Hashes of prefixes of a string's code word, and of the whole string; a report is of one.
 
     A public code (:mod:`estimators.discovery.string_code`) turns a string into bits. The device
-    draws a group: with probability 1/3 that of whole strings, and one of its t rows; otherwise one
-    of the G depths, uniformly. The hash of the whole string in that row, or of the prefix of that
-    depth, is a point of a projective space, which it reports by projective geometry response with
-    its full epsilon. The report is one integer of 4 bytes: group, row and point. Statistic of a
-    level: the number of reports and the number for each integer. Source: the groups are those of
-    PEM (Wang, Li and Jha, 1708.06674), the response that of Feldman, Nelson, Nguyen and Talwar
-    (2022), and hashing by rows with a closed mechanism in each that of Pan (2406.03785);
-    :mod:`estimators.discovery` has the search and the test.
+    draws, with probability 1/3, one of t rows for the whole string, otherwise one of G depths. The
+    hash of the string in that row, or of its prefix of that depth, is a point of a projective
+    space, reported by projective geometry response with the full epsilon, as one integer of 4
+    bytes. Statistic of a level: the number of reports and the number for each integer. Source: PEM
+    (Wang, Li and Jha, 1708.06674) for the groups, Feldman, Nelson, Nguyen and Talwar (2022) for the
+    response, Pan (2406.03785) for the rows.
 
     Parameters
     ----------
@@ -67,11 +65,9 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given group and row, with M = K and W = s. A
     value gives one report, not one for each group.
 
-    **Look-ups** use the reports of whole strings alone. The variance of one is that of projective
-    geometry response, and collisions can only add to a frequency: see
-    :mod:`estimators.bounds.point_collisions`. With the target ``sample``, the users' own values are
-    those of the users who reported their whole string, a third, drawn at random. While there are
-    only reports of prefixes, estimates are 0, with bounds [0, 1].
+    **Look-ups** use the reports of whole strings alone; collisions can only add to a frequency. The
+    target ``sample`` is about the third of the users who reported their whole string. While there
+    are only reports of prefixes, estimates are 0, with bounds [0, 1].
 
     Examples
     --------

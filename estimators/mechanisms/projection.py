@@ -33,13 +33,11 @@ MATRIX_CELLS_AT_A_TIME = 2**16
 class Projection(SupportCounts):
     """Projection onto signs: a uniform row j and the sign Phi[j, x], through randomized response.
 
-    Phi has m rows and a public column of signs for each value x. By default it is Hadamard's matrix
+    Phi has m rows and a public column of signs for each value. By default it is Hadamard's matrix
     of m = 2^ceil(log2(k + 1)) rows, whose column x + 1 represents category x. With the option
-    `rows`, m is that number and the signs are hashes of the seed, the row and the value: any value
-    has a column, so the vocabulary may be open. A report is 2 j + 1 for the sign +1 and 2 j for -1,
-    in the fewest of 1, 2 or 4 bytes that suffice for 2 m. Statistic of a level: the number of
-    reports and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith
-    (2015).
+    `rows` the signs are hashes of the seed, the row and the value, so the vocabulary may be open. A
+    report is 2 j + 1 for the sign +1 and 2 j for -1. Statistic of a level: the number of reports
+    and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith (2015).
 
     Parameters
     ----------

@@ -30,13 +30,11 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
     """A point of a projective space, on the category's hyperplane with odds s e^epsilon to K - s.
 
     At a level there are K = (d^t - 1) / (d - 1) points, those of the projective space over GF(d)
-    with t coordinates, and as many hyperplanes, each of s = (d^(t-1) - 1) / (d - 1) points, any two
-    with c = (d^(t-2) - 1) / (d - 1) in common. Each category has a hyperplane; the report is
-    uniform on it, or uniform off it. Points are numbered so that the hyperplane of category x is D
-    + x modulo K, D a difference set (:mod:`estimators.exact.difference_sets`). A report is a
-    point's number, in the fewest of 1, 2 or 4 bytes that suffice for all levels' K. Statistic of a
-    level: the number of reports and the number for each point; cells beyond a level's own K stay
-    zero. Source: Feldman, Nelson, Nguyen and Talwar (2022); HIST, section 3.4.
+    with t coordinates, and as many hyperplanes, each of s points. Each category has a hyperplane;
+    the report is uniform on it, or uniform off it. The hyperplane of category x is D + x modulo K,
+    D a difference set (:mod:`estimators.exact.difference_sets`). Statistic of a level: the number
+    of reports and the number for each point. Source: Feldman, Nelson, Nguyen and Talwar (2022);
+    HIST, section 3.4.
 
     Parameters
     ----------
@@ -49,8 +47,8 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
 
     **Variance.** Theorem 5 of docs/proofs/mechanisms.md. See :func:`best_geometry` for d and t.
 
-    **Decoding.** The support of category x is the sum of the counts over D + x, so that of all
-    categories is one cyclic correlation: O(K log K), in exact integers, with memory linear in k.
+    **Decoding.** The supports of all categories are one cyclic correlation: O(K log K), in exact
+    integers.
 
     Examples
     --------

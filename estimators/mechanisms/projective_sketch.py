@@ -30,12 +30,10 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     """Rows of hashed points; a report is a point of one row, by projective geometry response.
 
     A level has t rows, each with a public hash of keys to the K points of a projective space. The
-    device draws its row, and answers for the string's point in it by
-    :class:`~estimators.mechanisms.projective_geometry_response.ProjectiveGeometryResponse` with its
-    full epsilon. A report is the integer ``row K + point``, in 1, 2 or 4 bytes. Statistic of a
-    level: the number of reports and the number for each integer. Source: Pan (2406.03785) for
-    hashing by rows with a closed mechanism in each; Feldman, Nelson, Nguyen and Talwar (2022) for
-    the response.
+    device draws its row, and answers for the string's point in it by projective geometry response
+    with its full epsilon. A report is the integer ``row K + point``. Statistic of a level: the
+    number of reports and the number for each integer. Source: Pan (2406.03785) for the rows;
+    Feldman, Nelson, Nguyen and Talwar (2022) for the response.
 
     Parameters
     ----------
@@ -52,9 +50,8 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     Notes
     -----
     **Geometry.** K is as near to `points` as the variance allows
-    (:func:`estimators.exact.geometries.best_geometry`), and t the largest number of rows with t K
-    <= rows points. So all levels have tables of about one size, in which collisions are about as
-    rare. Each level has hashes of its own.
+    (:func:`estimators.exact.geometries.best_geometry`), and t the largest number with t K <= rows
+    points. Each level has hashes of its own.
 
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, with M = K and W = s.
 

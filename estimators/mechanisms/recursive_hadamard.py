@@ -24,13 +24,10 @@ class RecursiveHadamard(OutputSets, BlockDifferences):
 
     At a level there are B = 2^(b-1) blocks and R = K / B rows, K = 2^ceil(log2 k). Category x
     belongs to block x mod B and to column x // B of the R by R Hadamard matrix H. The device draws
-    a row r independently of x. It sends one of 2^b symbols, the block with the sign H[r, x // B],
-    through randomized response over these symbols. The report is r 2^b + 2 block + (1 if the sign
-    is -1), one of 2K indices. For a category it is the reported sign times H[r, x // B] in the
-    category's block: see :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`
-    for the statistic, the variance and the weights. b = 1 is the one-bit Hadamard mechanism: one
-    block, so every report is about every category. Source: Chen, Kairouz and Ozgur (2020), theorem
-    3.1.
+    a row r and sends the block with the sign H[r, x // B], through randomized response over these
+    2^b symbols: the report is r 2^b + 2 block + (1 if the sign is -1). See
+    :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. b = 1 is the one-bit
+    Hadamard mechanism. Source: Chen, Kairouz and Ozgur (2020), theorem 3.1.
 
     Parameters
     ----------

@@ -22,10 +22,9 @@ from estimators.mechanisms.shared.signs import ReportedSigns
 class SubsetSelection(OutputSets, PackedBits):
     """A subset of s categories that contains the true one with odds s e^epsilon to k - s.
 
-    The rest of the subset is uniform. A report is the subset as k bits, packed eight to a byte, the
-    first category in the lowest bit, the last byte padded with zeros. Statistic of a level: the
-    number of reports and the number that contain each category. Source: Ye and Barg (2018), section
-    IV; Wang et al. (2019).
+    The rest of the subset is uniform. A report is the subset as k bits, the first category in the
+    lowest bit. Statistic of a level: the number of reports and the number that contain each
+    category. Source: Ye and Barg (2018), section IV; Wang et al. (2019).
 
     Parameters
     ----------

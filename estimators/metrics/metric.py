@@ -42,10 +42,10 @@ A_DEMAND = "a number above 0, the privacy that the value's owner demands"
 class Metric(ABC):
     """One question: its domain, the privacy levels on offer, its panes and limits.
 
-    There is a subclass for each way of collecting: :class:`~estimators.metrics.local.LocalMetric`,
-    :class:`~estimators.metrics.trusted.TrustedMetric` and
-    :class:`~estimators.metrics.search.SearchMetric`. :func:`estimators.define` chooses the subclass
-    for a definition.
+    :func:`estimators.define` chooses the subclass, one for each way of collecting:
+    :class:`~estimators.metrics.local.LocalMetric`,
+    :class:`~estimators.metrics.trusted.TrustedMetric` or
+    :class:`~estimators.metrics.search.SearchMetric`.
 
     Parameters
     ----------

@@ -40,14 +40,13 @@ Integers = NDArray[np.int64]
 class DyadicHadamard(Mechanism):
     """One node of a binary tree over the bins, compressed by Hadamard's matrix to a few bits.
 
-    The domain is cut into bins; their number is padded to B = 2^h. The device draws a depth j, by
-    public probabilities. Its node at depth j has j bits: the first c are sent as they are, of the
-    others it sends m parities, with random rows that it sends too. These c + m bits are one symbol
-    of q = 2^(c+m), which k-ary randomized response protects. A report is j + 16 r1 + 2^16 r2 + 2^28
-    symbol, in 5 bytes, little endian. Statistic of a level: the number of reports, nothing, and
-    then for each depth j from 1 the 2^j sums of the rows of each block. Source: Cormode, Kulkarni
-    and Srivastava, "Answering range queries under local differential privacy" (2019), whose HaarHRR
-    is the case c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
+    The bins are padded to B = 2^h. The device draws a depth j, by public probabilities. Of the j
+    bits of its node there, the first c are sent as they are; of the others it sends m parities,
+    with random rows that it sends too. These c + m bits are one symbol of q = 2^(c+m), which k-ary
+    randomized response protects. A report is j + 16 r1 + 2^16 r2 + 2^28 symbol, in 5 bytes, little
+    endian. Statistic of a level: the number of reports, nothing, and for each depth j from 1 the
+    2^j sums of the rows of each block. Source: Cormode, Kulkarni and Srivastava (2019), whose
+    HaarHRR is c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
 
     Parameters
     ----------
