@@ -15,39 +15,39 @@ EDGE_TOLERANCE, EDGE_ULPS = 1e-9, 4
 """A limit is an edge if it is nearer than this share of a bin, or so many units of rounding."""
 
 
-def name_of(number: float) -> str:
+def number_text(number: float) -> str:
     """Return a quantile or an edge as text, which no other number has.
 
-    >>> name_of(250.0), name_of(0.1 + 0.2)
+    >>> number_text(250.0), number_text(0.1 + 0.2)
     ('250', '0.30000000000000004')
     """
     short = f"{number:.12g}"
     return short if float(short) == number else repr(float(number))
 
 
-def names_of(limits: Sequence[float]) -> tuple[str, ...]:
+def share_names(limits: Sequence[float]) -> tuple[str, ...]:
     """Return the names of the shares below limits.
 
-    >>> names_of([250.0])
+    >>> share_names([250.0])
     ('below 250',)
     """
-    return tuple(f"below {name_of(limit)}" for limit in limits)
+    return tuple(f"below {number_text(limit)}" for limit in limits)
 
 
-def names_of_edges(edges: Floats) -> list[str]:
+def edge_texts(edges: Floats) -> list[str]:
     """Return edges as texts: of 12 digits, if that tells them apart.
 
-    >>> names_of_edges(np.array([1000 ** (1 / 3), 100])), names_of_edges(np.array([1, 1 + 1e-15]))
+    >>> edge_texts(np.array([1000 ** (1 / 3), 100])), edge_texts(np.array([1, 1 + 1e-15]))
     (['10', '100'], ['1', '1.000000000000001'])
     """
     short = [f"{edge:.12g}" for edge in edges.tolist()]
-    return short if len(set(short)) == len(short) else [name_of(x) for x in edges.tolist()]
+    return short if len(set(short)) == len(short) else [number_text(x) for x in edges.tolist()]
 
 
-def places_of(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
+def edge_indices(edges: Floats, limits: Sequence[float]) -> NDArray[np.intp]:
     """Return the places of limits among ascending edges, but for rounding; -1 for another number.
 
-    >>> places_of(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
+    >>> edge_indices(np.array([1, 1000 ** (1 / 3), 100, 1000]), [10, 11, np.nan])
     array([ 1, -1, -1])
     """
     numbers = np.asarray(limits, dtype=np.float64)
@@ -153,14 +153,14 @@ class DistributionEstimate(Estimate):
         >>> metric.estimate(metric.zero()).below(2.5)
         (nan, 0.0, 1.0)
         """
-        index = int(places_of(self.edges, [value])[0])
+        index = int(edge_indices(self.edges, [value])[0])
         if index in (0, self.edges.size - 1):
             return (float(index > 0),) * 3
         if index < 0 and not self.edges[0] < value < self.edges[-1]:
-            low, high = (name_of(edge) for edge in self.edges[[0, -1]].tolist())
+            low, high = (number_text(edge) for edge in self.edges[[0, -1]].tolist())
             raise ValueError(
-                f"below = {name_of(value)}: expected a number from {low} to {high}, the range to "
-                "which devices clip values"
+                f"below = {number_text(value)}: expected a number from {low} to {high}, the range "
+                "to which devices clip values"
             )
         first = int(np.searchsorted(self.edges, value)) - 1 if index < 0 else index
         last = first + (index < 0)
@@ -178,10 +178,10 @@ class DistributionEstimate(Estimate):
         estimate_fields = {
             field.name: getattr(self, field.name) for field in dataclasses.fields(Estimate)
         }
-        places = places_of(self.edges, limits)
+        places = edge_indices(self.edges, limits)
         bounds = {"lower": self.cdf_lower[places], "upper": self.cdf_upper[places]}
         return Estimate(
-            **estimate_fields | bounds | {"value": self.cdf[places], "labels": names_of(limits)}
+            **estimate_fields | bounds | {"value": self.cdf[places], "labels": share_names(limits)}
         )
 
     @property

@@ -187,7 +187,7 @@ def side_of(value: float, word: int) -> int:
     return 1 if (word >> 11) < (1 + value) / 2 * 2.0**53 else -1
 
 
-def values_of(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
+def answer_values(metric: Metric, values: NDArray[Any], word: int) -> list[int]:
     """Return the values of permanent answers: category indices, or sides of numbers.
 
     Parameters

@@ -38,19 +38,19 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
 
     def __getitem__(self, name: str) -> Entry:
         """Return an entry; KeyError if there is none."""
-        return self.built_in[name] if name in self.built_in else self._outside[name]()
+        return self.built_in[name] if name in self.built_in else self._loaders[name]()
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is an entry, without loading it."""
-        return name in self.built_in or name in self._outside
+        return name in self.built_in or name in self._loaders
 
     def __iter__(self) -> Iterator[str]:
         """Yield all names, the built-in ones first."""
-        yield from (*self.built_in, *self._outside)
+        yield from (*self.built_in, *self._loaders)
 
     def __len__(self) -> int:
         """Return the number of names."""
-        return len(self.built_in) + len(self._outside)
+        return len(self.built_in) + len(self._loaders)
 
     def usable(self) -> Iterator[tuple[str, Entry]]:
         """Yield the entries that can be loaded, with their names; asking for another one fails."""
@@ -59,7 +59,7 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
                 yield name, self[name]
 
     @functools.cached_property
-    def _outside(self) -> dict[str, Callable[[], Entry]]:
+    def _loaders(self) -> dict[str, Callable[[], Entry]]:
         """What loads each entry of installed distributions, once."""
         from importlib import metadata  # slow to import, and seldom needed
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import structs
 
 from estimators import DefinitionError, LocalMetric, Metric
-from estimators.comparison.distributions import limits_of
+from estimators.comparison.distributions import limit_indices
 from estimators.durations import milliseconds
 from estimators.errors import nearest, readable
 from estimators.metrics.attributes import NO_VALUE, OTHER_VALUE
@@ -150,7 +150,7 @@ class Checks:
         if not given and metric.shape is Shape.DISTRIBUTION:
             self.refuse("below", "edges between bins, as in [250]: the shares below are watched")
         try:
-            limits_of((metric, metric), given, self._given.get("categories"), ratio=False)
+            limit_indices((metric, metric), given, self._given.get("categories"), ratio=False)
         except ValueError as error:
             self.refuse("below", str(error).rpartition(": expected ")[2])
         return given

@@ -165,9 +165,9 @@ class Detector:
         self._shares: Floats | None = None
         if baseline is None:
             assert baseline_value is not None  # noqa: S101
-            self._state(baseline_value)
+            self._set_stated_baseline(baseline_value)
         else:
-            self._freeze(baseline)
+            self._set_estimated_baseline(baseline)
         meaning = (metric.revision, alpha, baseline_value, direction, float(least), category)
         fingerprint = repr(meaning).encode() + (b"" if baseline is None else baseline.tobytes())
         self._mark = hashlib.blake2b(fingerprint, digest_size=8).digest()
@@ -177,7 +177,7 @@ class Detector:
         self._change_start = np.zeros(self._run.shape, dtype=np.int64)
         self._panes = 0
 
-    def _state(self, value: float) -> None:
+    def _set_stated_baseline(self, value: float) -> None:
         """Take a value as the baseline."""
         low, high = self.metric.domain.ends
         if not low <= value <= high:
@@ -189,7 +189,7 @@ class Detector:
         self._baseline_mean, self._centre = float(np.clip((value - middle) / scale, -1, 1)), 0
         self._points, self._baseline = np.array([self._baseline_mean]), (np.zeros(1), np.zeros(1))
 
-    def _freeze(self, baseline: Counts) -> None:
+    def _set_estimated_baseline(self, baseline: Counts) -> None:
         """Take a statistic as the baseline: the levels' shares, and e-values against each theta."""
         reports = int(self.metric.counts(baseline).sum())
         if not reports:

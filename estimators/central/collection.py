@@ -184,7 +184,9 @@ class TrueValues(Mechanism):
         if self.bins is None:
             shown = [float(numbers[0]) for numbers in shown]
         return dataclasses.replace(
-            self._answer(question, counts, shares, shown[0], (*shown[1:],), effective_reports),
+            self._build_estimate(
+                question, counts, shares, shown[0], (*shown[1:],), effective_reports
+            ),
             policy=policy,
             privacy=losses,
             saturation=None if chosen is None else chosen.saturation,

@@ -140,10 +140,10 @@ class Cells(NamedTuple):
 
         _, factor, back, origin = self.line
         least_factor, (lowest, highest) = factor - back, self._second_mean_range()
-        first = TiltedSigns.within(
+        first = TiltedSigns.of_range(
             self.first, least_factor * tilt, factor * tilt, self.low, self.high
         )
-        second = TiltedSigns.within(self.second, tilt, tilt, lowest, highest)
+        second = TiltedSigns.of_range(self.second, tilt, tilt, lowest, highest)
         least_variance = least_factor**2 * first.least_variance + second.least_variance
         largest_variance = factor**2 * first.largest_variance + second.largest_variance
         third = factor**3 * first.third + second.third
@@ -171,8 +171,8 @@ class Cells(NamedTuple):
         """Enclose the mean of U, concave in x: at the ends, and where the tangents there meet."""
         factor, step = self.line.factor, self.high - self.low
         steep = factor * tilt
-        first = TiltedSigns.within(self.first, steep, steep, self.low, self.high)
-        second = TiltedSigns.within(
+        first = TiltedSigns.of_range(self.first, steep, steep, self.low, self.high)
+        second = TiltedSigns.of_range(
             self.second, tilt, tilt, self.second_mean(self.high), self.second_mean(self.low)
         )
         at_low = factor * first.means[0] + second.means[1] - self.observed
@@ -199,7 +199,7 @@ class TiltedSigns(NamedTuple):
     third: Floats
 
     @classmethod
-    def within(
+    def of_range(
         cls, law: Law, flat: Floats, steep: Floats, low: Floats, high: Floats
     ) -> TiltedSigns:
         """Return the law for means in [low, high] and tilts in [flat, steep].

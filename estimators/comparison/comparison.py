@@ -20,8 +20,8 @@ from estimators.comparison.arms import (
 from estimators.comparison.distributions import (
     ShareArm,
     anytime_share_difference,
-    limits_of,
-    numbers_of,
+    compared_numbers,
+    limit_indices,
     share_difference,
 )
 from estimators.comparison.joint import (
@@ -34,7 +34,7 @@ from estimators.comparison.joint import (
 from estimators.comparison.requirements import are_independent, require_comparable
 from estimators.comparison.union import ArmEstimator, union
 from estimators.comparison.vectors import CoordinateNoise, radius
-from estimators.distribution import names_of
+from estimators.distribution import share_names
 from estimators.errors import explain_missing_scipy
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.metrics.local import LocalMetric
@@ -180,10 +180,10 @@ def compare(
     """
     metric_a, metric_b = require_comparable(metric, other, of, bound, weights, target, split)
     ratio = of == "ratio"
-    edge_indices = limits_of((metric_a, metric_b), below, categories, ratio=ratio)
+    edge_indices = limit_indices((metric_a, metric_b), below, categories, ratio=ratio)
     labels, selected = metric_a.domain.select(categories)
     if edge_indices is not None:
-        labels = names_of(below)
+        labels = share_names(below)
     elif metric_a.shape is Shape.DISTRIBUTION and selected is not None:
         categories = selected.tolist()  # the second metric's own may be others
     policy = "uniform" if weights == STANDARD_WEIGHTS else weights
@@ -204,7 +204,7 @@ def compare(
         )
     alone = dataclasses.replace(question, simultaneous=not pointwise and len(below) != 1)
     answers = [
-        _answer(m, s, alone, categories, below, p)
+        _arm_estimator(m, s, alone, categories, below, p)
         for m, s, p in zip((metric_a, metric_b), (statistic_a, statistic_b), panes, strict=True)
     ]
     length = None
@@ -259,7 +259,7 @@ def compare(
     )
 
 
-def _answer(
+def _arm_estimator(
     metric: LocalMetric,
     statistic: Counts,
     question: Question,
@@ -278,7 +278,7 @@ def _answer(
             simultaneous=question.simultaneous,
             panes=panes,
         )
-        return numbers_of(estimate, below)
+        return compared_numbers(estimate, below)
 
     return answer
 

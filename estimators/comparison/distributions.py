@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from estimators.comparison.arms import Arm
 from estimators.comparison.joint import ComparisonLimits, anytime, consistent
-from estimators.comparison.p_values import chained
+from estimators.comparison.p_values import chained_p_values
 from estimators.comparison.streams import ScoreStream
-from estimators.distribution import DistributionEstimate, name_of, names_of_edges, places_of
+from estimators.distribution import DistributionEstimate, edge_indices, edge_texts, number_text
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.mechanisms.dyadic_hadamard import DyadicHadamard
 from estimators.mechanisms.dyadic_hadamard.bands import Scores, simultaneous_band
@@ -30,7 +30,7 @@ VARIANCE_SHARE = 0.1
 """Of beta, for the two bands that bound the arms' variances."""
 
 
-def limits_of(
+def limit_indices(
     metrics: tuple[LocalMetric, LocalMetric],
     below: Sequence[float],
     quantiles: Sequence[str | float] | None,
@@ -67,21 +67,21 @@ def limits_of(
         return None
     if quantiles is not None:
         raise ValueError("below and quantiles: expected one of the two")
-    a_indices, b_indices = (_places(metric, below) for metric in metrics)
+    a_indices, b_indices = (_limit_indices(metric, below) for metric in metrics)
     return a_indices, b_indices
 
 
-def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
+def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
     """Return the places of limits among the edges of one distribution."""
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
-    places = places_of(edges, below)
+    places = edge_indices(edges, below)
     for limit, index in zip(below, places.tolist(), strict=True):
         if not 0 < index < edges.size - 1:
             first = min(max(1, int(np.searchsorted(edges, limit)) - 1), edges.size - 2)
-            neighbours = names_of_edges(edges)[first : min(first + 2, edges.size - 1)]
+            neighbours = edge_texts(edges)[first : min(first + 2, edges.size - 1)]
             raise ValueError(
-                f"below = {name_of(limit)}: expected an edge between two bins of "
+                f"below = {number_text(limit)}: expected an edge between two bins of "
                 f"{metric.name!r}, such as {' or '.join(neighbours)}"
             )
     if np.unique(places).size < places.size:
@@ -89,7 +89,7 @@ def _places(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
     return places
 
 
-def numbers_of(estimate: Estimate, below: Sequence[float]) -> Estimate:
+def compared_numbers(estimate: Estimate, below: Sequence[float]) -> Estimate:
     """Return the numbers of an arm that are compared: shares below limits, or what it shows.
 
     `below`: of a distribution; without limits, its quantiles are compared.
@@ -202,7 +202,7 @@ def share_difference(a: ShareArm, b: ShareArm, beta: float, numbers: int) -> Com
         return half_width
 
     half = width(beta)
-    p_value = chained(lambda share: np.abs(value) > width(share), beta)
+    p_value = chained_p_values(lambda share: np.abs(value) > width(share), beta)
     return _limits(value - half, value + half, p_value, beta)
 
 

@@ -18,8 +18,8 @@ from estimators.comparison.arms import Arm
 from estimators.comparison.p_values import (
     COARSE_HALVINGS,
     MAX_SEARCHED_P_VALUES,
-    crossing,
-    smallest,
+    crossing_p_value,
+    smallest_p_value,
 )
 from estimators.comparison.streams import DifferenceStream
 from estimators.comparison.vectors import CoordinateNoise
@@ -209,9 +209,11 @@ def _noise_alone(noise: Noise, difference: Floats, beta: float) -> ComparisonLim
 
     for row, distance in enumerate(np.abs(difference).tolist()):
         if difference.size <= MAX_SEARCHED_P_VALUES:
-            p_value[row] = crossing(margin, distance)
+            p_value[row] = crossing_p_value(margin, distance)
         else:
-            p_value[row] = smallest(functools.partial(_is_below, margin, distance), COARSE_HALVINGS)
+            p_value[row] = smallest_p_value(
+                functools.partial(_is_below, margin, distance), COARSE_HALVINGS
+            )
     return consistent(difference - half, difference + half, p_value, beta, 0.0)
 
 

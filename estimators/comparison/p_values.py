@@ -19,13 +19,15 @@ MAX_SEARCHED_P_VALUES = 4
 """Numbers whose p-values are searched for one by one."""
 
 
-def smallest(excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HALVINGS) -> float:
+def smallest_p_value(
+    excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HALVINGS
+) -> float:
     """Return about the smallest beta at which an interval excludes the null, from above.
 
     This is a p-value if the intervals are nested: what is outside at one beta is outside at all
     larger ones.
 
-    >>> round(smallest(lambda beta: beta >= 0.03), 6)
+    >>> round(smallest_p_value(lambda beta: beta >= 0.03), 6)
     0.03
     """
     if excludes_null(SMALLEST_P_VALUE):
@@ -40,13 +42,13 @@ def smallest(excludes_null: Callable[[float], bool], halvings: int = P_VALUE_HAL
     return high
 
 
-def crossing(margin: Callable[[float], float], distance: float) -> float:
-    """Return about the smallest beta with margin(beta) < distance, as :func:`smallest`.
+def crossing_p_value(margin: Callable[[float], float], distance: float) -> float:
+    """Return about the smallest beta with margin(beta) < distance, as :func:`smallest_p_value`.
 
     `margin`: half of a width, which falls with beta: nearly like that of a normal law, so that its
     square is nearly a line in ln beta; `distance`: at least 0.
 
-    >>> found = crossing(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
+    >>> found = crossing_p_value(lambda beta: (-math.log(beta)) ** 0.5, 2.0)
     >>> round(found, 4), round(math.exp(-4), 4)
     (0.0183, 0.0183)
     """
@@ -59,14 +61,18 @@ def crossing(margin: Callable[[float], float], distance: float) -> float:
     ends = math.log(SMALLEST_P_VALUE), math.log(1 - SMALLEST_P_VALUE)
     root = brentq(lambda log: margin(math.exp(log)) ** 2 - distance**2, *ends, xtol=LOG_P_TOLERANCE)
     p_value = math.exp(min(float(root) + 2 * LOG_P_TOLERANCE, ends[1]))
-    return p_value if margin(p_value) < distance else smallest(lambda beta: margin(beta) < distance)
+    return (
+        p_value
+        if margin(p_value) < distance
+        else smallest_p_value(lambda beta: margin(beta) < distance)
+    )
 
 
 LEVEL_RATIO = 1.3
 """Between neighbouring levels above beta; below it, the j-th is smaller by the j-th power."""
 
 
-def chained(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
+def chained_p_values(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) -> Floats:
     """Return p-values of intervals that may not be nested, at most beta where outside at beta.
 
     `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
@@ -80,7 +86,7 @@ def chained(excludes_null: Callable[[float], NDArray[np.bool_]], beta: float) ->
     --------
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])
-    >>> chained(outside, 0.05).round(3)
+    >>> chained_p_values(outside, 0.05).round(3)
     array([0.257, 0.004, 1.   ])
     """
     excluded = excludes_null(beta)

@@ -98,7 +98,7 @@ class _Pair:
         """
         at_zero = self.largest(np.arange(len(self.cells)), np.zeros(len(self.cells)))[0]
 
-        def found(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
+        def side_limits(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
             log_r = np.array(
                 [
                     self.cells[i].with_own(self.own_logs[i], x).max()
@@ -111,11 +111,11 @@ class _Pair:
             return lower, np.exp(np.minimum(excess, 0.0))
 
         every = list(range(len(self.cells)))
-        above, below = found(every, [0.0] * len(every))
+        above, below = side_limits(every, [0.0] * len(every))
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                cell_lower, chance = found([cell], [fourier.of(self.cells[cell])])
+                cell_lower, chance = side_limits([cell], [fourier.of(self.cells[cell])])
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
         return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.comparison.joint import ComparisonLimits, consistent
-from estimators.comparison.p_values import chained
+from estimators.comparison.p_values import chained_p_values
 from estimators.estimate import Estimate, Floats
 
 ArmEstimator = Callable[[float], Estimate]
@@ -35,13 +35,13 @@ def union(a: ArmEstimator, b: ArmEstimator, beta: float, *, ratio: bool) -> Comp
         ]
         return _quotient(*ends) if ratio else (ends[0] - ends[3], ends[1] - ends[2])
 
-    def outside(share: float) -> NDArray[np.bool_]:
+    def excludes_null(share: float) -> NDArray[np.bool_]:
         low, high = limits(share)
         is_outside: NDArray[np.bool_] = (low > null) | (high < null)
         return is_outside
 
     lower, upper = limits(beta)
-    p_value = chained(outside, beta)
+    p_value = chained_p_values(excludes_null, beta)
     return consistent(lower, upper, p_value, beta, null)
 
 

@@ -57,7 +57,7 @@ class CandidateTests:
     log_p: Floats
     weights: Floats
 
-    def found(self, beta: float) -> NDArray[np.intp]:
+    def rejected(self, beta: float) -> NDArray[np.intp]:
         """Return the places of the strings whose test rejects; wrong with probability beta."""
         return np.flatnonzero(self.log_p <= math.log(beta) + np.log(self.weights))
 

@@ -125,7 +125,7 @@ class TailBound:
         cumulant = (np.log(self.mass / self.sizes) + tilt * self.top).sum(axis=1)
         variance = (self.square / self.mass).sum(axis=1)
         moments = cumulant, self.mean.sum(axis=1), variance, (self.cube / self.mass).sum(axis=1)
-        return self._least(sums, *(part[:, None] for part in moments))
+        return self._smallest_log_p(sums, *(part[:, None] for part in moments))
 
     def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
         """Return the same where each string has one number of each population of its own.
@@ -165,9 +165,9 @@ class TailBound:
             moments[1, k] = (self.mean[k] + shift).sum(axis=1)
             moments[2, k] = (np.maximum(square, 0) / mass - shift**2).sum(axis=1)
             moments[3, k] = third.sum(axis=1)
-        return self._least(sums, *moments)
+        return self._smallest_log_p(sums, *moments)
 
-    def _least(
+    def _smallest_log_p(
         self, sums: Floats, cumulant: Floats, mean: Floats, variance: Floats, third: Floats
     ) -> Floats:
         from scipy.special import erfcx

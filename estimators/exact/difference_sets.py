@@ -74,12 +74,12 @@ class DifferenceSet:
         """The number of residues outside the set before each member."""
         return self.members - np.arange(self.size)
 
-    def inside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def members_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
         """Return the members of these ranks, 0 to s - 1."""
         members: NDArray[np.int64] = self.members[rank]
         return members
 
-    def outside(self, rank: NDArray[Any]) -> NDArray[np.int64]:
+    def others_at(self, rank: NDArray[Any]) -> NDArray[np.int64]:
         """Return the residues outside the set of these ranks, 0 to K - s - 1, ascending."""
         return rank + np.searchsorted(self._skipped, rank, side="right")
 
@@ -186,7 +186,7 @@ def _members(order: int, coordinates: int) -> NDArray[np.int64]:
         field = FiniteField(prime, exponent * coordinates)
         points = geometric_sum(order, coordinates)
         side = math.isqrt(points - 1) + 1
-        unit = np.array(field.one)
+        unit = np.array(field.unit)
         columns = field.orbit(unit, field.matrix(1), side).T.astype(np.float64)
         step = field.matrix(side).T
         zero = np.ones((side, side), dtype=np.bool_)

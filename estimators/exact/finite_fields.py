@@ -39,7 +39,7 @@ class FiniteField:
         return int(self.prime**self.degree)
 
     @property
-    def one(self) -> Element:
+    def unit(self) -> Element:
         """The element 1."""
         return (1,) + (0,) * (self.degree - 1)
 
@@ -80,7 +80,7 @@ class FiniteField:
         Examples
         --------
         >>> field = FiniteField(3, 2)
-        >>> field.orbit(np.array(field.one), field.matrix(1), 4).tolist()
+        >>> field.orbit(np.array(field.unit), field.matrix(1), 4).tolist()
         [[1, 0], [0, 1], [1, 1], [1, 2]]
         """
         rows = np.asarray(start, dtype=np.int64)[None]

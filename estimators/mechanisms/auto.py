@@ -253,12 +253,12 @@ class AutoFrequency(SupportCounts):
     def support(self, table: Counts) -> Counts:
         """Return how many reports support each category, shape (levels, k)."""
         support = np.zeros((len(self.epsilons), self.categories), dtype=np.int64)
-        for mechanism, levels in self._together:
+        for mechanism, levels in self._mechanisms_and_levels:
             support[levels] = mechanism.support(table[levels, : mechanism.columns])
         return support
 
     @functools.cached_property
-    def _together(self) -> list[tuple[SupportCounts, list[int]]]:
+    def _mechanisms_and_levels(self) -> list[tuple[SupportCounts, list[int]]]:
         """Each chosen mechanism, for all its levels, and these levels."""
         mechanisms = []
         kinds: list[Any] = [type(child) for child in self.children]

@@ -123,7 +123,7 @@ class CountSketch(OutputSets, Differences):
         self._blocks = np.array(self.blocks, dtype=np.int64)
         p_else = [x / symbol_count for x, symbol_count in zip(missed, other_symbols, strict=True)]
         self._set_chances([1 - x for x in missed], p_else)
-        self.facts = LevelFacts.of(self.epsilons, self._least / self.contrast**2)
+        self.facts = LevelFacts.of(self.epsilons, self._least_chance / self.contrast**2)
         hardest = np.minimum(1, (1 - 1 / self._blocks) / (2 * self.contrast))
         self._worst = self.chance(hardest) - (self.contrast * hardest) ** 2
 
@@ -138,7 +138,7 @@ class CountSketch(OutputSets, Differences):
         return 2 * self.p_else + self.contrast * share
 
     @property
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         return self.chance(np.zeros(len(self.epsilons)))
 
     def randomize(self, values: NDArray[Any], level: Levels, bits: Bits) -> Reports:
@@ -180,7 +180,7 @@ class CountSketch(OutputSets, Differences):
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, keys.size)
+            return self._empty_estimate(question, counts, keys.size)
         law = self.law(counts, shares, question)
         decoded = [self.differences(table, level) for level in np.flatnonzero(counts).tolist()]
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
@@ -190,7 +190,9 @@ class CountSketch(OutputSets, Differences):
         )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), p_value)
+        return self._build_estimate(
+            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
+        )
 
     def _heterogeneity(
         self, decoded: list[tuple[Counts, Counts]], law: DifferenceLaw, keys: Words, sizes: Floats

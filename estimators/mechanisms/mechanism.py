@@ -258,7 +258,7 @@ class Mechanism(ABC):
         shares = level_weights(policy, counts, self.facts)
         return counts, shares, total_weight(policy, counts, self.facts)
 
-    def _answer(
+    def _build_estimate(
         self,
         question: Question,
         counts: Counts,
@@ -287,12 +287,12 @@ class Mechanism(ABC):
             radius=radius,
         )
 
-    def _nothing(self, question: Question, counts: Counts, numbers: int) -> Estimate:
+    def _empty_estimate(self, question: Question, counts: Counts, numbers: int) -> Estimate:
         """Return the answer without reports: NaN, with bounds [0, 1]."""
         size = numbers if question.asked is None else question.asked.size
         nothing, shares = np.zeros(size), np.zeros(counts.size)
         bounds = nothing, np.ones(size)
-        return self._answer(question, counts, shares, nothing * np.nan, bounds, 0.0)
+        return self._build_estimate(question, counts, shares, nothing * np.nan, bounds, 0.0)
 
     def find_error(self, table: Counts) -> str | None:
         """Return what is wrong with a stored table that no reports can have; None if nothing is."""

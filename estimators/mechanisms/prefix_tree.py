@@ -230,7 +230,7 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
             nothing = np.zeros(0)
             return Discovery([], nothing, nothing, nothing, 0, 0)
         tested = search_and_test(self.code, self.layout, table, keys_of, progress)
-        rejected = tested.found(beta / 2)
+        rejected = tested.rejected(beta / 2)
         lower, upper = self._found_limits(table, tested, rejected, beta / 2)
         value = np.clip(tested.value[rejected], lower, upper)
         order = np.argsort(-value, kind="stable")

@@ -186,7 +186,7 @@ class Projection(SupportCounts):
         bounds = projection_limits(law, value, question, log_p, total, self.rows, log_values)
         p_value = heterogeneity(law, means[counts > 0])
         effective = 1 / (4 * (law.worst_variance + 1 / self.rows))
-        return self._answer(question, counts, shares, value, bounds, effective, p_value)
+        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
     def supports(self, reports: Reports, level: int, category: Any) -> Bools:
         """Return which reports agree with the category's column."""

@@ -73,14 +73,14 @@ class Slicing:
     pane_ms: int
 
     @functools.cached_property
-    def places(self) -> tuple[int, ...]:
+    def value_counts(self) -> tuple[int, ...]:
         """How many values each attribute has, `other` and `none` included."""
         return tuple(len(values) + 2 for values in self.attributes.values())
 
     @property
     def size(self) -> int:
         """The number of slices."""
-        return math.prod(self.places)
+        return math.prod(self.value_counts)
 
     @property
     def bits(self) -> float:
@@ -95,7 +95,7 @@ class Slicing:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @functools.cached_property
-    def known(self) -> dict[bytes, int]:
+    def code_cache(self) -> dict[bytes, int]:
         """The codes of attributes as batches had them, for whoever reads batches to remember."""
         return {}
 
@@ -112,7 +112,7 @@ class Slicing:
         `attributes`: the device's values by name, declared or not.
         """
         code = 0
-        for (name, indices), size in zip(self._indices.items(), self.places, strict=True):
+        for (name, indices), size in zip(self._indices.items(), self.value_counts, strict=True):
             value = attributes.get(name)
             index = size - 1 if value is None else indices.get(value, size - 2)
             code = code * size + index
@@ -121,7 +121,7 @@ class Slicing:
     def slice(self, code: int) -> dict[str, str | None]:
         """Return the values of a slice by attribute; None: `none`."""
         values: dict[str, str | None] = {}
-        for name, size in reversed([*zip(self.attributes, self.places, strict=True)]):
+        for name, size in reversed([*zip(self.attributes, self.value_counts, strict=True)]):
             code, index = divmod(code, size)
             values[name] = self.words(name)[index]
         return dict(reversed(values.items()))
@@ -135,7 +135,7 @@ class Slicing:
 
         `codes`, shape (n,). The result has shape (n,).
         """
-        digits = dict(zip(self.attributes, np.unravel_index(codes, self.places), strict=True))
+        digits = dict(zip(self.attributes, np.unravel_index(codes, self.value_counts), strict=True))
         return {name: digit.astype(np.int64) for name, digit in digits.items()}
 
     def coarsen(self, attributes: Mapping[str, str]) -> Attributes:
@@ -150,7 +150,7 @@ class Slicing:
         )
 
 
-def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
+def sent_attributes(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> Attributes:
     """Return what leaves a device of its attributes, after checking them.
 
     `slicing`: the metric's; None: nothing leaves; `attributes`: the device's values by name,
@@ -164,9 +164,9 @@ def leaving(slicing: Slicing | None, attributes: Mapping[str, str] | None) -> At
     Examples
     --------
     >>> slicing = Slicing({"version": ("1",), "country": ("DE", "FR")}, 3_600_000)
-    >>> leaving(slicing, {"version": "1", "country": "LI", "device": "phone"})
+    >>> sent_attributes(slicing, {"version": "1", "country": "LI", "device": "phone"})
     (('country', 'other'), ('version', '1'))
-    >>> leaving(None, {"country": "DE"})
+    >>> sent_attributes(None, {"country": "DE"})
     ()
     """
     device_values = {} if attributes is None else attributes
@@ -218,7 +218,7 @@ def check_sent(attributes: Sequence[tuple[str, str]]) -> dict[str, str]:
     return dict(attributes)
 
 
-def check_known(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
+def check_declared(attributes: Mapping[str, object], declared: Sequence[str]) -> None:
     """Raise ValueError for the name of an attribute that is not among the known ones."""
     for name in attributes:
         if name not in declared:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.distribution import DistributionEstimate, name_of
+from estimators.distribution import DistributionEstimate, number_text
 from estimators.errors import nearest
 from estimators.estimate import Estimate, Floats
 from estimators.limits import MOST_BINS
@@ -71,7 +71,7 @@ class Bins(Domain):
             self.refuse("quantiles", "one or more quantiles, each once")
         if any(not 0 < q < 1 for q in self.quantiles):
             self.refuse("quantiles", "numbers between 0 and 1, as in [0.5, 0.9, 0.99]")
-        self.set_labels([name_of(q) for q in self.quantiles])
+        self.set_labels([number_text(q) for q in self.quantiles])
 
     def _check_range(self) -> None:
         if self.range is None or len(self.range) != 2:
@@ -110,7 +110,7 @@ class Bins(Domain):
         >>> Bins(metric="m", range=(0, 10), bins=5).merged(2).limits
         array([ 0.,  4., 10.])
         """
-        places = spread(self.limits.size - 1, count)
+        places = merged_edge_indices(self.limits.size - 1, count)
         return Bins(metric=self.metric, edges=self.limits[places].tolist())
 
     @property
@@ -159,7 +159,7 @@ class Bins(Domain):
         return estimate.moved(self.limits)
 
     @property
-    def _of_all(self) -> Keys:
+    def _default_keys(self) -> Keys:
         return np.array(self.quantiles, dtype=np.float64)
 
     def select(self, labels: Sequence[str | float] | None) -> tuple[tuple[str, ...], Keys | None]:
@@ -171,7 +171,7 @@ class Bins(Domain):
             If one is no number between 0 and 1, or is there twice.
         """
         if labels is None:
-            return self.labels, self._of_all
+            return self.labels, self._default_keys
         if isinstance(labels, str | float | int):
             raise ValueError(
                 f"quantiles = {labels!r} of {self.metric!r}: expected a list, as in [0.95]"
@@ -185,13 +185,13 @@ class Bins(Domain):
                 f"quantiles = {list(labels)} of {self.metric!r}: expected numbers between 0 and 1, "
                 "each once"
             )
-        return tuple(map(name_of, quantiles.tolist())), quantiles
+        return tuple(map(number_text, quantiles.tolist())), quantiles
 
 
-def spread(bins: int, max_bins: int) -> NDArray[np.int64]:
+def merged_edge_indices(bins: int, max_bins: int) -> NDArray[np.int64]:
     """Return indices of the edges, both ends included, that form at most `max_bins` wider bins.
 
-    >>> spread(5, 2), spread(2, 5)
+    >>> merged_edge_indices(5, 2), merged_edge_indices(2, 5)
     (array([0, 2, 5]), array([0, 1, 2]))
     """
     count = min(bins, max_bins)

@@ -225,7 +225,7 @@ class Vocabulary(Categories):
         return tuple(map(str, labels)), keys
 
     @functools.cached_property
-    def _of_all(self) -> Keys:
+    def _default_keys(self) -> Keys:
         return self._named(self.labels)[1]
 
 

@@ -160,7 +160,7 @@ class Domain(ABC):
             If there are no categories, or not these.
         """
         if labels is None:
-            return self.labels, self._of_all
+            return self.labels, self._default_keys
         if self.names != "categories":
             raise ValueError(f"categories = {list(labels)}: metric {self.metric!r} has none")
         if isinstance(labels, str) or len(set(labels)) != len(labels):
@@ -170,7 +170,7 @@ class Domain(ABC):
         return self._named(labels)
 
     @property
-    def _of_all(self) -> Keys | None:
+    def _default_keys(self) -> Keys | None:
         """The keys of all labels for the mechanism; None if it needs none for all."""
         return None
 

@@ -164,7 +164,7 @@ class Population:
             values = [""] * len(self) if column is None else column.tolist()
             other = words.index(OTHER_VALUE)
             places.append(np.array([of_word.get(value, other) for value in values], dtype=np.int64))
-        return np.ravel_multi_index(tuple(places), slicing.places).astype(np.int64)
+        return np.ravel_multi_index(tuple(places), slicing.value_counts).astype(np.int64)
 
     def part(self, begin: int, end: int) -> Population:
         """Return the devices from `begin` to before `end`, without copying."""

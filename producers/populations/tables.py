@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.errors import meant
-from estimators.metrics.attributes import check_known
+from estimators.metrics.attributes import check_declared
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.metrics.metric import Metric
 from producers.populations.csv_files import Table, read_table
@@ -89,7 +89,7 @@ def read_population(
         )
     named = {name: [given] if isinstance(given, str) else given for name, given in columns.items()}
     declared, given = _declared(metrics.values()), attributes or {}
-    check_known(given, [*declared])
+    check_declared(given, [*declared])
     names = [*itertools.chain(*named.values()), *time_columns, *given.values()]
     table = read_table(path, names, [name for name in declared if name not in given])
     cells, gone = table.columns, frozenset(missing)

@@ -13,7 +13,7 @@ from aggregator.reading.query import Progress, Query, unwatched
 from aggregator.reading.windows import SliceSums, Window
 from estimators import LocalMetric, Metric, compare
 from estimators.comparison.arms import STANDARD_WEIGHTS
-from estimators.comparison.distributions import limits_of, numbers_of
+from estimators.comparison.distributions import compared_numbers, limit_indices
 from estimators.estimate import Counts
 
 Read = Callable[[str, Query], Window]
@@ -155,9 +155,9 @@ def compared(arms: Arms, query: CompareQuery, simultaneous: int = 1) -> Compared
         policies = distinct_policies(one.metric)
         among = among // policies * (policies + 1)
     beta = ask.beta / (simultaneous * among * ask.windows * query.intervals)
-    limits_of(metrics, query.below, ask.categories, ratio=query.of == "ratio")
+    limit_indices(metrics, query.below, ask.categories, ratio=query.of == "ratio")
     estimates = [
-        numbers_of(
+        compared_numbers(
             metric.estimate(
                 statistic,
                 beta,

@@ -100,10 +100,10 @@ def read_distribution(
     scores = _scores(tree, counts, weights, pooled, question)
     band, limits = _band(scores, clipped, question, quantile_levels.size == 1)
     inner_band = Band(band.lower[inner], band.upper[inner], band.crossed)
-    shown = _within(cumulated(clipped[-1])[inner], inner_band)
+    shown = _clipped_into(cumulated(clipped[-1])[inner], inner_band)
     noise = _noise(tree.levels, counts, weights, clipped)
     shrunk = clipped_masses(smoothed(pooled, noise), bins)
-    smooth = _within(cumulated(shrunk[-1])[inner], inner_band)
+    smooth = _clipped_into(cumulated(shrunk[-1])[inner], inner_band)
     quantiles = np.array(
         [_quantile(q, shown, limits(q)) for q in quantile_levels.tolist()], dtype=np.float64
     ).reshape(-1, 4)
@@ -214,7 +214,7 @@ def _band(scores: Scores, clipped: Tree, question: Question, is_one: bool) -> tu
     return number.pointwise(), number.quantile
 
 
-def _within(values: Floats, band: Band) -> Floats:
+def _clipped_into(values: Floats, band: Band) -> Floats:
     """Return an ascending distribution function, clipped into a band."""
     clipped: Floats = np.clip(np.clip(values, 0, 1), band.lower, band.upper)
     return np.maximum.accumulate(clipped)

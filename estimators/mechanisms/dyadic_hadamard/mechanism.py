@@ -221,7 +221,7 @@ class DyadicHadamard(Mechanism):
         counts, shares, _ = self._weigh(table, question)
         weights = self.report_weights(question.weights)
         distribution = read_distribution(self.tree, table, weights / weights.max(), question)
-        answer = self._answer(
+        answer = self._build_estimate(
             question,
             counts,
             shares,
@@ -256,8 +256,8 @@ class DyadicHadamard(Mechanism):
         edges = np.arange(1, 1 << self.height) / (1 << self.height)
         inner = slice(self.bins - 1)
         tables = self.tree.tables
-        low = np.array([(edges + table.least)[inner].min() for table in tables])
-        high = np.array([(edges + table.greatest)[inner].max() for table in tables])
+        low = np.array([(edges + table.lowest)[inner].min() for table in tables])
+        high = np.array([(edges + table.highest)[inner].max() for table in tables])
         return low, high
 
     def privacy_ratio(self, level: int) -> Fraction:

@@ -30,8 +30,8 @@ class ScoreTables:
 
     second: Floats
     mean: Floats
-    least: Floats
-    greatest: Floats
+    lowest: Floats
+    highest: Floats
     centred: Floats
 
 

@@ -42,7 +42,7 @@ class Differences(SupportReports):
 
     @property
     @abstractmethod
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         """The least probability per level that a report is not 0."""
 
     def report_range(self) -> tuple[Floats, Floats]:
@@ -65,7 +65,7 @@ class Differences(SupportReports):
             counts=n.astype(np.float64),
             coefficient=shares[used] / (n * contrast),
             contrast=contrast,
-            least=self._least[used],
+            least=self._least_chance[used],
             largest=2 * self.p_else[used] + contrast,
             free=not question.one_mean(len(n)),
             signed=self.signed,
@@ -123,7 +123,7 @@ class BlockDifferences(ReportedSymbols, Differences):
         self.facts = LevelFacts.of(self.epsilons, np.array(variances))
 
     @property
-    def _least(self) -> Floats:
+    def _least_chance(self) -> Floats:
         in_it = self._block_counts == 1  # all categories are in the one block: g = 1
         return 2 * self.p_else + np.where(in_it, self.contrast, 0.0)
 
@@ -150,7 +150,7 @@ class BlockDifferences(ReportedSymbols, Differences):
         """Estimate the frequency of every category, with bounds that hold for all at once."""
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, self.categories)
+            return self._empty_estimate(question, counts, self.categories)
         used = np.flatnonzero(counts)
         selected = slice(None) if question.asked is None else question.asked
         sums, sizes = (x[:, selected] for x in self.differences(table, used))
@@ -160,7 +160,9 @@ class BlockDifferences(ReportedSymbols, Differences):
         bounds = difference_limits(law, sums, sizes, question, log_p, total)
         p_value = heterogeneity_of_differences(law, sums, sizes)
         worst = float(law.counts @ (law.coefficient**2 * self._worst[used]))
-        return self._answer(question, counts, shares, value, bounds, 1 / (4 * worst), p_value)
+        return self._build_estimate(
+            question, counts, shares, value, bounds, 1 / (4 * worst), p_value
+        )
 
 
 def even_variance(categories: int, blocks: int, p_holder: Fraction, p_else: Fraction) -> Fraction:

@@ -70,7 +70,7 @@ class SupportCounts(SupportReports):
         """
         counts, shares, total = self._weigh(table, question)
         if not counts.any():
-            return self._nothing(question, counts, self.categories)
+            return self._empty_estimate(question, counts, self.categories)
         support = self.support_of(table, question.asked)
         law = self.signs.law(counts, shares, question)
         means = self.signs.means(counts, support)
@@ -87,4 +87,6 @@ class SupportCounts(SupportReports):
         users = self.signs.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, (1 + mean) / 2, bounds, effective, p_value)
+        return self._build_estimate(
+            question, counts, shares, (1 + mean) / 2, bounds, effective, p_value
+        )

@@ -75,7 +75,7 @@ class ScalarMean(Mechanism):
         """Estimate the mean in [-1, 1]."""
         (counts, shares, total), means = self._weigh(table, question), self.level_means(table)
         if not counts.any():
-            return self._answer(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
+            return self._build_estimate(question, counts, shares, np.nan, (-1.0, 1.0), 0.0)
         mean = float(shares @ means)
         bounds, beta = (-1.0, 1.0), question.beta - self.outside_law(question, counts)
         if beta > 0:
@@ -84,4 +84,4 @@ class ScalarMean(Mechanism):
         users = self.law(counts, shares)
         p_value = heterogeneity(users, means[counts > 0, None])
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, mean, bounds, effective, p_value)
+        return self._build_estimate(question, counts, shares, mean, bounds, effective, p_value)

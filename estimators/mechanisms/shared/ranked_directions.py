@@ -169,7 +169,9 @@ class RankedDirections(Mechanism):
         if not counts.any():
             ones = np.ones(self.numbers)
             none = ones * np.nan
-            return self._answer(question, counts, shares, none, (-ones, ones), 0, radius=np.nan)
+            return self._build_estimate(
+                question, counts, shares, none, (-ones, ones), 0, radius=np.nan
+            )
         one_law = question.one_mean(int(np.count_nonzero(counts)))
         mean, law, slack = self.mean_and_law(table, shares, one_law=one_law)
         side, radius = (x + slack for x in vector_deviations(law, question, total))
@@ -178,7 +180,7 @@ class RankedDirections(Mechanism):
         bounds = np.clip(mean - side, -1, 1), np.clip(mean + side, -1, 1)
         p_value = self._heterogeneity(table)
         nearest = min(float(radius), farthest)
-        return self._answer(
+        return self._build_estimate(
             question, counts, shares, mean, bounds, 1 / law.variance, p_value, nearest
         )
 

@@ -78,7 +78,7 @@ class StringLookups(SupportReports):
         keys = np.zeros(0, dtype=np.uint64) if question.asked is None else question.asked
         counts = self.answering(table)
         if not counts.any():
-            return self._nothing(question, table[:, 0], keys.size)
+            return self._empty_estimate(question, table[:, 0], keys.size)
         return dataclasses.replace(
             self.estimate_support(counts, self.support(table, keys), question),
             reports=int(table[:, 0].sum()),
@@ -104,7 +104,7 @@ class StringLookups(SupportReports):
         tables = self._tables(np.flatnonzero(counts))
         p_value = heterogeneity_of_points(users, means[used, :MAX_TESTED_STRINGS], tables)
         effective = 1 / users.worst_variance
-        return self._answer(question, counts, shares, value, bounds, effective, p_value)
+        return self._build_estimate(question, counts, shares, value, bounds, effective, p_value)
 
     def limits(
         self, counts: Counts, shares: Floats, support: Counts, question: Question, log_p: float
