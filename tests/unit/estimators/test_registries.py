@@ -152,7 +152,7 @@ class Leak(RandomizedResponse):
 
 
 def test_a_mechanism_from_outside_has_to_prove_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(vars(MECHANISMS), "_outside", {"leak": lambda: {"mean": Leak}})
+    monkeypatch.setitem(vars(MECHANISMS), "_loaders", {"leak": lambda: {"mean": Leak}})
     with pytest.raises(DefinitionError, match="one that proves epsilon = 1: see `privacy_ratio`"):
         define(name="m", kind="mean", mechanism="leak", range=(0, 1), levels=[1])
 
