@@ -82,18 +82,15 @@ def epsilon_bound(
 ) -> Floats:
     """Return lower bounds on epsilon from the counts of events under two values.
 
+    The result has shape (n,): ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson
+    (1934) that fails with probability (1 - confidence) / 2.
+
     Parameters
     ----------
     hits, other_hits, trials, other_trials, confidence
         `hits`, `other_hits`, shape (n,): counts under the value that the event indicates, and under
         the other one; `trials`, `other_trials`: numbers of independent trials; `confidence`: for
         each event by itself; it does not cover an event that was chosen by these counts.
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-        ln(p_low / q_high), at least 0: each a limit of Clopper and Pearson (1934) that fails with
-        probability (1 - confidence) / 2.
 
     Examples
     --------
@@ -126,20 +123,18 @@ def largest_leak(
 ) -> Leak:
     """Attack a level of a metric: return a lower bound on the epsilon of its reports.
 
+    Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and
+    Pearson's lemma the best score, if the statement is true); that of the next level; a ratio
+    learned from the bytes alone; and whether a report repeats another one, which shows that
+    randomness was used twice. An eighth of the trials is for learning. The event with the largest
+    bound on another eighth is evaluated on the rest.
+
     Parameters
     ----------
     metric, level, first, second, confidence
         `metric`: the metric under attack; `level`: its index; `first`, `second`: reports of the two
         :func:`opposite_values`; `beside` and `across` are of the first one; `confidence`: a correct
         mechanism fails with probability at most 1 - `confidence`.
-
-    Notes
-    -----
-    Events are thresholds of scores: the likelihood ratio that the mechanism states (by Neyman and
-    Pearson's lemma the best score, if the statement is true); that of the next level; a ratio
-    learned from the bytes alone; and whether a report repeats another one, which shows that
-    randomness was used twice. An eighth of the trials is for learning. The event with the largest
-    bound on another eighth is evaluated on the rest.
     """
     learning, choosing, testing = zip(_parts(first), _parts(second), strict=True)
     best, chosen = -np.inf, None

@@ -37,13 +37,6 @@ class Memoization:
     epsilon of a permanent answer. By default it is the level's: a report is the permanent answer
     itself. If it is larger, for mechanisms that flip bits, each report is flipped again.
 
-    Raises
-    ------
-    ValueError
-        If the metric is not memoized, or the permanent epsilon cannot be used with it.
-
-    Notes
-    -----
     **One report** has exactly the law of the metric's level, so the collector's estimator and
     bounds stay the same.
 
@@ -53,6 +46,11 @@ class Memoization:
 
     For a mean, the values are the two sides of a threshold that the device drew once
     (:func:`side_of`). A crossing of the threshold is visible.
+
+    Raises
+    ------
+    ValueError
+        If the metric is not memoized, or the permanent epsilon cannot be used with it.
 
     Examples
     --------

@@ -19,16 +19,14 @@ def project(values: ArrayLike) -> Floats:
     `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The result has
     shape of `values`.
 
+    The projection is max(x - t, 0) with the t that makes it sum to one, found from the sorted
+    values in O(k log k): Held, Wolfe and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra
+    (2008), Figure 1.
+
     Raises
     ------
     ValueError
         If there is no category, or a value is not finite.
-
-    Notes
-    -----
-    The projection is max(x - t, 0) with the t that makes it sum to one, found from the sorted
-    values in O(k log k): Held, Wolfe and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra
-    (2008), Figure 1.
 
     Examples
     --------

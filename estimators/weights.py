@@ -74,16 +74,13 @@ DEFAULT_POLICY = "optimal"
 def level_weights(policy: str, counts: Counts, facts: LevelFacts) -> Floats:
     """Return the share of each level in the estimate.
 
+    The result has shape (levels,): sums to one; all zero without reports.
+
     Parameters
     ----------
     policy, counts, facts
         `policy`: one of :data:`WEIGHTINGS`, which give the weight of one report of a level;
         `counts`, shape (levels,): reports per level. A level without reports gets weight zero.
-
-    Returns
-    -------
-    ndarray of float64, shape (levels,)
-        Sums to one; all zero without reports.
 
     Examples
     --------

@@ -67,15 +67,13 @@ def update_bets(previous: EValues, pane: EValues, begins: NDArray[np.bool_]) -> 
 def lowest(points: Floats, value: Floats, slope: Floats) -> Lowest:
     """Bound a function from below, of which tangents at some points are known to lie below it.
 
+    The larger tangent counts: least at a point, or where two neighbours meet.
+
     Parameters
     ----------
     points, value, slope
         `points`, shape (points,): ascending; the range of the function goes from the first to the
         last; `value`, `slope`, shape (points,): the tangents.
-
-    Notes
-    -----
-    The larger tangent counts: least at a point, or where two neighbours meet.
 
     Examples
     --------

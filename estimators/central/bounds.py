@@ -58,21 +58,16 @@ def population_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
+    The result has shape (k,): within [0, 1].
+
+    Theorem 5 of docs/proofs/trusted.md. Splitting (a share of p for the noise) starts the search;
+    the convolution, a sum over bins of the noise, narrows it.
+
     Parameters
     ----------
     noise, released, total, slack, log_p, law
         `noise`, `released`, `total`, `slack`, `log_p`: as for :func:`sample_limits`; `law`: the law
         of the weighted mean S of the users' values as numbers in [-1, 1], without noise; symmetric.
-
-    Returns
-    -------
-    lower, upper : ndarray of float64, shape (k,)
-        Within [0, 1].
-
-    Notes
-    -----
-    Theorem 5 of docs/proofs/trusted.md. Splitting (a share of p for the noise) starts the search;
-    the convolution, a sum over bins of the noise, narrows it.
     """
     centre, unit = 2 * released - 1, 2 / total
     shift = 2 * slack + SUM_ROUNDING

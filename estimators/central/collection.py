@@ -110,6 +110,8 @@ class TrueValues(Mechanism):
     ) -> Estimate:
         """Draw a private release of the sums, with bounds that hold.
 
+        The result: in [0, 1], with `privacy` and `saturation`.
+
         Parameters
         ----------
         table, bits, weights, beta, target
@@ -117,11 +119,6 @@ class TrueValues(Mechanism):
             :data:`estimators.central.release_weights.RELEASE_WEIGHTINGS` for the kind; `beta`:
             Failure probability of the bounds, over all numbers of the release at once; `target`,
             one of {"population", "sample"}.
-
-        Returns
-        -------
-        Estimate
-            In [0, 1], with `privacy` and `saturation`.
 
         Raises
         ------
@@ -204,12 +201,8 @@ class TrueMean(TrueValues):
 
     `epsilons`: the privacy levels, ascending; `grid`: g, a power of two up to 2^30.
 
-    Notes
-    -----
     **Privacy.** Theorem 1 of docs/proofs/trusted.md: the rounded sum changes by at most d_l.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueMean([Fraction(1)], grid=8)
     >>> collection.randomize(np.array([-1.0, 0.0, 0.3]), np.zeros(3, dtype=int), SeededBits(1))
@@ -267,13 +260,9 @@ class TrueFrequency(TrueValues):
 
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2.
 
-    Notes
-    -----
     **Privacy.** A user of level l who changes category changes two of the sums sum_l d_l N_l by d_l
     each.
 
-    Examples
-    --------
     >>> from estimators.exact.randomness import SeededBits
     >>> collection = TrueFrequency([Fraction(1)], categories=3)
     >>> collection.randomize(np.array([2, 0]), np.zeros(2, dtype=int), SeededBits(1))

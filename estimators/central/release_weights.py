@@ -60,21 +60,16 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w|_2^2 + c |w/e|_inf^2.
 
+    The result: it may be above the largest epsilon: an additional level would improve the release
+    up to there.
+
+    Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
+
     Parameters
     ----------
     epsilons, counts, noise
         `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
         at least 0.
-
-    Returns
-    -------
-    float
-        It may be above the largest epsilon: an additional level would improve the release up to
-        there.
-
-    Notes
-    -----
-    Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
 
     Examples
     --------
@@ -95,20 +90,15 @@ def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float
 
     There are many minimisers; this is the one with the least |w|_2.
 
+    The result: at most the largest epsilon.
+
+    Theorem 4 of docs/proofs/trusted.md.
+
     Parameters
     ----------
     epsilons, counts, noise
         `epsilons`, `counts`, shape (levels,): e_l, ascending, and n_l, each above zero; `noise`: c,
         at least 0.
-
-    Returns
-    -------
-    float
-        At most the largest epsilon.
-
-    Notes
-    -----
-    Theorem 4 of docs/proofs/trusted.md.
     """
     e, n = epsilons, counts
     users, first = np.cumsum(n), np.cumsum(n * e)

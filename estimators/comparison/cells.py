@@ -33,17 +33,9 @@ class HypothesisLine(NamedTuple):
 class Cells(NamedTuple):
     """Rows of cells.
 
-    Parameters
-    ----------
-    first, second : Law
-        Of X and of Y.
-    first_observed, observed : ndarray of float64, shape (rows,)
-        What was observed of X, and of factor X + Y.
-    low, high : ndarray of float64, shape (rows,)
-        The ends of each cell, in [-1, 1]; no y is below -1.
-    line : HypothesisLine
-    sharp : bool
-        Whether the means determine the laws: signs with one mean.
+    `first`, `second`: of X and of Y; `first_observed`, `observed`, shape (rows,): what was observed
+    of X, and of factor X + Y; `low`, `high`, shape (rows,): the ends of each cell, in [-1, 1]; no y
+    is below -1; `sharp`: whether the means determine the laws: signs with one mean.
     """
 
     first: Law

@@ -138,15 +138,12 @@ def lower_limit(sums: SumPair, log_p: float) -> Floats:
 def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     """Return a ratio of means that each pair of sums rejects as too small, with all smaller ones.
 
+    The result has shape (k,): at least 0.
+
     Parameters
     ----------
     sums, origin, log_p
         `sums`: X is -S_B, Y is S_A; `origin`: o, at least 1; `log_p`: as in :func:`lower_limit`.
-
-    Returns
-    -------
-    ndarray of float64, shape (k,)
-        At least 0.
     """
     above, below = (
         origin + np.clip(sums.second_observed, -1, 1),

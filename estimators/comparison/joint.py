@@ -55,14 +55,12 @@ class _Side(NamedTuple):
 def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
     """Return limits for theta_A - theta_B, each pair failing with probability at most beta.
 
+    The p-value is theorem 7.1 of docs/proofs/comparisons.md.
+
     Parameters
     ----------
     a, b, beta
         `a`, `b`: independent of each other, with reports; `beta`: of each of the k numbers.
-
-    Notes
-    -----
-    The p-value is theorem 7.1 of docs/proofs/comparisons.md.
     """
     if (noise := difference_noise(a.noise, b.noise)) is not None:
         return _noise_alone(noise, a.observed - b.observed, beta)
@@ -83,15 +81,13 @@ def fixed_difference(a: Arm, b: Arm, beta: float) -> ComparisonLimits:
 def fixed_ratio(a: Arm, b: Arm, beta: float, origin: float) -> ComparisonLimits:
     """Return limits for m_A / m_B, m = origin + theta, failing with probability at most beta.
 
+    The upper limit is the inverse of the lower limit of m_B / m_A; it is infinite where that is 0.
+    Each side has an interval of its own for an unknown mean, at half of NUISANCE_SHARE.
+
     Parameters
     ----------
     a, b, beta, origin
         `a`, `b`, `beta`: as in :func:`fixed_difference`; `origin`: at least 1.
-
-    Notes
-    -----
-    The upper limit is the inverse of the lower limit of m_B / m_A; it is infinite where that is 0.
-    Each side has an interval of its own for an unknown mean, at half of NUISANCE_SHARE.
     """
     assert a.law is not None  # noqa: S101
     assert b.law is not None  # noqa: S101
@@ -112,16 +108,14 @@ def anytime(
 ) -> ComparisonLimits:
     """Return limits that hold at all times at once, failing with probability at most beta.
 
+    The p-value is 2 / M where both means are equal, M the larger of both sides' mixtures: it may be
+    looked at at any time.
+
     Parameters
     ----------
     a, b, beta, split, origin
         `a`, `b`, `beta`: as in :func:`fixed_difference`; `split`: the planned ratio of reports, a
         to b; `origin`: o, at least 1, for a ratio of means o + theta; None for a difference.
-
-    Notes
-    -----
-    The p-value is 2 / M where both means are equal, M the larger of both sides' mixtures: it may be
-    looked at at any time.
     """
     log_p = math.log(beta / 2)
     plan = mixtures.TiltPlan.of(split)

@@ -14,16 +14,14 @@ from estimators.estimate import Floats
 def moments_within(law: Law, low: Floats, high: Floats) -> Moments | None:
     """Enclose the moments of a sum for all means within [low, high]; None where nothing is known.
 
+    Without an offset all variances fall with abs(theta), and third moments but for a factor of at
+    most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and
+    lie below their tangent planes at the middle of the interval.
+
     Parameters
     ----------
     law, low, high
         `low`, `high`, shape (rows,): within [-1, 1].
-
-    Notes
-    -----
-    Without an offset all variances fall with abs(theta), and third moments but for a factor of at
-    most 1 + abs(theta). With an offset and free means both are concave in the levels' means, and
-    lie below their tangent planes at the middle of the interval.
     """
     if isinstance(law, WindowLaw):
         return law.moments_around((low + high) / 2, (high - low) / 2)

@@ -78,12 +78,8 @@ def chained_p_values(excludes_null: Callable[[float], NDArray[np.bool_]], beta: 
     `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
     numbers.
 
-    Notes
-    -----
     Theorem 7.2 of docs/proofs/comparisons.md.
 
-    Examples
-    --------
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])
     >>> chained_p_values(outside, 0.05).round(3)

@@ -146,8 +146,6 @@ class _Pair:
 
         `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by.
 
-        Notes
-        -----
         The largest K is concave in delta, so that Newton's method comes from below.
         """
         low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))

@@ -29,17 +29,9 @@ class CoordinateNoise:
 
     The bounds are those of either sign, so the errors of two arms are one sum of directions.
 
-    Parameters
-    ----------
-    law : Directions or EvenCapReports
-    arm_law : VectorLaw
-        The law of one arm by itself.
-    spread : float
-        A bound on the variance of N_j, which `law` does not know of; infinite without.
-    trace : float
-        The same for E |N|^2.
-    failure : float
-        The probability that `trace` is too small.
+    `arm_law`: the law of one arm by itself; `spread`: a bound on the variance of N_j, which `law`
+    does not know of; infinite without; `trace`: the same for E |N|^2; `failure`: the probability
+    that `trace` is too small.
     """
 
     law: Directions | EvenCapReports
@@ -106,21 +98,15 @@ def mean_and_noise(
 ) -> tuple[Floats, CoordinateNoise, float, float]:
     """Return the mean vector in the unit ball, its noise, and what can move it beyond.
 
+    Returns `mean`, shape (d,); `noise`; `failure`: the probability that the noise is larger than
+    that; `slack`: what rounding can move the mean by.
+
     Parameters
     ----------
     mechanism, table, shares, question, total
         `table`, shape (levels, columns): with reports; `shares`, shape (levels,); `question`: its
         `beta` is that of the comparison; a part of it may be spent on the noise; `total`: from
         :func:`estimators.weights.total_weight`.
-
-    Returns
-    -------
-    mean : ndarray of float64, shape (d,)
-    noise : CoordinateNoise
-    failure : float
-        The probability that the noise is larger than that.
-    slack : float
-        What rounding can move the mean by.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
     if not isinstance(law, CapReports):

@@ -38,17 +38,9 @@ PREFIX_MARGIN = 3.0
 class CandidateTests:
     """The candidates and what the test says about them.
 
-    Attributes
-    ----------
-    strings : list of str
-        The best score first.
-    keys : ndarray of uint64, shape (n,)
-    value : ndarray of float64, shape (n,)
-        The estimate of each frequency, unbiased over hashes.
-    log_p : ndarray of float64, shape (n,)
-        ln of the p-value of "nobody holds it".
-    weights : ndarray of float64, shape (n,)
-        The share of the failure probability; sums to one.
+    `strings`: the best score first; `keys`, shape (n,); `value`, shape (n,): the estimate of each
+    frequency, unbiased over hashes; `log_p`, shape (n,): ln of the p-value of "nobody holds it";
+    `weights`, shape (n,): the share of the failure probability; sums to one.
     """
 
     strings: list[str]

@@ -36,16 +36,14 @@ def learn_code(examples: Sequence[str]) -> StringCode:
 
     `examples`: at least one.
 
+    Tokens are found by merging the commonest pair of neighbours, again and again (byte-pair
+    encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of the examples best if
+    the code is learnt from the other half. Code words are Huffman's (1952).
+
     Raises
     ------
     ValueError
         If there are none, too many or too long ones, or if one is no Unicode text.
-
-    Notes
-    -----
-    Tokens are found by merging the commonest pair of neighbours, again and again (byte-pair
-    encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of the examples best if
-    the code is learnt from the other half. Code words are Huffman's (1952).
 
     Examples
     --------

@@ -130,15 +130,13 @@ class TailBound:
     def log_p_with(self, sums: Floats, old: Floats, new: Floats) -> Floats:
         """Return the same where each string has one number of each population of its own.
 
+        The third moment about the new mean is bounded by that about the old one (Minkowski).
+
         Parameters
         ----------
         sums, old, new
             `sums`, shape (n,); `old`, shape (n, rows): the number of each population that does not
             apply to the string; `new`, shape (n, rows): the number that takes its place.
-
-        Notes
-        -----
-        The third moment about the new mean is bounded by that about the old one (Minkowski).
         """
         parts = [
             self._log_p_with(

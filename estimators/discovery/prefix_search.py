@@ -85,13 +85,6 @@ def list_candidates(
 ) -> CandidateStrings:
     """Return the strings with the best scores; none if nothing is known.
 
-    Parameters
-    ----------
-    code, layout, evidence, progress
-        `evidence`: of groups of prefixes alone: the test of the candidates uses others' reports.
-
-    Notes
-    -----
     At depth j let z be the mean of the estimates at the candidate's points, weighted by their
     information, in standard deviations, I_j the sum of the information and a = f* I_j^(1/2). Then
 
@@ -102,6 +95,11 @@ def list_candidates(
 
     The 6 is for collisions: a prefix that nobody has may share its point with a very frequent one,
     and would fill the beam. Limits from 3 to 8 are as good.
+
+    Parameters
+    ----------
+    code, layout, evidence, progress
+        `evidence`: of groups of prefixes alone: the test of the candidates uses others' reports.
     """
     if not evidence.levels:
         return CandidateStrings([], as_words([]), np.zeros(0, dtype=np.int64), np.zeros(0))

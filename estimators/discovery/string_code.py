@@ -155,17 +155,13 @@ class StringCode:
     def encode(self, text: str) -> tuple[int, int]:
         """Return the first 128 bits of a string's code word, and its length.
 
+        Returns `bits`: 128 bits; zeros after the end; `length`: of the code word; above 128 it may
+        be less than the whole.
+
         Parameters
         ----------
         text : str
             In Unicode's normal form C: see :func:`normal_form`.
-
-        Returns
-        -------
-        bits : int
-            128 bits; zeros after the end.
-        length : int
-            Of the code word; above 128 it may be less than the whole.
 
         Raises
         ------

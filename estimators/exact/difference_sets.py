@@ -90,8 +90,6 @@ class DifferenceSet:
         (rows, k): ``result[:, i] = counts[:, (D + i) % K].sum(axis=1)``, in O(K log K) a row and
         memory linear in K.
 
-        Notes
-        -----
         A correlation with the indicator of D. If D has more than a few members, it uses
         floating-point Fourier transforms of a length M without prime factors above 5. With m = log2
         M their error is less than 32 m 2^-53 |x| |y| in the l2 norms of the inputs: a pass of radix
@@ -99,8 +97,6 @@ class DifferenceSet:
         the inverse one, most for r = 2. If the bound is below 1/4, rounding is exact; counts with a
         larger norm are split into digits.
 
-        Examples
-        --------
         >>> DifferenceSet(2, 3).translated_sums(np.array([[5, 1, 0, 0, 0, 0, 2]]), 7)
         array([[1, 0, 2, 5, 3, 7, 6]])
         """

@@ -33,8 +33,6 @@ def cumulant(rate: Floats, tilt: Floats) -> tuple[Floats, Floats, Floats]:
 
     `rate`, `tilt`: shapes that broadcast; 0 <= tilt < rate.
 
-    Notes
-    -----
     E exp(u z) = (cosh(rate) - 1) / (cosh(rate) - cosh(u)) = 1 / (1 - sinh^2(u/2) / sinh^2(rate/2)).
     """
     squared, scale = np.sinh(tilt / 2) ** 2, np.sinh(rate / 2) ** 2

@@ -76,16 +76,14 @@ class Geometry:
 def best_geometry(epsilon: Fraction, limits: tuple[int, int], aim: int) -> Geometry:
     """Return the geometry of least variance within limits, or nearly so and nearer to an aim.
 
+    Doubles are correctly rounded functions of exact fractions here, so that every device finds the
+    same geometry.
+
     Parameters
     ----------
     epsilon, limits, aim
         `limits`: the least and the largest number of points; `aim`: of the geometries within 3% of
         the least variance, that with its number of points nearest.
-
-    Notes
-    -----
-    Doubles are correctly rounded functions of exact fractions here, so that every device finds the
-    same geometry.
 
     Examples
     --------

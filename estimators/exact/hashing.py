@@ -55,17 +55,13 @@ def buckets_and_signs(
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
     last one is the sign, 1 for -1.
 
+    Returns `buckets`; `negative`: whether the sign is -1.
+
     Parameters
     ----------
     keys, constants, bits
         `keys`, `constants`: of shapes that broadcast: (n,) and (n,), or (n, 1) and (rows,); `bits`:
         0 to 63.
-
-    Returns
-    -------
-    buckets : ndarray of int64
-    negative : ndarray of bool
-        Whether the sign is -1.
 
     Examples
     --------

@@ -50,17 +50,15 @@ class WindowShape:
     at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
     in size, and larger by W symbols than before (``z[s + W] > z[s]``).
 
-    Raises
-    ------
-    ValueError
-        If the numbers are not as described, or T is not a probability between 0 and 1.
-
-    Notes
-    -----
     Window s = 0 to M - W consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s /
     Z_(M-W), where Z_s is the sum of the window's numbers. An input between two knots is rounded at
     random to one of them, without bias. A report j is the estimate y_j = z_j / c with c = (inside -
     outside) Z_(M-W): unbiased because the numbers sum to zero.
+
+    Raises
+    ------
+    ValueError
+        If the numbers are not as described, or T is not a probability between 0 and 1.
 
     Examples
     --------
@@ -210,15 +208,13 @@ def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
 
     `epsilon`: above 0; `symbols`: the largest M; at least 64.
 
+    Below 5.6 shapes are looked up. From there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly
+    the same variance at every knot. Below 0.42 a shape is two symbols: randomized response.
+
     Raises
     ------
     ValueError
         If `symbols` is not 64 to 255.
-
-    Notes
-    -----
-    Below 5.6 shapes are looked up. From there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly
-    the same variance at every knot. Below 0.42 a shape is two symbols: randomized response.
 
     Examples
     --------

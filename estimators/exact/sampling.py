@@ -36,15 +36,13 @@ def bernoulli(
     The first byte of a uniform word decides unless it ties with the threshold's first byte; only
     then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
 
+    The result has shape (n,) or (n, columns).
+
     Parameters
     ----------
     bits, thresholds, level, columns
         `thresholds`, shape (levels,); `level`, shape (n,): below `levels`; `columns`: the number of
         coins for each row.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,) or (n, columns)
 
     Examples
     --------
@@ -153,13 +151,11 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
     of a mechanism must not depend on their law.
 
+    The result has shape (n, dimension).
+
     Parameters
     ----------
     bits, n, dimension
-
-    Returns
-    -------
-    ndarray of float64, shape (n, dimension)
 
     Examples
     --------

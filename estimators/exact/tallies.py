@@ -50,14 +50,12 @@ def tally_signs(
 ) -> Counts:
     """Return how often each level occurs with a sign of 0 and of 1.
 
+    The result has shape (levels, 2).
+
     Parameters
     ----------
     level, levels, signs
         `level`, shape (n,): all below `levels`; `signs`, shape (n,): zeros and ones.
-
-    Returns
-    -------
-    ndarray of int64, shape (levels, 2)
 
     Examples
     --------
@@ -82,15 +80,13 @@ def tally_signs_by_part(
 ) -> Counts | None:
     """Return the same for each of several parts; None where counting them one by one is faster.
 
+    The result has shape (parts, levels, 2), or None.
+
     Parameters
     ----------
     level, signs, levels, sizes
         `level`, `signs`, shape (n,): as for :func:`tally_signs`; `sizes`, shape (parts,): of the
         parts, one after the other; their sum is n.
-
-    Returns
-    -------
-    ndarray of int64, shape (parts, levels, 2), or None
 
     Examples
     --------
@@ -191,13 +187,9 @@ def sum_bits(rows: NDArray[np.uint8], columns: int) -> Counts:
 
     `rows`, shape (n, bytes). The result has shape (columns,).
 
-    Notes
-    -----
     Many rows are added 64 columns at a time by a carry-save adder: three words make one of sums and
     one of carries, which are rows of twice the weight.
 
-    Examples
-    --------
     >>> sum_bits(np.array([[1], [3], [5]], dtype=np.uint8), 3)
     array([3, 1, 1])
     """

@@ -24,16 +24,14 @@ def exp_bounds(x: Fraction, precision: int = 256) -> tuple[Fraction, Fraction]:
     `x`: at least 0; `precision`: binary digits after the point. The result: ``lower <= e^x <=
     upper``, equal only for x = 0.
 
+    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every
+    term rounded down for `lower` and up for `upper`; the remainder after the term y^m/m! is below
+    twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
+
     Raises
     ------
     ValueError
         If x is negative.
-
-    Notes
-    -----
-    With ``y = x / 2**halvings <= 1/2`` the Taylor series of e^y is summed in fixed point, every
-    term rounded down for `lower` and up for `upper`; the remainder after the term y^m/m! is below
-    twice the next term. Squaring `halvings` times, rounded the same way, gives e^x.
 
     Examples
     --------
@@ -67,12 +65,8 @@ def flip_threshold(epsilon: Fraction) -> int:
 
     `epsilon`: above 0. The result: in [1, 2^63].
 
-    Notes
-    -----
     :func:`miss_threshold` of one output each.
 
-    Examples
-    --------
     >>> hex(flip_threshold(Fraction(1)))
     '0x44d9585152ea1936'
     """
@@ -85,25 +79,20 @@ def miss_threshold(epsilon: Fraction, set_size: int, complement_size: int) -> in
 
     For reports that are uniform over the input's set, or uniform over the other outputs.
 
+    The result: in [1, 2^64 - 1].
+
+    Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W = `complement_size`.
+
     Parameters
     ----------
     epsilon, set_size, complement_size
         `epsilon`: above 0; `set_size`, `complement_size`: numbers of outputs, or numbers in the
         same proportion; at least 1.
 
-    Returns
-    -------
-    int
-        In [1, 2^64 - 1].
-
     Raises
     ------
     ValueError
         If epsilon is not above 0, or the probability of an output inside is below 2^-40.
-
-    Notes
-    -----
-    Theorem 1 of docs/proofs/privacy.md, with W = `set_size` and M - W = `complement_size`.
 
     Examples
     --------

@@ -42,18 +42,11 @@ SHARE_ROUNDING = 1e-12  # in a share: above the rounding errors of double precis
 class Decision:
     """The question, the answers and the decision of one round.
 
-    Attributes
-    ----------
-    threshold : float
-        The midpoint in the question, in the range's unit.
-    answers, yes : tuple of int
-        Answers per level, and the number of these that said "at or beyond it", as sent.
-    share : float
-        The unbiased estimate of the share of users at or beyond the threshold; 0 without an answer.
-    critical : float
-        The share from which on the search moves outwards; 1 without an answer.
-    outwards : bool
-        Whether the search decided that somebody is at or beyond the threshold.
+    `threshold`: the midpoint in the question, in the range's unit; `answers`, `yes`: Answers per
+    level, and the number of these that said "at or beyond it", as sent; `share`: the unbiased
+    estimate of the share of users at or beyond the threshold; 0 without an answer; `critical`: the
+    share from which on the search moves outwards; 1 without an answer; `outwards`: whether the
+    search decided that somebody is at or beyond the threshold.
     """
 
     threshold: float

@@ -166,10 +166,7 @@ class CountSketch(OutputSets, Differences):
     def differences(self, table: Counts, level: int) -> tuple[Counts, Counts]:
         """Return the sum of signs of every bucket and the number of reports of every block.
 
-        Returns
-        -------
-        signs : ndarray of int64, shape (t M,)
-        sizes : ndarray of int64, shape (t w,)
+        Returns `signs`, shape (t M,); `sizes`, shape (t w,).
         """
         pairs = table[level, 1:].reshape(self.rows * self.blocks[level], -1, 2)
         signs = hadamard.transform(pairs[:, :, 0] - pairs[:, :, 1])
@@ -211,13 +208,9 @@ class CountSketch(OutputSets, Differences):
     ) -> tuple[Floats, Floats, Floats]:
         """Read the inputs of the bounds for each key from the levels in use.
 
-        Returns
-        -------
-        value, scatter : ndarray of float64, shape (k,)
-            The weighted sum of D, and the scatter of its parts in the rows: the sum of their
-            squared distances from their mean.
-        sizes : ndarray of float64, shape (levels, k)
-            The number of reports with D != 0.
+        Returns `value`, `scatter`, shape (k,): the weighted sum of D, and the scatter of its parts
+        in the rows: the sum of their squared distances from their mean; `sizes`, shape (levels, k):
+        the number of reports with D != 0.
         """
         sketch, blocks = np.zeros(self.rows * self.buckets), []
         for (signs, sizes), s in zip(decoded, coefficient.tolist(), strict=True):

@@ -27,19 +27,11 @@ _EXPECTED_ENDS = "two finite numbers, the lower one first"
 class Bins(Domain):
     """Numbers in `range`, of which only the bin is reported; others are clipped to it.
 
-    Parameters
-    ----------
-    range : sequence of two floats, optional
-        The least and the largest value.
-    bins : int, optional
-        The number of bins, 2 to 4096; 256 by default.
-    scale : str
-        ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the same
-        factor, as suits durations; the range must begin above 0.
-    edges : sequence of float, optional
-        Instead of these three: the edges of all bins, ascending.
-    quantiles : sequence of float
-        The quantiles that an answer has by default. They do not affect reports.
+    `range`: the least and the largest value; `bins`: the number of bins, 2 to 4096; 256 by default;
+    `scale`: ``"linear"``: bins of equal width. ``"log"``: each is wider than the one before by the
+    same factor, as suits durations; the range must begin above 0; `edges`: Instead of these three:
+    the edges of all bins, ascending; `quantiles`: the quantiles that an answer has by default. They
+    do not affect reports.
     """
 
     names: ClassVar[str] = "quantiles"

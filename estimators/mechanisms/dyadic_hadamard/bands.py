@@ -53,20 +53,11 @@ def _shells(height: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 class Scores:
     """The sum of the reports' weighted scores, at the inner edges of a tree.
 
-    Attributes
-    ----------
-    height, bins : int
-        h, and how many of the 2^h bins a value can be in.
-    estimate : ndarray of float64, shape (B + 1,)
-        F, unbiased.
-    second : ndarray of float64, shape (B - 1, h + 1)
-        An upper bound on what the variance is, if all users are in one shell: Q.
-    free : bool
-        Whether the levels may have different distributions; then the worst shell counts.
-    largest : ndarray of float64, shape (B - 1,)
-        A bound on one centred and weighted score: b.
-    total : float
-        The sum of the weights.
+    `height`, `bins`: h, and how many of the 2^h bins a value can be in; `estimate`, shape (B + 1,):
+    F, unbiased; `second`, shape (B - 1, h + 1): an upper bound on what the variance is, if all
+    users are in one shell: Q; `free`: whether the levels may have different distributions; then the
+    worst shell counts; `largest`, shape (B - 1,): a bound on one centred and weighted score: b;
+    `total`: the sum of the weights.
     """
 
     height: int
@@ -170,16 +161,13 @@ class Scores:
 def simultaneous_band(scores: Scores, question: Question, beta: float) -> tuple[Band, Floats]:
     """Return a band that holds at all edges at once, and the variances that it rests on.
 
+    Returns `band`; `variance`, shape (B - 1,): of the sum, at most; on the event that the band
+    holds.
+
     Parameters
     ----------
     scores, question, beta
         `beta`: the probability that the band fails, on either side.
-
-    Returns
-    -------
-    band : Band
-    variance : ndarray of float64, shape (B - 1,)
-        Of the sum, at most; on the event that the band holds.
     """
     tails = _tails(scores, beta)
     band, variance = scores.trivial(), scores.variance(scores.trivial())

@@ -29,18 +29,10 @@ EQUAL_VARIANCE = 1e-9
 class LevelConstants:
     """The public constants of one privacy level, over a tree with 2^height bins.
 
-    Attributes
-    ----------
-    height : int
-        h.
-    threshold : int
-        T: the true symbol is kept if a uniform 64-bit word is below it.
-    block_bits, hash_bits : int
-        c and m. A symbol is the c leading bits of the node, and m bits of a hash of the others.
-    chances : tuple of int
-        The probability of each depth 0 to h, times 2^16.
-    variance : float
-        v, the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
+    `height`: h; `threshold`: T: the true symbol is kept if a uniform 64-bit word is below it;
+    `block_bits`, `hash_bits`: c and m. A symbol is the c leading bits of the node, and m bits of a
+    hash of the others; `chances`: the probability of each depth 0 to h, times 2^16; `variance`: v,
+    the variance of sqrt(n) F(t) for uniform data, averaged over the inner edges.
     """
 
     height: int
@@ -224,14 +216,12 @@ def keep_threshold(epsilon: Fraction, symbols: int) -> int:
 
     `epsilon`: above 0; `symbols`: q. The result: at least 1.
 
+    A replaced report is uniform over all q symbols. Theorem 1 of docs/proofs/privacy.md.
+
     Raises
     ------
     ValueError
         If epsilon is so small that no report would be kept.
-
-    Notes
-    -----
-    A replaced report is uniform over all q symbols. Theorem 1 of docs/proofs/privacy.md.
 
     Examples
     --------

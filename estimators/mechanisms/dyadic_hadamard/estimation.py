@@ -52,18 +52,8 @@ class TreeConstants:
 class BinDistribution:
     """A distribution over bins; arrays have one number for each of the bins + 1 edges.
 
-    Attributes
-    ----------
-    estimate : ndarray of float64
-        F, unbiased.
-    monotone : ndarray of float64
-        The distribution function that is shown.
-    smooth : ndarray of float64
-        Another one: smoother, and biased.
-    band : Band
-    quantiles : ndarray of float64, shape (k, 4)
-        Rows of q, value, lower, upper, in bins.
-    effective_reports, heterogeneity
+    `estimate`: F, unbiased; `monotone`: the distribution function that is shown; `smooth`: another
+    one: smoother, and biased; `quantiles`, shape (k, 4): rows of q, value, lower, upper, in bins.
     """
 
     estimate: Floats
@@ -135,21 +125,15 @@ def worst_scores(
 ) -> tuple[Floats, Floats, Floats]:
     """Return F at some edges, and bounds of its scores that no data can exceed, each of shape (k,).
 
+    Returns `value`: F, unbiased; `largest`: the largest weighted and centred score, in absolute
+    value; `variance`: of the sum, at most; it depends on the numbers of reports alone.
+
     Parameters
     ----------
     tree, table, weights, places
         `table`, shape (levels, columns); `weights`, shape (levels,): the weight of one report; with
         the numbers of reports they add up to 1; `places`, shape (k,): of inner edges among all
         edges.
-
-    Returns
-    -------
-    value : ndarray of float64
-        F, unbiased.
-    largest : ndarray of float64
-        The largest weighted and centred score, in absolute value.
-    variance : ndarray of float64
-        Of the sum, at most; it depends on the numbers of reports alone.
     """
     used = np.where(weights[:, None] > 0, table, 0)
     value = cumulated(masses(_pooled(tree, used, weights)[1])[-1])[places]

@@ -38,17 +38,14 @@ class ScoreTables:
 def path_weights(height: int) -> tuple[Floats, Floats]:
     """Return how much the Haar sum of each split on the path of an edge counts in F there.
 
+    Returns `weights`, shape (B - 1, h): w_i(t) = min(o, s - o) / s for the node at depth i that has
+    t, s bins wide, o = t mod s; `signs`, shape (B - 1, h): 1 where t is in that node's left child,
+    else -1.
+
     Parameters
     ----------
     height : int
         h.
-
-    Returns
-    -------
-    weights : ndarray of float64, shape (B - 1, h)
-        w_i(t) = min(o, s - o) / s for the node at depth i that has t, s bins wide, o = t mod s.
-    signs : ndarray of float64, shape (B - 1, h)
-        1 where t is in that node's left child, else -1.
     """
     edges = np.arange(1, 1 << height)[:, None]
     size = 1 << (height - np.arange(height))
@@ -115,8 +112,6 @@ def _fine_range(
     `sums`, shape (B - 1, depth): A_i times the number of nodes of this depth below the split;
     `signs`, shape (B - 1, h): as from :func:`path_weights`.
 
-    Notes
-    -----
     A row counts in one Haar sum on the path of an edge: that of its lowest bit. Of two rows and
     their sum, two have the same split i, and the third a coarser one k. If x and y are the signs
     with which the two count, the third counts with x y, turned at the right child of split k.
@@ -139,15 +134,13 @@ def _fine_range(
 def haar_moments(level: LevelConstants, masses: list[Floats], splits: int) -> list[Floats]:
     """Return E[d^2] of what one report adds to each Haar sum, for users with these masses.
 
+    The result has shape (2^i,) for the split i.
+
     Parameters
     ----------
     level, masses, splits
         `masses`: the share of the users in each node, at each depth; `splits`: for the Haar sums of
         depths 0 to `splits` - 1.
-
-    Returns
-    -------
-    list of ndarray of float64, shape (2^i,) for the split i
     """
     checkpoint()
     a, q, blocks = level.honest, level.symbols, level.block_bits

@@ -33,8 +33,6 @@ def fixed_deviation(ratio: Floats, tail: float) -> Floats:
 
     `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b.
 
-    Notes
-    -----
     Theorem 2 of docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a
     grid of r. In units of the standard deviation x falls with r, so the entry below r is valid.
     Below r = 1/2: Bernstein.
@@ -72,8 +70,6 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     `ratio`: r = V / b^2 at the present time, above 0; b is the same for all times; `tail`: in (0,
     1). The result: x, in units of b.
 
-    Notes
-    -----
     Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so the
     entry of the grid above r is valid.
     """

@@ -86,8 +86,6 @@ class BlockDifferences(ReportedSymbols, Differences):
     and the number of symbols, per level; `own`, `other`: p and u per level, as exact fractions from
     the integer thresholds.
 
-    Notes
-    -----
     The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users hold another
     category of the block. ``optimal`` weights use it at f = 1/k, averaged over the categories;
     ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).

@@ -50,16 +50,14 @@ class ReportedSigns:
     def mean(self, counts: Counts, shares: Floats, ones: Counts) -> Floats:
         """Return the weighted mean of unbiased signs, in [-1, 1] plus noise.
 
+        The result has shape (k,).
+
         Parameters
         ----------
         counts, shares, ones
             `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
             levels without reports; `ones`, shape (levels, k): how many of the reported signs were
             +1.
-
-        Returns
-        -------
-        ndarray of float64, shape (k,)
         """
         return shares @ self.means(counts, ones)
 

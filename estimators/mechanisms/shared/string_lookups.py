@@ -111,20 +111,18 @@ class StringLookups(SupportReports):
     ) -> tuple[Floats, Floats]:
         """Return bounds on the frequencies of strings with this support.
 
+        Noise and collisions have half of p each; above, noise has all of it if no level can be
+        certain of collisions: no level in use, or for all times at once none that may come. If
+        users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
+        largest level's collisions; for all times at once the collisions of the k-th user are
+        bounded at p / (k (k + 1)).
+
         Parameters
         ----------
         counts, shares, support, question, log_p
             `counts`, shape (levels,); `shares`, shape (levels,): weights that sum to one, zero for
             levels without reports; `support`, shape (levels, k); `log_p`: ln p, the failure
             probability of one side of one string's interval.
-
-        Notes
-        -----
-        Noise and collisions have half of p each; above, noise has all of it if no level can be
-        certain of collisions: no level in use, or for all times at once none that may come. If
-        users have values of their own, the mean over them is f + b with 0 <= b <= (1 - f) B, B the
-        largest level's collisions; for all times at once the collisions of the k-th user are
-        bounded at p / (k (k + 1)).
         """
         policy, free = question.weights, not question.one_mean(int(np.count_nonzero(counts)))
         total, half = total_weight(policy, counts, self.facts), log_p - math.log(2)
