@@ -167,7 +167,6 @@ Bytes = NDArray[np.uint8]
 
 
 def _parts(trials: Trials) -> tuple[Trials, Trials, Trials]:
-    """Return the trials for learning, for choosing and for counting."""
     n = len(trials.reports)
     learned, chosen = int(LEARNING_SHARE * n), int((LEARNING_SHARE + CHOOSING_SHARE) * n)
     return (
@@ -241,7 +240,6 @@ def _bits(first: Bytes, second: Bytes) -> Callable[[Bytes], Floats]:
 
 
 def _thresholds(scores: Floats) -> Floats:
-    """Return thresholds for scores: all distinct values, or quantiles of many."""
     values = np.unique(scores)
     if values.size <= MAX_THRESHOLDS:
         return values
@@ -249,6 +247,5 @@ def _thresholds(scores: Floats) -> Floats:
 
 
 def _at_least(scores: Floats, thresholds: Floats) -> NDArray[np.int64]:
-    """Return how many scores reach each threshold."""
     ordered = np.sort(scores)
     return scores.size - np.searchsorted(ordered, thresholds, side="left")

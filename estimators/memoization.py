@@ -70,7 +70,6 @@ class Memoization:
     epsilon: Fraction | None = None
 
     def __post_init__(self) -> None:
-        """Check that the metric can have permanent answers."""
         metric, report_epsilon = self.metric, self.metric.randomizer.epsilons[self.level]
         if not (isinstance(metric, LocalMetric) and metric.memoized):
             raise ValueError(

@@ -37,19 +37,15 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
         self.group, self.built_in, self._accept = group, built_in, accept
 
     def __getitem__(self, name: str) -> Entry:
-        """Return an entry; KeyError if there is none."""
         return self.built_in[name] if name in self.built_in else self._loaders[name]()
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is an entry, without loading it."""
         return name in self.built_in or name in self._loaders
 
     def __iter__(self) -> Iterator[str]:
-        """Yield all names, the built-in ones first."""
         yield from (*self.built_in, *self._loaders)
 
     def __len__(self) -> int:
-        """Return the number of names."""
         return len(self.built_in) + len(self._loaders)
 
     def usable(self) -> Iterator[tuple[str, Entry]]:

@@ -60,7 +60,6 @@ class Question:
     panes: int | None = 1
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         if not 0 < self.beta < 1:
             raise ValueError(f"beta = {self.beta!r}: expected a probability between 0 and 1")
         if self.panes is not None and self.panes < 1:

@@ -178,7 +178,6 @@ class Detector:
         self._panes = 0
 
     def _set_stated_baseline(self, value: float) -> None:
-        """Take a value as the baseline."""
         low, high = self.metric.domain.ends
         if not low <= value <= high:
             raise ValueError(

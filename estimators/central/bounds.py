@@ -129,7 +129,6 @@ def _log_chance(law: Law, theta: Floats, observed: Floats, ends: Floats, chances
 
 
 def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
-    """Bound ln P(S >= sum) under each theta."""
     from scipy.special import ndtr
 
     variance = law.largest_variance(theta)
@@ -142,12 +141,12 @@ def _log_tail(law: Law, theta: Floats, sums: Floats) -> Floats:
     bound = log_tail(law, theta, tilt, sums, law.cumulant(theta, tilt))
     if isinstance(law, ValueLaw) and not law.free:
         bound = np.minimum(bound, _log_tail_of_values(law, theta, excess))
-    result: Floats = np.where(excess > 0, bound, 0.0)
+    tail_bound: Floats = np.where(excess > 0, bound, 0.0)
     if law.exact:  # below the mean too, where the others are silent
         sd, third = np.sqrt(variance), float(law.counts @ law.coefficient**3)
         normal = ndtr((theta - sums) / sd) + BERRY_ESSEEN * (1 - theta**4) * third / sd**3
-        result = np.minimum(result, np.log(np.maximum(normal, 1e-300)))
-    return result
+        tail_bound = np.minimum(tail_bound, np.log(np.maximum(normal, 1e-300)))
+    return tail_bound
 
 
 def _log_tail_of_values(law: ValueLaw, theta: Floats, excess: Floats) -> Floats:

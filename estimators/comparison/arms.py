@@ -207,8 +207,8 @@ def standard_shares(facts: LevelFacts, counts: Sequence[Counts]) -> Floats:
         in_both, a_counts * b_counts / np.maximum(a_counts + b_counts, 1) / facts.variances, 0.0
     )
     total = shares.sum()
-    result: Floats = shares / total if total > 0 else shares
-    return result
+    normalized: Floats = shares / total if total > 0 else shares
+    return normalized
 
 
 def mixes_differ(counts: Sequence[Counts]) -> float:

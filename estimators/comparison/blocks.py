@@ -79,7 +79,6 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
 
 
 def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
-    """Return the law of the levels of both."""
     return DifferenceLaw(
         counts=np.concatenate([a.counts, b.counts]),
         coefficient=np.concatenate([a.coefficient, b.coefficient]),
@@ -127,8 +126,8 @@ class _Test(NamedTuple):
         bound = value + np.maximum(slope, 0) * (high - low)
         value, slope = self.at(high, delta)
         bound = np.minimum(bound, value + np.maximum(-slope, 0) * (high - low))
-        result: Floats = np.where(empty, -np.inf, bound)
-        return result
+        bounds: Floats = np.where(empty, -np.inf, bound)
+        return bounds
 
     def at(self, f: Floats, delta: Floats) -> tuple[Floats, Floats]:
         """Return K where b has frequency f and a has f + delta, at most 1; and its slope."""

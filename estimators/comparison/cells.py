@@ -52,7 +52,6 @@ class Cells(NamedTuple):
         return np.clip(self.line.target - self.line.factor * x, -1.0, 1.0)
 
     def _exceeds_one(self, x: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Return where y would be above 1."""
         exceeds: np.ndarray[tuple[int], np.dtype[np.bool_]] = (
             self.line.target - self.line.factor * x > 1
         )
@@ -121,13 +120,11 @@ class Cells(NamedTuple):
         return np.minimum.reduce(bounds), falls
 
     def _second_mean_range(self) -> tuple[Floats, Floats]:
-        """Return the least and the largest y."""
         target, factor, back, origin = self.line
         lowest = target - factor * self.high - back * (origin - self.high)
         return np.clip(lowest, -1.0, 1.0), self.second_mean(self.low)
 
     def _log_remainder(self, tilt: Floats) -> Floats:
-        """Bound ln R in each cell."""
         from scipy.special import log_ndtr
 
         _, factor, back, origin = self.line

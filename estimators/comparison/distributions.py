@@ -72,7 +72,6 @@ def limit_indices(
 
 
 def _limit_indices(metric: LocalMetric, below: Sequence[float]) -> NDArray[np.intp]:
-    """Return the places of limits among the edges of one distribution."""
     assert isinstance(metric.domain, Bins)  # noqa: S101
     edges = metric.domain.limits
     places = edge_indices(edges, below)

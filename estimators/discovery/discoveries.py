@@ -175,10 +175,8 @@ class Discovery:
     noise_floor: float = math.inf
 
     def __iter__(self) -> Iterator[FoundString]:
-        """Yield the strings with their estimates."""
         numbers = (self.value.tolist(), self.lower.tolist(), self.upper.tolist())
         yield from map(FoundString, self.strings, *numbers)
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return len(self.strings)

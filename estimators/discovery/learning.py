@@ -64,15 +64,15 @@ def learn_code(examples: Sequence[str]) -> StringCode:
 
 def _bytes(text: str) -> bytes:
     try:
-        data = normal_form(text).encode()
+        encoded = normal_form(text).encode()
     except UnicodeEncodeError:
         raise ValueError(f"expected Unicode text, found {text[:80]!r}") from None
-    if len(data) > LONGEST_EXAMPLE:
+    if len(encoded) > LONGEST_EXAMPLE:
         raise ValueError(
-            f"expected at most {LONGEST_EXAMPLE} bytes an example, found {len(data)} in "
+            f"expected at most {LONGEST_EXAMPLE} bytes an example, found {len(encoded)} in "
             f"{text[:80]!r}..."
         )
-    return data
+    return encoded
 
 
 def code_length(code: StringCode, strings: Sequence[bytes]) -> int:

@@ -65,7 +65,6 @@ class StringCode:
     lengths: Lengths
 
     def __post_init__(self) -> None:
-        """Check that this is a code."""
         fits = all(2 <= len(token) <= LONGEST_TOKEN for token in self.tokens)
         if not fits or len(set(self.tokens)) < len(self.tokens) or len(self.tokens) > MOST_TOKENS:
             raise ValueError(f"expected at most {MOST_TOKENS} tokens, of 2 to 32 bytes, each once")
@@ -147,10 +146,10 @@ class StringCode:
         """The last byte of each symbol; of END_SYMBOL, its own number."""
         return [*range(256), END_SYMBOL, *(token[-1] for token in self.tokens)]
 
-    def split(self, data: bytes) -> list[int]:
+    def split(self, encoded: bytes) -> list[int]:
         """Return the symbols of some bytes, and END_SYMBOL."""
         pattern, numbers = self._symbols
-        return [*(numbers[part] for part in pattern.findall(data)), END_SYMBOL]
+        return [*(numbers[part] for part in pattern.findall(encoded)), END_SYMBOL]
 
     def encode(self, text: str) -> tuple[int, int]:
         """Return the first 128 bits of a string's code word, and its length.
@@ -169,10 +168,10 @@ class StringCode:
             If the string cannot be written in UTF-8.
         """
         # a symbol has at least one bit and at most 32 bytes: no more can matter
-        data = text.encode()[: LONGEST_TOKEN * (CODE_BITS + 1)]
+        encoded = text.encode()[: LONGEST_TOKEN * (CODE_BITS + 1)]
         bits = length = 0
         context = START_CONTEXT
-        for symbol in self.split(data):
+        for symbol in self.split(encoded):
             codes, lengths = self.codes.get(context) or self.codes[SHARED_CONTEXT]
             bits = bits << lengths[symbol] | codes[symbol]
             length += lengths[symbol]
@@ -187,7 +186,6 @@ class StringCode:
 
     @functools.cached_property
     def _trees(self) -> dict[int, dict[tuple[int, int], int]]:
-        """The symbol of each code word, by table."""
         return {
             context: {(n, bits): s for s, (bits, n) in enumerate(zip(*table, strict=True))}
             for context, table in self.codes.items()
@@ -203,7 +201,7 @@ class StringCode:
         >>> preset("bytes").decode((1 << 128) - 1) is None
         True
         """
-        data, at, context = b"", 0, START_CONTEXT
+        decoded, at, context = b"", 0, START_CONTEXT
         while True:
             tree = self._trees.get(context) or self._trees[SHARED_CONTEXT]
             length, symbol = 0, None
@@ -216,10 +214,12 @@ class StringCode:
             at += length
             if symbol == END_SYMBOL:
                 break
-            data += bytes([symbol]) if symbol < END_SYMBOL else self.tokens[symbol - END_SYMBOL - 1]
-            context = data[-1]
+            decoded += (
+                bytes([symbol]) if symbol < END_SYMBOL else self.tokens[symbol - END_SYMBOL - 1]
+            )
+            context = decoded[-1]
         try:
-            text = data.decode()
+            text = decoded.decode()
         except UnicodeDecodeError:
             return None
         return text if normal_form(text) == text and self.encode(text) == (bits, at) else None

@@ -133,7 +133,6 @@ class DifferenceSet:
 
 
 def _spectrum(geometry: DifferenceSet, length: int) -> NDArray[np.complex128]:
-    """Return the conjugate of the Fourier transform of the set's indicator."""
     from scipy import fft
 
     indicator = np.zeros(length)

@@ -147,7 +147,6 @@ def _power_of_x(prime: int, degree: int) -> Element:
 
 
 def _primitive_root(prime: int) -> int:
-    """Return the least generator of the integers modulo a prime, without zero."""
     factors = prime_factors(prime - 1)
     return next(
         g for g in itertools.count(1) if all(pow(g, (prime - 1) // r, prime) != 1 for r in factors)

@@ -27,12 +27,12 @@ def transform(table: Counts) -> Counts:
     """
     rows, size = table.shape
     done = min(TRANSFORM_RADIX, size)
-    result = table.astype(np.float64).reshape(-1, done) @ _matrix(done)
+    transformed = table.astype(np.float64).reshape(-1, done) @ _matrix(done)
     while done < size:
         radix = min(TRANSFORM_RADIX, size // done)
-        result = _matrix(radix) @ result.reshape(-1, radix, done)
+        transformed = _matrix(radix) @ transformed.reshape(-1, radix, done)
         done *= radix
-    return result.reshape(rows, size).astype(np.int64)
+    return transformed.reshape(rows, size).astype(np.int64)
 
 
 @functools.lru_cache

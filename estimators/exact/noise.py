@@ -187,7 +187,6 @@ def _powers(rate: Fraction, last: int, precision: int) -> list[tuple[int, int]]:
 
 
 def _floors(enclosed: Callable[[int], list[Enclosure]], bits: int) -> list[int]:
-    """Return floor(2^bits c) of numbers with enclosures of increasing precision."""
     precision = 2 * bits
     while True:
         ends = [((a << bits) // b, (c << bits) // d) for (a, b), (c, d) in enclosed(precision)]

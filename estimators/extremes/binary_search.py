@@ -134,7 +134,6 @@ class Search:
     log_term: float | None = None
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         ascending = all(a < b for a, b in itertools.pairwise((0, *self.levels)))
         exact = all(round(epsilon, 4) == epsilon for epsilon in self.levels)
         for key, is_valid, expected in (

@@ -44,7 +44,6 @@ class Bins(Domain):
     quantiles: Sequence[float] = (0.5, 0.9, 0.99)
 
     def __post_init__(self) -> None:
-        """Check the bins and the quantiles."""
         if self.edges is None:
             self._check_range()
         else:

@@ -78,7 +78,6 @@ class Categories(Domain):
         return {"mechanism": ANSWERING_MECHANISM} if is_open else {}
 
     def __post_init__(self) -> None:
-        """Check the categories."""
         categories = self.categories
         if self.watch is not None:
             self.refuse("watch", f"no watch unless categories = {OPEN_VOCABULARY!r}")
@@ -166,7 +165,6 @@ class Vocabulary(Categories):
     """
 
     def __post_init__(self) -> None:
-        """Reject a string that is on watch twice, and a rule that is none."""
         if self.watch is not None and len(set(self.watch)) != len(self.watch):
             self.refuse("watch", "each string once")
         self._need_no_code()
@@ -240,7 +238,6 @@ class CodedVocabulary(Vocabulary):
         """Accept the keys that plain vocabularies do not have."""
 
     def __post_init__(self) -> None:
-        """Check the code; learn it from examples if there are some."""
         super().__post_init__()
         sources = [key for key in CODE_KEYS if getattr(self, key) is not None]
         if len(sources) != 1:

@@ -71,7 +71,6 @@ class DenyRule:
     strings: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        """Check the rule."""
         if not self.meaning:
             raise ValueError(f"one or more of {', '.join(_RULE_KEYS)}")
         if self.longer_than is not None and not 0 <= self.longer_than <= LONGEST_LENGTH:

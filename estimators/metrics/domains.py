@@ -201,7 +201,6 @@ class ValueRange(Domain):
     )
 
     def __post_init__(self) -> None:
-        """Check the interval."""
         if len(self.range) != 2:
             self.refuse("range", "two numbers: the lowest and the highest value")
         low, high = self.range
@@ -275,7 +274,6 @@ class Ball(Domain):
     )
 
     def __post_init__(self) -> None:
-        """Check the ball, and set the dimension."""
         dimension, names = self.dimension, self.coordinates
         if names is None:
             if dimension is None or not 1 <= dimension <= MOST_COORDINATES:

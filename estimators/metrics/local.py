@@ -160,7 +160,6 @@ class LocalMetric(ReportedMetric):
         return self.retention_ms if self.by_retention is None else milliseconds(self.by_retention)
 
     def __post_init__(self) -> None:
-        """Refuse also a mechanism from another distribution that says more than a level allows."""
         super().__post_init__()
         if self.slicing is not None:
             slice_bytes = 8 * len(self.levels) * self.randomizer.columns

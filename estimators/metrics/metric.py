@@ -117,7 +117,6 @@ class Metric(ABC):
     description: str = ""
 
     def __post_init__(self) -> None:
-        """Check the definition, and set derived values."""
         if self.domain.metric != self.name:
             self._set("domain", dataclasses.replace(self.domain, metric=self.name))
         self.check()
