@@ -1,7 +1,6 @@
 """A Shiryaev-Roberts detector: evidence that a mean has moved from its baseline.
 
-After Shin, Ramdas and Rinaldo, "E-detectors" (2022). Theorems 1 to 4 of
-docs/proofs/alarms.md are the proofs.
+After Shin, Ramdas and Rinaldo, "E-detectors" (2022).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Step:
 class Detector:
     """Watches one number of a metric, pane by pane, against its baseline.
 
-    Theorems 1 to 4 of docs/proofs/alarms.md. After an alarm the evidence begins anew.
+    Theorems 1 to 5 of docs/proofs/alarms.md. After an alarm the evidence begins anew.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 r"""Differences of two arms of a Hadamard mechanism, for a fixed number of reports.
 
-Theorem 4 of docs/proofs/comparisons.md, whose symbols the code has. The levels of both arms are one
+Theorem 4 of docs/proofs/comparisons.md, in its symbols. The levels of both arms are one
 :class:`DifferenceLaw`: the bounds on its moments hold for D and for -D alike.
 """
 

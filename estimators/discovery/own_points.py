@@ -1,7 +1,7 @@
 """Tests whether anybody holds a string, by the reports at its own points alone.
 
-Theorems 1 and 2 of docs/proofs/discovery.md, whose symbols the code has. The hashes are public: who
-wants to can compute strings whose points are where others' are.
+Theorems 1 and 2 of docs/proofs/discovery.md, in their symbols. The hashes are public: anybody can
+find strings that share the points of others.
 """
 
 from __future__ import annotations
