@@ -46,6 +46,9 @@ class AutoMean(Piecewise):
     Statistic of a level: the number of reports and the number for each symbol. Source: as for
     `windows`.
 
+    Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
+    exact fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
+
     Parameters
     ----------
     values : str
@@ -57,16 +60,6 @@ class AutoMean(Piecewise):
         expectation, not a promise: a wrong one costs variance, and no bound becomes wrong.
     symbols : int
         The largest M, as for `windows`.
-
-    Raises
-    ------
-    ValueError
-        If an option is none of these.
-
-    Notes
-    -----
-    Signs are better where E x^2 > c^2 - w (theorem 3 of docs/proofs/mechanisms.md), compared in
-    exact fractions: above 0.39 at epsilon 0.5, 0.56 at 1, 0.84 at 2, 0.95 at 4.
 
     Examples
     --------
@@ -125,6 +118,12 @@ class AutoFrequency(SupportCounts):
     those whose reports fit; of two with the same variance, the smaller reports. Source: HLDP,
     Algorithm 2; HIST, section 2.
 
+    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
+    Statistic of a level: that of its mechanism; the other columns stay zero.
+
+    The choice depends on epsilon and the options alone, in exact fractions, so that devices and
+    aggregators agree on it. The weights of levels are as if each had a metric of its own.
+
     Parameters
     ----------
     categories : int
@@ -136,14 +135,6 @@ class AutoFrequency(SupportCounts):
     ------
     ValueError
         If no report fits, with the smallest possible size.
-
-    Notes
-    -----
-    A report is the bytes of its level's mechanism, padded with zeros to the widest in use.
-    Statistic of a level: that of its mechanism; the other columns stay zero.
-
-    The choice depends on epsilon and the options alone, in exact fractions, so that devices and
-    aggregators agree on it. The weights of levels are as if each had a metric of its own.
 
     Examples
     --------

@@ -57,17 +57,6 @@ class Caps(RankedDirections):
     the sphere (Asi, Feldman and Talwar, 2022), on random candidates instead of a cap, as in the
     minimal random coding of Shah et al. (2022).
 
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    grid : int, optional
-        g, at most 2^24. A coordinate takes a byte for g < 2^7, two for g < 2^15, else four. By
-        default 127 up to 1,024 coordinates, else 2^14: the rounding adds at most d / (4 g^2) to
-        the variance of a report.
-
-    Notes
-    -----
     **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too. A device computes k, W
     and T itself, so a server cannot choose them.
 
@@ -84,6 +73,15 @@ class Caps(RankedDirections):
     Last the coordinates of the chosen *direction* are rounded by `round_up`, up from their floor.
     Their signs change if its opposite was chosen, and again if v is the opposite of x. For many
     values each step is for all values of a chunk with the same k and W.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    grid : int, optional
+        g, at most 2^24. A coordinate takes a byte for g < 2^7, two for g < 2^15, else four. By
+        default 127 up to 1,024 coordinates, else 2^14: the rounding adds at most d / (4 g^2) to
+        the variance of a report.
 
     Examples
     --------

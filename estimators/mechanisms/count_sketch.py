@@ -42,20 +42,6 @@ class CountSketch(OutputSets, Differences):
     for each of the 2 t M symbols. Source: Charikar, Chen and Farach-Colton (2004); Chen, Kairouz
     and Ozgur (2020), section 4.
 
-    Parameters
-    ----------
-    categories : None
-        The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
-    rows : int
-        t, at least 1.
-    buckets : int
-        M, a power of two.
-    seed : int
-        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
-        collide with another one.
-
-    Notes
-    -----
     **Blocks.** w minimises the variance at small frequencies: the largest power of two with 2 w^2
     <= (e^epsilon - 1)^2, from 1 to M, in exact arithmetic. All levels share the hashes.
 
@@ -72,6 +58,18 @@ class CountSketch(OutputSets, Differences):
 
     **Bounds** hold for the noise and, over the hashes, for the collisions together. Neither the
     strings in a query nor people's values may depend on the seed.
+
+    Parameters
+    ----------
+    categories : None
+        The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
+    rows : int
+        t, at least 1.
+    buckets : int
+        M, a power of two.
+    seed : int
+        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
+        collide with another one.
 
     Examples
     --------

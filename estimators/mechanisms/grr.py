@@ -27,15 +27,13 @@ class Grr(OutputSets, SupportCounts):
     1, 2 or 4 bytes that suffice for k. Statistic of a level: the number of reports and the number
     for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
 
+    Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below
+    about 3 e^epsilon + 2; its variance grows with k.
+
     Parameters
     ----------
     categories : int
         k, at least 2.
-
-    Notes
-    -----
-    Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below
-    about 3 e^epsilon + 2; its variance grows with k.
 
     Examples
     --------

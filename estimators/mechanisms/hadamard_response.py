@@ -29,19 +29,17 @@ class HadamardResponse(OutputSets, BlockDifferences):
     :class:`~estimators.mechanisms.shared.block_differences.BlockDifferences`. Source: Acharya, Sun
     and Zhang (2019), section 5.
 
-    Parameters
-    ----------
-    categories : int
-        k, at least 2.
-
-    Notes
-    -----
     **Blocks.** B = 2^floor(log2 min(e^epsilon, 2k)), b = 2^ceil(log2(k/B + 1)), in exact
     arithmetic. All levels share the columns, because K is at most 6k.
 
     **Decoding.** The transform of a block's counts at row r is N(C) - N(block without C), of mean n
     f c. Another category is equally likely in both halves, because rows are orthogonal. The cost is
     O(K log b). Privacy is theorem 1 of docs/proofs/privacy.md with M = K, W = s.
+
+    Parameters
+    ----------
+    categories : int
+        k, at least 2.
 
     Examples
     --------

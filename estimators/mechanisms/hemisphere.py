@@ -28,15 +28,6 @@ class Hemisphere(RankedDirections):
     (e^epsilon + 1) / (e^epsilon - 1), K_d = sqrt(pi) Gamma((d+1)/2) / Gamma(d/2). Source: HLDP,
     Algorithms 3 and 4 (whose B is twice too large), after Duchi, Jordan and Wainwright (2013).
 
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    grid : int
-        g, at most 2^24. A report takes 2 d bytes for g < 2^15, else 4 d.
-
-    Notes
-    -----
     **Privacy.** Theorem 4 of docs/proofs/privacy.md, in floating point too.
 
     **No bias.** The sign is that of <u, v>, not of <U, v>; given u, the rounding has mean zero. So
@@ -49,6 +40,13 @@ class Hemisphere(RankedDirections):
     **The law of a report.** Its density is 1 + a f(u) with f odd and |f| <= 1, whatever the users'
     values are. So E |u|^2 = 1 and the law of |<u, e>| do not depend on the data: the bounds hold
     for every target and any mix of values and levels.
+
+    Parameters
+    ----------
+    dimension : int
+        d, at least 1.
+    grid : int
+        g, at most 2^24. A report takes 2 d bytes for g < 2^15, else 4 d.
 
     Examples
     --------

@@ -36,6 +36,15 @@ class Laplace(ScalarMean):
     [-M, M]. Source: HLDP, Algorithm 1, made discrete after Ghosh, Roughgarden and Sundararajan
     (2009).
 
+    **Privacy.** Theorem 3 of docs/proofs/privacy.md. A value outside [-1, 1] is clipped first.
+
+    **The clamp.** M = g + ceil(92 g / epsilon): a report is clamped with probability below 2^-64.
+    The bounds are those of unclamped reports at beta - n 2^-64; at all times at once at beta -
+    2^-32, as a statistic holds at most 2^32 reports.
+
+    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
+    no column can overflow 64 bits before 2^32 reports, whatever their values.
+
     Parameters
     ----------
     grid : int
@@ -45,17 +54,6 @@ class Laplace(ScalarMean):
     ------
     ValueError
         If `grid` is not a power of two, or a report would not fit into 32 bits at the lowest level.
-
-    Notes
-    -----
-    **Privacy.** Theorem 3 of docs/proofs/privacy.md. A value outside [-1, 1] is clipped first.
-
-    **The clamp.** M = g + ceil(92 g / epsilon): a report is clamped with probability below 2^-64.
-    The bounds are those of unclamped reports at beta - n 2^-64; at all times at once at beta -
-    2^-32, as a statistic holds at most 2^32 reports.
-
-    **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
-    no column can overflow 64 bits before 2^32 reports, whatever their values.
 
     Examples
     --------

@@ -28,20 +28,18 @@ class LiftedCaps(Caps):
 
     Source: PrivUnit, as for :class:`Caps`; the lift of the ball is our own.
 
+    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Its last
+    coordinate, how far inside the ball the value is, is reported within the same epsilon.
+
+    **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
+    the coin for the opposite direction is drawn, and nearly always shows the direction itself.
+
     Parameters
     ----------
     dimension : int
         d, at least 1.
     grid : int, optional
         As for :class:`Caps`.
-
-    Notes
-    -----
-    **Privacy** and **no bias** are those of :class:`Caps` for the lifted value. Its last
-    coordinate, how far inside the ball the value is, is reported within the same epsilon.
-
-    **Random words** are those of `caps` for the lifted value. Its length is 1 up to rounding, so
-    the coin for the opposite direction is drawn, and nearly always shows the direction itself.
 
     Examples
     --------

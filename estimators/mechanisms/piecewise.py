@@ -39,19 +39,6 @@ class Piecewise(ReportedSymbols, ScalarMean):
     piecewise mechanism of Wang et al. (2019), two symbols Warner's (1965), W = 1 randomized
     response on a grid.
 
-    Parameters
-    ----------
-    symbols : int
-        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
-        128, variances above grow by up to 4% until epsilon = 10.
-
-    Raises
-    ------
-    ValueError
-        If `symbols` is not 64 to 255.
-
-    Notes
-    -----
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given M, W and epsilon: a device computes T
     itself.
 
@@ -68,6 +55,12 @@ class Piecewise(ReportedSymbols, ScalarMean):
     stands for the symbol r before the window and r + W after it.
 
     **Memoization.** Repeated reports of a window have no bounds here: use `randomized_response`.
+
+    Parameters
+    ----------
+    symbols : int
+        The largest M, 64 to 255. A level below epsilon = 9 uses less than 128; with `symbols` =
+        128, variances above grow by up to 4% until epsilon = 10.
 
     Examples
     --------

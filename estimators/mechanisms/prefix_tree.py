@@ -42,6 +42,13 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     (Wang, Li and Jha, 1708.06674) for the groups, Feldman, Nelson, Nguyen and Talwar (2022) for the
     response, Pan (2406.03785) for the rows.
 
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given group and row, with M = K and W = s. A
+    value gives one report, not one for each group.
+
+    **Look-ups** use the reports of whole strings alone; collisions can only add to a frequency. The
+    target ``sample`` is about the third of the users who reported their whole string. While there
+    are only reports of prefixes, estimates are 0, with bounds [0, 1].
+
     Parameters
     ----------
     epsilons : sequence of Fraction
@@ -59,15 +66,6 @@ class PrefixTree(PointResponses, ReportedSymbols, StringLookups):
     seed : int
         The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
         collide with another one.
-
-    Notes
-    -----
-    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given group and row, with M = K and W = s. A
-    value gives one report, not one for each group.
-
-    **Look-ups** use the reports of whole strings alone; collisions can only add to a frequency. The
-    target ``sample`` is about the third of the users who reported their whole string. While there
-    are only reports of prefixes, estimates are 0, with bounds [0, 1].
 
     Examples
     --------

@@ -39,6 +39,19 @@ class Projection(SupportCounts):
     report is 2 j + 1 for the sign +1 and 2 j for -1. Statistic of a level: the number of reports
     and, for each row, the sum of its signs. Source: HLDP, Algorithm 5; Bassily and Smith (2015).
 
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, whatever Phi is.
+
+    **Hadamard's matrix.** A report agrees with the column of its own category with probability p =
+    1 - T / 2^64 and with any other's with 1/2. All categories are decoded by one transform, O(m log
+    m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
+
+    **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
+    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), more than the noise with
+    fewer rows than A2 = sum n a^2. The bounds and `effective_reports` count both. One value costs
+    O(m), a list of k values O(k m); the matrix is never stored.
+
+    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
+
     Parameters
     ----------
     categories : int or None
@@ -52,21 +65,6 @@ class Projection(SupportCounts):
     ------
     ValueError
         If `rows` or `seed` is out of range, or `rows` is missing for an open vocabulary.
-
-    Notes
-    -----
-    **Privacy.** Theorem 1 of docs/proofs/privacy.md, given the row, whatever Phi is.
-
-    **Hadamard's matrix.** A report agrees with the column of its own category with probability p =
-    1 - T / 2^64 and with any other's with 1/2. All categories are decoded by one transform, O(m log
-    m). Variance (1 - (a f)^2) / a^2 a report, a = tanh(epsilon / 2), so this suits small epsilons.
-
-    **Random signs.** The estimate is unbiased over seeds, but for one seed it has an error of up to
-    sqrt(2 ln(2 / beta) / m) (theorem 7 of docs/proofs/mechanisms.md), more than the noise with
-    fewer rows than A2 = sum n a^2. The bounds and `effective_reports` count both. One value costs
-    O(m), a list of k values O(k m); the matrix is never stored.
-
-    ``optimal`` weights are 1 / variance at f = 1/k (0 if open); HLDP's are a^2.
 
     Examples
     --------

@@ -36,19 +36,17 @@ class ProjectiveGeometryResponse(PointResponses, ReportedSymbols, SupportCounts)
     of reports and the number for each point. Source: Feldman, Nelson, Nguyen and Talwar (2022);
     HIST, section 3.4.
 
-    Parameters
-    ----------
-    categories : int
-        k, at least 2.
-
-    Notes
-    -----
     **Privacy.** Theorem 1 of docs/proofs/privacy.md with M = K and W = s.
 
     **Variance.** Theorem 5 of docs/proofs/mechanisms.md. See :func:`best_geometry` for d and t.
 
     **Decoding.** The supports of all categories are one cyclic correlation: O(K log K), in exact
     integers.
+
+    Parameters
+    ----------
+    categories : int
+        k, at least 2.
 
     Examples
     --------

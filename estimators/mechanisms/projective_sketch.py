@@ -35,20 +35,6 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
     number of reports and the number for each integer. Source: Pan (2406.03785) for the rows;
     Feldman, Nelson, Nguyen and Talwar (2022) for the response.
 
-    Parameters
-    ----------
-    epsilons : sequence of Fraction
-        The privacy levels, ascending. Levels above 6 report at 6.
-    categories : None
-        The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
-    rows, points : int
-        The size of a level's table: at least 1 row, 64 to 2,048 points in each.
-    seed : int
-        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
-        collide with another one.
-
-    Notes
-    -----
     **Geometry.** K is as near to `points` as the variance allows
     (:func:`estimators.exact.geometries.best_geometry`), and t the largest number with t K <= rows
     points. Each level has hashes of its own.
@@ -61,6 +47,18 @@ class ProjectiveSketch(PointResponses, ReportedSymbols, StringLookups):
 
     **Bounds** hold over the hashes: neither the strings in a query nor people's values may depend
     on the seed.
+
+    Parameters
+    ----------
+    epsilons : sequence of Fraction
+        The privacy levels, ascending. Levels above 6 report at 6.
+    categories : None
+        The vocabulary is open: ``categories = "open"`` in a metric. Values are 64-bit keys.
+    rows, points : int
+        The size of a level's table: at least 1 row, 64 to 2,048 points in each.
+    seed : int
+        The public seed of the hashes; below 2^64. Anyone who knows it can choose strings that
+        collide with another one.
 
     Examples
     --------

@@ -47,6 +47,14 @@ class Repetition(Mechanism):
     not use are zero. Statistic of a level: the number of users, and the sums of the other mechanism
     over all their reports. Source: HIST, Proposition 2 and Corollary 3.
 
+    **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
+    fraction.
+
+    **Variance.** v / r + s for a user, v the variance of an estimate from one report given the
+    value, s that of the values. Most mechanisms have a smaller variance at the whole epsilon
+    (docs/mechanisms.md); repetition is for those that are good at small epsilons alone, like
+    `projection`.
+
     Parameters
     ----------
     of : str, optional
@@ -56,16 +64,6 @@ class Repetition(Mechanism):
     ------
     ValueError
         If the mechanism cannot be repeated, or the reports of a user are too large.
-
-    Notes
-    -----
-    **Privacy.** The ratios of independent reports multiply; the share epsilon / r is an exact
-    fraction.
-
-    **Variance.** v / r + s for a user, v the variance of an estimate from one report given the
-    value, s that of the values. Most mechanisms have a smaller variance at the whole epsilon
-    (docs/mechanisms.md); repetition is for those that are good at small epsilons alone, like
-    `projection`.
     """
 
     name = "repetition"

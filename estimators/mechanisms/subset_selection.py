@@ -26,6 +26,13 @@ class SubsetSelection(OutputSets, PackedBits):
     lowest bit. Statistic of a level: the number of reports and the number that contain each
     category. Source: Ye and Barg (2018), section IV; Wang et al. (2019).
 
+    **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with
+    integers uniform by rejection (Bentley and Floyd, 1987), s steps for all reports together. Bits
+    have one width at all levels and no order that could reveal the true category.
+
+    **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
+    default has a lighter tail if few categories hold nearly all users.
+
     Parameters
     ----------
     categories : int
@@ -33,20 +40,6 @@ class SubsetSelection(OutputSets, PackedBits):
     size : int, optional
         s at every level, 1 to k - 1. By default the integer nearest to k / (e^epsilon + 1) at each
         level, at least 1: the least variance of a rare category.
-
-    Raises
-    ------
-    ValueError
-        If `size` is not 1 to k - 1.
-
-    Notes
-    -----
-    **Privacy.** Theorem 1 of docs/proofs/privacy.md. Members are drawn by Floyd's algorithm with
-    integers uniform by rejection (Bentley and Floyd, 1987), s steps for all reports together. Bits
-    have one width at all levels and no order that could reveal the true category.
-
-    **Size.** p = P(true category in subset), q = p (s-1)/(k-1) + (1-p) s/(k-1). A larger s than the
-    default has a lighter tail if few categories hold nearly all users.
 
     Examples
     --------

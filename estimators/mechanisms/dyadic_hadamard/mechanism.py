@@ -48,18 +48,6 @@ class DyadicHadamard(Mechanism):
     2^j sums of the rows of each block. Source: Cormode, Kulkarni and Srivastava (2019), whose
     HaarHRR is c = 0, m = 1; Hay, Rastogi, Miklau and Suciu (2010) for consistency.
 
-    Parameters
-    ----------
-    bins : int
-        How many, 2 to 4096.
-
-    Raises
-    ------
-    ValueError
-        If the number of bins is out of range.
-
-    Notes
-    -----
     **Privacy.** Theorem 1 of docs/proofs/privacy.md, given depth and rows, which do not depend on
     the value.
 
@@ -68,6 +56,11 @@ class DyadicHadamard(Mechanism):
     mechanism can have, for epsilons up to 2. These constants are part of the metric's revision.
 
     ``optimal`` weights are 1 / v.
+
+    Parameters
+    ----------
+    bins : int
+        How many, 2 to 4096.
 
     Examples
     --------
