@@ -51,7 +51,7 @@ test-all: test test-more ## run both
 kafka: setup     ## fetch Apache Kafka's jars where Java 17 and Maven are there
 	@$(BIN)/dither kafka --fetch --if-possible
 
-lint: setup      ## ruff, mypy --strict, which room may import which, and what docstrings say
+lint: setup      ## ruff, mypy --strict, which package may import which, and what docstrings say
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aggregator.reading.reader import Reader
+    from aggregator.features.reader import Reader
 
 __all__ = ["Reader"]
 
@@ -14,7 +14,7 @@ def __getattr__(name: str) -> Any:
     """Import on first use, so that `dither --help` starts without numpy and redis."""
     if name == "Reader":
         try:
-            from aggregator.reading.reader import Reader
+            from aggregator.features.reader import Reader
         except ModuleNotFoundError as error:
             from aggregator.extras import explain_missing_module
 

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggregator.config.settings import Settings, Topics
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.web import application, reports

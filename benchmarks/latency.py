@@ -20,7 +20,7 @@ import numpy as np
 from confluent_kafka import Producer
 
 from aggregator.config.settings import Settings
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from benchmarks.batches import METRIC, METRICS

@@ -10,13 +10,14 @@ import uuid
 from collections.abc import Iterator
 
 from aggregator.config.settings import Settings, Topics
+from aggregator.features.reader import Reader
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import in_batches
-from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
@@ -60,7 +61,8 @@ def benchmarks(places: Places) -> Iterator[Benchmark]:
                 settings, settings.topics.estimates, f"dither.publisher.{reports}"
             )
             published = PublishedLog(client, lease, key, settings)
-            due = PaneFinalizer(reader, published, events.source(reports), 0, 1_000)
+            publication = Publication(reader, published, events.source(reports), 0)
+            due = PaneFinalizer(publication, 1_000)
             done = 0
             began = time.perf_counter()
             for batch in in_batches(due.final_events(store.overview(), PARTITIONS)):

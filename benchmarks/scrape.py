@@ -9,8 +9,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
-from aggregator.reading.reader import Reader
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, metric_key
 from aggregator.state.watermark import Watermark

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import SLICES, PaneKey, metric_key, slices_key
 from aggregator.state.partition import Partition

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.state.pane import Pane
 from aggregator.state.pane_cover import spans
 from aggregator.state.pane_keys import GRAINS_MS, PaneKey, metric_key

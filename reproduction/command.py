@@ -11,8 +11,8 @@ from pathlib import Path
 
 import click
 
-from aggregator.cli.format import table
 from aggregator.errors import DitherError
+from aggregator.terminal.format import table
 from estimators.errors import meant
 from reproduction.experiments import EXPERIMENTS, Experiment, Number, Outcome
 from reproduction.plotting import draw

@@ -13,9 +13,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from aggregator.cli.format import columns, level_table, printable, release_lines, warns
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
+from aggregator.terminal.format import columns, level_table, printable, release_lines, warns
 from estimators import Estimate
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape

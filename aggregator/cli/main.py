@@ -11,13 +11,14 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from aggregator.feature import features
+
 GROUPS = {
     "Run": {
         "demo": "Replay a year of flights as private telemetry; needs no server.",
         "up": "Run the whole service on this machine, for your own metrics.",
         "produce": "Report a CSV column or a simulated population to Kafka.",
         "aggregate": "Count reports from Kafka into Redis.",
-        "coordinate": "Run the rounds of minimum and maximum metrics.",
         "serve": "Serve estimates over HTTP: dashboard, API, Prometheus.",
         "kafka": "Run Apache Kafka on this machine, without Docker.",
     },
@@ -26,10 +27,6 @@ GROUPS = {
         "estimate": "Show a metric's estimate and its bounds.",
         "series": "Show a metric's estimates over time.",
         "watch": "Follow a metric's estimate and its bounds.",
-        "compare": "Compare two slices, windows or metrics.",
-        "comparisons": "Show how the comparisons of the definitions stand.",
-        "alarms": "Show whether metrics have moved from their baselines.",
-        "discover": "Find the frequent strings of an open vocabulary.",
         "slices": "List which slices of a metric have reports.",
         "metrics": "List the metrics and how many reports are counted.",
         "weights": "Show or change how much each privacy level counts.",
@@ -52,7 +49,21 @@ GROUPS = {
     },
 }
 """Commands by what one wants to do, in the order of a newcomer's day."""
-COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
+
+
+def command_groups() -> dict[str, dict[str, str]]:
+    """Return the help of all commands, the features' among them, by group and name."""
+    groups = {group: dict(commands) for group, commands in GROUPS.items()}
+    for feature in features():
+        for name, (group, text) in feature.commands.items():
+            groups[group][name] = text
+    return groups
+
+
+def command_help() -> dict[str, str]:
+    """Return the help of all commands by name, in the order in which they are listed."""
+    return {name: text for group in command_groups().values() for name, text in group.items()}
+
 
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 """The variable with which numpy's OpenBLAS decides, when it is loaded, on its threads. Matrices of
@@ -63,11 +74,15 @@ COMPLETE_VARIABLE = "_DITHER_COMPLETE"
 
 
 def import_command(name: str) -> click.Command:
-    """Import a command in two thirds of the time: no garbage is collected, as there is none."""
+    """Import a command with garbage collection off, which is a third faster."""
+    owner = next((feature for feature in features() if name in feature.commands), None)
+    module = f"aggregator.cli.commands.{name}"
+    if owner is not None:
+        module = f"{type(owner).__module__.rpartition('.')[0]}.{name}_command"
     collects = gc.isenabled()
     gc.disable()
     try:
-        command = getattr(importlib.import_module(f"aggregator.cli.commands.{name}"), name)
+        command = getattr(importlib.import_module(module), name)
     finally:
         if collects:
             gc.enable()
@@ -80,17 +95,17 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of the help."""
-        return list(COMMANDS)
+        return list(command_help())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in command_help():
             return None
         return import_command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any of them."""
-        for name, commands in GROUPS.items():
+        for name, commands in command_groups().items():
             with formatter.section(name):
                 formatter.write_dl(list(commands.items()))
 
@@ -98,7 +113,7 @@ class LazyGroup(click.Group):
         """Complete the commands' names without importing any of them."""
         found = [
             CompletionItem(name, help=text)
-            for name, text in COMMANDS.items()
+            for name, text in command_help().items()
             if name.startswith(incomplete)
         ]
         return found or super().shell_complete(ctx, incomplete)
@@ -112,7 +127,7 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from estimators.errors import meant
 
-            message = f"no command {args[0]!r}: {meant(args[0], COMMANDS)}"
+            message = f"no command {args[0]!r}: {meant(args[0], command_help())}"
             raise click.UsageError(message, ctx) from error
 
 
@@ -149,7 +164,7 @@ def _explain(error: Exception, args: list[str]) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         from aggregator.extras import NEEDS, explain_missing_module
 
-        command = next((word for word in args if word in COMMANDS), "")
+        command = next((word for word in args if word in command_help()), "")
         return explain_missing_module(error, f"dither {command}", NEEDS.get(command))
     from aggregator.cli.failure_messages import explain_failure
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aggregator.cli.format import SHAPES, Shown, table
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
+from aggregator.terminal.format import SHAPES, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate
 from estimators.metrics.attributes import NO_VALUE

@@ -7,10 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
-from aggregator.config.watches import Definitions
+from aggregator.config.definitions import Definitions
 from estimators import DefinitionError, Metric
 
 LOOK_SECONDS = 1.0
@@ -123,10 +124,10 @@ def current(metrics: Mapping[str, Metric]) -> Mapping[str, Metric]:
     return metrics._metrics if isinstance(metrics, LiveMetrics) else metrics
 
 
-def watches(metrics: Mapping[str, Metric]) -> Definitions:
-    """Return the comparisons and alarms that the definitions of this moment have, if any."""
-    found = current(metrics)
-    return found if isinstance(found, Definitions) else Definitions(found)
+def table(metrics: Mapping[str, Metric], kind: str) -> Mapping[str, Any]:
+    """Return what the definitions of this moment have in the tables of a kind, by name."""
+    definitions = current(metrics)
+    return definitions.tables.get(kind, {}) if isinstance(definitions, Definitions) else {}
 
 
 def unusable(metrics: Mapping[str, Metric]) -> str:

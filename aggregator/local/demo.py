@@ -15,16 +15,16 @@ from typing import Any, Self
 
 import numpy as np
 
+from aggregator.config.definitions import Definitions
 from aggregator.config.settings import Settings
-from aggregator.config.watches import Definitions
 from aggregator.errors import DitherError
+from aggregator.features.trusted.releases import Releases
 from aggregator.kafka import clients
 from aggregator.local.demo_discoveries import TrueDiscoveries, discovers
 from aggregator.local.demo_view import Outcome, View
 from aggregator.local.demo_watches import read_looks, true_alarms, true_comparisons
 from aggregator.local.deployment import LocalDeployment, allow_any_past, free_port
-from aggregator.reading.reader import Reader
-from aggregator.reading.releases import Releases
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.connection import connect
@@ -94,7 +94,7 @@ class Demonstration:
             }
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
-            self.reader = Reader(self._store, definitions)
+            self.reader = MetricReader(self._store, definitions)
             self._discoveries = TrueDiscoveries(self.reader, self._population)
             self._stack = self._stack.pop_all()
         return self

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.reading.discovery.answers import Discovered, discover_strings
-from aggregator.reading.reader import Reader
+from aggregator.features.discovery.closed_window import describe_discovery
+from aggregator.reading.discovered_strings import Discovered, discover_strings
+from aggregator.reading.reader import MetricReader
 from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from producers.populations.population import Population
@@ -83,12 +84,12 @@ class TrueDiscoveries:
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     population : Population
         The devices.
     """
 
-    def __init__(self, reader: Reader, population: Population) -> None:
+    def __init__(self, reader: MetricReader, population: Population) -> None:
         self._reader, self._population = reader, population
         self._found: dict[str, TrueDiscovery] = {}
 
@@ -97,7 +98,7 @@ class TrueDiscoveries:
         for name, metric in self._reader.metrics.items():
             if not discovers(metric):
                 continue
-            described, reading = self._reader.describe_discovery(name)
+            described, reading = describe_discovery(self._reader, name)
             known = self._found.get(name)
             if known is None or known.discovered.window.end_ms != described.end_ms:
                 answer = discover_strings(self._reader.read(described), BETA, reading)

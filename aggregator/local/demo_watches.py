@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.alarms.answers import AlarmRaised
-from aggregator.alarms.standing import all_alarms
-from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.live_metrics import watches
-from aggregator.config.watch_tables import Where
-from aggregator.reading.comparisons.run import ComparisonRun
-from aggregator.reading.comparisons.stored import Look
-from aggregator.reading.reader import Reader
+from aggregator.config.definition_tables import Where
+from aggregator.features.alarms.answers import AlarmRaised
+from aggregator.features.alarms.standing import all_alarms
+from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
+from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.features.comparisons.stored import Look
+from aggregator.reading.reader import MetricReader
 from aggregator.storage.progress import TopicProgress
 from aggregator.timestamps import from_iso, iso
 from producers.populations.population import Population
@@ -101,12 +100,12 @@ class TrueComparison:
         }
 
 
-def true_alarms(reader: Reader, population: Population) -> Iterator[TrueAlarm]:
+def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAlarm]:
     """Yield what was raised, the first one first, with the truth of the same days.
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     population : Population
         The devices.
     """
@@ -117,16 +116,16 @@ def true_alarms(reader: Reader, population: Population) -> Iterator[TrueAlarm]:
             yield TrueAlarm(one, before, now)
 
 
-def true_comparisons(reader: Reader, population: Population) -> Iterator[TrueComparison]:
+def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
     """Yield how comparisons of two slices stand that have looked at a pane.
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     population : Population
         The devices.
     """
-    for definition in watches(reader.metrics).comparisons.values():
+    for definition in comparisons_of(reader.metrics).values():
         run, against = ComparisonRun.resumed(reader, definition), definition.against
         if not run.history or isinstance(against, str):
             continue
@@ -164,12 +163,12 @@ class Looks:
     are_complete: bool
 
 
-def read_looks(reader: Reader, overview: TopicProgress) -> Looks:
+def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
     """Return how far alarms and comparisons have looked.
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     overview : TopicProgress
         How far everything is counted, which says what is final.
     """
@@ -185,8 +184,8 @@ def read_looks(reader: Reader, overview: TopicProgress) -> Looks:
     return Looks(tuple(until), not behind)
 
 
-def _runs(reader: Reader) -> list[ComparisonRun]:
-    definitions = watches(reader.metrics).comparisons.values()
+def _runs(reader: MetricReader) -> list[ComparisonRun]:
+    definitions = comparisons_of(reader.metrics).values()
     return [ComparisonRun.resumed(reader, one) for one in definitions]
 
 

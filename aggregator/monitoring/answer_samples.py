@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 import numpy as np
 
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.samples import Sample
 from aggregator.reading.search_progress import search_progress
 from aggregator.reading.windows import Window
 from estimators import Estimate, SearchMetric
@@ -21,14 +20,6 @@ UNKNOWN = ("not_ready", "too_few_reports", "expired")
 
 
 MOST_BINS = 32
-
-
-class Sample(NamedTuple):
-    """A value of an exported metric, with the labels in the declaration's order."""
-
-    what: Exported
-    value: float
-    labels: tuple[object, ...] = ()
 
 
 def samples_of(window: Window, estimate: Estimate, top: int) -> Iterable[Sample]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
 import time
@@ -16,14 +15,15 @@ from prometheus_client.registry import Collector
 
 from aggregator.counting.measurements import Histogram, Measurements
 from aggregator.errors import StateUnreadable
+from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends, LogEnds
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.alarm_samples import alarm_samples
-from aggregator.monitoring.answer_samples import Sample, samples_of
-from aggregator.monitoring.comparison_samples import ComparisonExport
+from aggregator.monitoring.answer_samples import samples_of
 from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.reference import all_exported
+from aggregator.monitoring.samples import Sample
 from aggregator.monitoring.slice_samples import SliceExport
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import SILENT_MS, unusable_definitions
 from aggregator.reading.windows import Release, Window, event_time
 from aggregator.state.pane_keys import metric_key
@@ -77,7 +77,9 @@ class Families:
     def filled(self) -> list[Family]:
         """Return the families that have samples, in the order of their declarations."""
         return [
-            self._families[one.name] for one in metric_definitions.ALL if one.name in self._families
+            self._families[exported.name]
+            for exported in all_exported()
+            if exported.name in self._families
         ]
 
     def _add(
@@ -97,7 +99,7 @@ class Exporter(Collector):
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     top_categories : int
         At most so many categories of a frequency, or coordinates of a vector, are exported: those
         of the largest estimates, of a vector in absolute value.
@@ -116,7 +118,7 @@ class Exporter(Collector):
 
     def __init__(
         self,
-        reader: Reader,
+        reader: MetricReader,
         top_categories: int,
         since_ms: int = 0,
         ends: Ends = LogEnds,
@@ -126,7 +128,8 @@ class Exporter(Collector):
     ) -> None:
         self._redis_optional = redis_optional
         self._slices = slices or SliceExport()
-        self._comparisons = ComparisonExport(top_categories)
+        kinds = (feature.samples() for feature in features())
+        self._of_features = [kind(reader, top_categories) for kind in kinds if kind is not None]
         self._ends, self._silent_ms = ends, silent_ms
         self._commits: dict[int, int] = {}
         self.reader, self.top_categories, self._since_ms = reader, top_categories, since_ms
@@ -188,9 +191,9 @@ class Exporter(Collector):
             families.put(metric_definitions.EXPIRED, count, name)
         for name, count in sorted(registry.failed_searches().items()):
             families.put(metric_definitions.FAILED_SEARCHES, count, name)
-        watched = alarm_samples(self.reader), self._comparisons.samples(self.reader, overview)
-        for sample in itertools.chain(*watched):
-            families.put(sample.what, sample.value, *sample.labels)
+        for exporting in self._of_features:
+            for sample in exporting.samples(overview):
+                families.put(sample.what, sample.value, *sample.labels)
         families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:

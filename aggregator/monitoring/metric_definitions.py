@@ -1,9 +1,9 @@
-"""Every Prometheus metric that Dither exports, declared once with its help text and labels.
+"""Every Prometheus metric that the core exports, declared once with its help text and labels.
 
 Labels are bounded by the definitions: metrics, their levels and their top categories, outcomes and
 partitions; never windows, batches or clients.
 
-``python -m aggregator.monitoring.metric_definitions > docs/metrics.md`` writes the reference.
+Features declare theirs beside what they export.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-import sys
 
 from aggregator.counting.measurements import COMMIT_BUCKETS, LATENCY_BUCKETS
 
@@ -334,62 +333,6 @@ FAILED_SEARCHES = Exported(
     "Panes whose final event waits because the search for their frequent strings failed. Each is "
     "tried again, at the latest after 5 minutes; the publisher's log has the error.",
 )
-DIFFERENCE = Exported(
-    "dither_difference{comparison,category}",
-    'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
-    "ratio. Absent while it is unknown.",
-)
-DIFFERENCE_LOWER = Exported(
-    "dither_difference_lower{comparison,category}",
-    "Lower bound of a comparison, at all times from its start on.",
-)
-DIFFERENCE_UPPER = Exported(
-    "dither_difference_upper{comparison,category}",
-    "Upper bound of a comparison, at all times from its start on; absent where it is infinite.",
-)
-DIFFERENCE_P_VALUE = Exported(
-    "dither_difference_pvalue{comparison,category}",
-    "The p-value of the hypothesis that both arms are equal; it may be looked at at any time.",
-)
-DECIDED = Exported(
-    "dither_comparison_decided{comparison,category}",
-    "1 if the arms are proved to be different, now or before; 0 if not yet.",
-)
-DECIDED_AT = Exported(
-    "dither_comparison_decided_timestamp_seconds{comparison,category}",
-    "End of the final pane at which a comparison was decided; absent before.",
-)
-COMPARED_REPORTS = Exported(
-    "dither_comparison_reports{comparison,arm}", "Reports of an arm since a comparison's start."
-)
-ALARM_EVIDENCE = Exported(
-    "dither_alarm_evidence{alarm,series}",
-    "What there is against a series' baseline, as a share of what raises an alarm, on the scale of "
-    "logarithms: 1 raises it.",
-)
-ALARM_RAISED = Exported(
-    "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
-    "End of the last pane that raised an alarm.",
-)
-ALARMS = Exported(
-    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
-)
-ALARM_STATE = Exported(
-    "dither_alarm_state{alarm,state}",
-    "1 for the state of an alarm: learning (its baseline is not final yet), watching, or "
-    "unwatchable.",
-)
-ALARM_UNTIL = Exported(
-    "dither_alarm_looked_until_timestamp_seconds{alarm}",
-    "End of the last pane that an alarm has looked at.",
-)
-ALARM_SKIPPED = Exported(
-    "dither_alarm_skipped_panes{alarm}", "Panes that had expired before an alarm looked at them."
-)
-ALARMS_PROMISED = Exported(
-    "dither_alarms_promised_per_year",
-    "False alarms a year that all alarms together are allowed, at most.",
-)
 PUBLISHER_LEADER = Exported(
     "dither_publisher_leader", "1 while a server has the lease to publish events."
 )
@@ -415,7 +358,7 @@ COLLECTION_DURATION = Exported(
 )
 BUILD = Exported("dither_build{version}", "The version of this server.", type="info")
 
-ALL = tuple(declared for declared in list(globals().values()) if isinstance(declared, Exported))
+CORE = tuple(declared for declared in list(globals().values()) if isinstance(declared, Exported))
 """In the order of their declaration."""
 TITLES = {
     ESTIMATE: "Estimates",
@@ -439,12 +382,6 @@ LABELS = {
     "slice": "the values of attributes of devices, as in `country=DE,version=other`; at most the "
     "`serve.top_slices` with most reports",
     "by": "the attributes of a grouping in `serve.slices`, as in `country,version`",
-    "comparison": "name of a comparison in `metrics.toml`",
-    "arm": "`a`: `where`, `b`: `against`",
-    "alarm": "name of an alarm in `metrics.toml`",
-    "series": "a slice and a category of an alarm, as in `country=DE,category=yes`; empty for all",
-    "direction": "`up` or `down`",
-    "state": "`learning`, `watching` or `unwatchable`",
     "level": "the epsilon of a privacy level",
     "outcome": "`accepted`, `duplicate`, or the reason of a dead letter",
     "reason": "why a message could not be counted; docs/data-model.md lists the reasons",
@@ -464,43 +401,3 @@ LABELS = {
     "version": "of Dither",
 }
 """The meaning of each label's values, by its name."""
-
-HEAD = """\
-# Exported metrics
-
-This page lists every metric that `dither serve` exports at `/metrics`, in Prometheus' text format
-or OpenMetrics. It is for people who write queries, dashboards and alerts:
-[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
-alerts mean.
-
-Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
-export the same values: take the maximum over instances before you sum. Counters of reports,
-messages and commits survive restarts and changes of owner, because they are committed together with
-what they count. They decrease only if Redis lost writes.
-
-The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are those of
-one server: sum requests over instances. A gateway that does not publish exports these alone while
-it cannot read Redis, be it away or not within the rights of its role.
-
-Generated from `aggregator/monitoring/metric_definitions.py`:
-`python -m aggregator.monitoring.metric_definitions > docs/metrics.md`.
-"""
-
-
-def reference() -> str:
-    """Return docs/metrics.md."""
-    parts = [HEAD.rstrip()]
-    for one in ALL:
-        if title := TITLES.get(one):
-            parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
-        meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
-        parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
-    parts.append("\n## Labels\n\n| label | values |\n|---|---|")
-    parts += [f"| `{label}` | {meaning} |" for label, meaning in LABELS.items()]
-    return "\n".join(parts) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

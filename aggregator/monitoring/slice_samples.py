@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from aggregator.monitoring import metric_definitions
-from aggregator.monitoring.answer_samples import Sample
+from aggregator.monitoring.samples import Sample
 from aggregator.reading.grouping import Groupings, Slice, queries
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.slices.estimates import SliceEstimate
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
@@ -38,12 +38,14 @@ class SliceExport:
     top: int = 20
     top_categories: int = 20
 
-    def samples(self, reader: Reader, overview: TopicProgress, metric: Metric) -> Iterator[Sample]:
+    def samples(
+        self, reader: MetricReader, overview: TopicProgress, metric: Metric
+    ) -> Iterator[Sample]:
         """Yield the slices of a metric's running total.
 
         Parameters
         ----------
-        reader : Reader
+        reader : MetricReader
         overview : TopicProgress
         metric : Metric
 

@@ -2,7 +2,7 @@
 
 An event is a function of what was counted, of the policy of weights and of the settings: whoever
 publishes it, and whenever, its id and its bytes are the same. So are those of a release once it was
-drawn: see :mod:`aggregator.publishing.release_drawer`.
+drawn.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from aggregator.alarms.answers import AlarmRaised
+from aggregator.feature import EventType, features
 from aggregator.kafka.headers import read
 from aggregator.publishing.connect_schemas import enveloped, without_envelope
-from aggregator.reading.comparisons.stored import ComparisonDecided
-from aggregator.reading.discovery.answers import DiscoveryAnswer, pane_discovery
-from aggregator.reading.reader import Reader
+from aggregator.reading.discovered_strings import DiscoveryAnswer, pane_discovery
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import Answer, answer
 from aggregator.reading.slices.answers import FinalAnswer, final_answer
 from aggregator.reading.slices.estimates import Slices
@@ -34,16 +33,6 @@ if TYPE_CHECKING:
 
 FINAL = "dither.estimate.final"
 PROVISIONAL = "dither.estimate.provisional"
-ALARM = "dither.alarm"
-DECIDED = "dither.comparison.decided"
-DATA: dict[str, type[msgspec.Struct]] = {
-    FINAL: FinalAnswer,
-    PROVISIONAL: Answer,
-    ALARM: AlarmRaised,
-    DECIDED: ComparisonDecided,
-}
-"""The struct of an event's data, by its type."""
-TYPES = tuple(DATA)
 CONTENT_TYPE = "application/json"
 MAX_BYTES = 900_000
 """Of an event's data: librdkafka, brokers and consumers take about 1 MB unless told otherwise."""
@@ -54,6 +43,17 @@ class _Policy(msgspec.Struct, frozen=True):
     policy: str
 
 
+def feature_event_types() -> dict[str, EventType]:
+    """Return the types of events that features publish, by name."""
+    return {kind.name: kind for feature in features() for kind in feature.event_types()}
+
+
+def data_types() -> dict[str, type[msgspec.Struct]]:
+    """Return the struct of an event's data, by the event's type."""
+    of_features = {name: kind.data for name, kind in feature_event_types().items()}
+    return {FINAL: FinalAnswer, PROVISIONAL: Answer, **of_features}
+
+
 @dataclasses.dataclass(frozen=True)
 class Event:
     """A CloudEvent, as it goes to Kafka.
@@ -61,13 +61,12 @@ class Event:
     Attributes
     ----------
     id, type, source, subject, time : str
-        The attributes of CloudEvents: `subject` is the name of the metric, alarm or comparison,
-        `time` a pane's end, or when the last report that is counted reached Kafka.
+        The attributes of CloudEvents: `subject` is the name of the metric, or of what a feature
+        defines; `time` a pane's end, or when the last report that is counted reached Kafka.
     key : str
         The message's key: the metric for a running total, the metric and the pane for a final
-        event, the series and the pane for an alarm, the comparison and the category for a
-        decision, so that compaction keeps the newest running total, every pane, every alarm and
-        every decision.
+        event, the id for an event of a feature. So compaction keeps the newest running total, and
+        every other event.
     data : bytes
         The answer, in JSON.
     """
@@ -96,7 +95,7 @@ class Event:
     @property
     def enveloped(self) -> bytes:
         """The data with the schema for Kafka Connect: ``{"schema": ..., "payload": ...}``."""
-        return enveloped(self.type, DATA[self.type], self.data)
+        return enveloped(self.type, data_types()[self.type], self.data)
 
     @classmethod
     def parse(cls, message: Any) -> Self | None:
@@ -157,7 +156,7 @@ def final(
         What was found in the pane.
     """
     shown = dataclasses.replace(window, arrived_ms=NEVER)
-    data = _data(shown, Reader.answer(shown), top, slices, strings)
+    data = _data(shown, MetricReader.answer(shown), top, slices, strings)
     return _final(window, window.policy, data, origin)
 
 
@@ -206,45 +205,12 @@ def provisional(window: Window, top: int, origin: str) -> Event:
         The CloudEvent's source.
     """
     metric = window.metric
-    data = _data(window, Reader.answer(window), top)
+    data = _data(window, MetricReader.answer(window), top)
     digest = hashlib.sha256(data).hexdigest()[: 2 * DIGEST_BYTES]
     time = iso(window.arrived_ms)
     assert time is not None  # noqa: S101
     identity = f"{metric_key(metric.name, metric.revision)}/provisional/{digest}"
     return Event(identity, PROVISIONAL, origin, metric.name, time, metric.name, data)
-
-
-def alarm(raised: AlarmRaised, identity: str, origin: str) -> Event:
-    """Return the event of an alarm.
-
-    Parameters
-    ----------
-    raised : AlarmRaised
-    identity : str
-        The alarm's name in keys: :func:`aggregator.alarms.stored.identity`.
-    origin : str
-        The CloudEvent's source.
-    """
-    series = ",".join(raised.names)
-    place = f"{identity}/{series}/{raised.at}"
-    data = msgspec.json.encode(raised)
-    return Event(place, ALARM, origin, raised.alarm, raised.at, place, data)
-
-
-def decided(found: ComparisonDecided, identity: str, origin: str) -> Event:
-    """Return the event of a comparison that is decided, or of one of its categories.
-
-    Parameters
-    ----------
-    found : ComparisonDecided
-    identity : str
-        The comparison's name in keys: :func:`aggregator.reading.comparisons.stored.identity`.
-    origin : str
-        The CloudEvent's source.
-    """
-    place = identity if found.category is msgspec.UNSET else f"{identity}/{found.category}"
-    data = msgspec.json.encode(found)
-    return Event(place, DECIDED, origin, found.comparison, found.at, place, data)
 
 
 def _data(

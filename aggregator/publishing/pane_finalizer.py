@@ -9,12 +9,11 @@ import structlog
 
 from aggregator.errors import StateUnreadable
 from aggregator.publishing import events
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_searches import PaneSearches, PaneSearchFailedError
-from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import Unpublished
 from aggregator.reading.grouping import Groupings, queries
-from aggregator.reading.reader import Reader
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Sums, Window
 from aggregator.state.watermark import NEVER
@@ -31,13 +30,7 @@ class PaneFinalizer:
 
     Parameters
     ----------
-    reader : Reader
-    published : PublishedLog
-        Knows which events there are already.
-    source : str
-        The CloudEvents attribute `source` of the events.
-    since_ms : int
-        Panes that begin before are not published.
+    publication : Publication
     top : int
         So many categories, coordinates or strings are published, the largest.
     groupings : mapping
@@ -48,16 +41,14 @@ class PaneFinalizer:
 
     def __init__(
         self,
-        reader: Reader,
-        published: PublishedLog,
-        source: str,
-        since_ms: int,
+        publication: Publication,
         top: int,
         groupings: Groupings | None = None,
         unsearched: Collection[str] = (),
     ) -> None:
-        self.reader, self.published = reader, published
-        self._source, self._top, self._groupings = source, top, groupings or {}
+        reader, since_ms = publication.reader, publication.since_ms
+        self.reader, self.published = reader, publication.published
+        self._source, self._top, self._groupings = publication.source, top, groupings or {}
         self._metrics = {
             n: m for n, m in reader.metrics.items() if not isinstance(m, TrustedMetric)
         }
@@ -67,9 +58,9 @@ class PaneFinalizer:
             if isinstance(metric.domain, CodedVocabulary) and name not in unsearched
         }
         others = {n: m for n, m in self._metrics.items() if n not in searched}
-        self._unpublished = Unpublished(reader, published, others, since_ms)
+        self._unpublished = Unpublished(reader, self.published, others, since_ms)
         self._searched = {
-            name: Unpublished(reader, published, {name: metric}, since_ms)
+            name: Unpublished(reader, self.published, {name: metric}, since_ms)
             for name, metric in searched.items()
         }
         self._searches = PaneSearches()

@@ -20,8 +20,12 @@ import numpy as np
 import structlog
 
 from aggregator.clock import SYSTEM, Clock
-from aggregator.reading.discovery.answers import DiscoveryAnswer, discover_strings, discovery_answer
-from aggregator.reading.discovery.searches import SearchCancelledError
+from aggregator.reading.discovered_strings import (
+    DiscoveryAnswer,
+    SearchCancelledError,
+    discover_strings,
+    discovery_answer,
+)
 from aggregator.reading.windows import Window
 from aggregator.timestamps import iso
 

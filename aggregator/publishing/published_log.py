@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
 import structlog
 from confluent_kafka import Consumer
 
@@ -23,7 +24,6 @@ from aggregator.kafka.log_reader import log_ranges, read_ranges
 from aggregator.publishing import events
 from aggregator.publishing.events import Event
 from aggregator.publishing.leader import CopyLost
-from aggregator.reading.releases import is_release
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.lease import Lease
@@ -31,15 +31,36 @@ from aggregator.storage.redis_keys import expired_key, failed_searches_key, fina
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.estimate import Counts
+from producers.wire.decoding import decode_json
 
 Command = list[str | bytes | int]
+CENTRAL = "central"
+"""The trust of a release, in a final event's data."""
 HAS = "has:"
 """Before the name of a key of the copy, as a field beside its offsets: whoever reads the offsets
 knows which other keys belong to them, and misses those that somebody deleted."""
-ONCE = {events.ALARM: "alarms", events.DECIDED: "decisions"}
-"""Where the ids of events are kept that come once, by type."""
 
 log = structlog.get_logger("dither.publisher")
+
+
+class _Trust(msgspec.Struct, frozen=True):
+    """The part of an event's data that says whether it is a release."""
+
+    trust: str = "local"
+
+
+def _is_release(data: bytes) -> bool:
+    """Return whether the data of a final event is a release.
+
+    Examples
+    --------
+    >>> _is_release(b'{"metric": "pay", "trust": "central"}'), _is_release(b'{"metric": "age"}')
+    (True, False)
+    """
+    try:
+        return decode_json(data, _Trust).trust == CENTRAL
+    except ValueError:
+        return False
 
 
 class PublishedLog:
@@ -62,7 +83,7 @@ class PublishedLog:
 
     def __init__(self, client: Any, lease: Lease, key: str, settings: Settings) -> None:
         self.keep_ms: Mapping[str, int] = {}
-        self._client, self._lease, self._key, self._settings = client, lease, key, settings
+        self._client, self.lease, self._key, self._settings = client, lease, key, settings
         self._topic = settings.topics.estimates
         self._positions: dict[int, int] = {}
         self._source = events.source(settings.topics.reports)
@@ -123,13 +144,13 @@ class PublishedLog:
         metric : Metric
             Whose panes they are.
         sums : mapping
-            From :meth:`aggregator.reading.reader.Reader.closed_panes`.
+            From :meth:`aggregator.reading.reader.MetricReader.closed_panes`.
         """
         gone = [start for start, statistic in sums.items() if statistic is None]
         if gone:
             key = expired_key(self._key, metric_key(metric.name, metric.revision))
             words = [word for start in gone for word in (start, start)]
-            self._lease.write([["ZADD", key, *words]])
+            self.lease.write([["ZADD", key, *words]])
             log.warning(
                 "expired before its final event",
                 metric=metric.name,
@@ -149,7 +170,7 @@ class PublishedLog:
         """
         key = failed_searches_key(self._key)
         fields = [word for pair in failed.items() for word in pair]
-        self._lease.write([["DEL", key], *([["HSET", key, *fields]] if fields else [])])
+        self.lease.write([["DEL", key], *([["HSET", key, *fields]] if fields else [])])
 
     def draw(self, metric: str, start: int, data: Callable[[], bytes]) -> bytes:
         """Return a pane's release as it was drawn, if it ever was; else draw it.
@@ -175,7 +196,7 @@ class PublishedLog:
         key = release_key(self._key, metric, start)
         known = self._client.get(key)
         if known is None:
-            self._lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
+            self.lease.write([["SET", key, data(), *self._expiry(metric), "NX"]])
             known = self._client.get(key)
         if known is None:
             raise CopyLost(f"{key} was lost as soon as it was written")
@@ -191,8 +212,12 @@ class PublishedLog:
         return "" if found is None else str(found.decode())
 
     def is_known(self, event: Event) -> bool:
-        """Return whether the event of an alarm or of a decision is published already."""
-        return bool(self._client.sismember(f"{self._key}:{ONCE[event.type]}", event.id))
+        """Return whether the event of a feature is published already."""
+        return bool(self._client.sismember(self._ids_key(event.type), event.id))
+
+    def _ids_key(self, event_type: str) -> str:
+        """Return the key of the ids of a feature's events that are published."""
+        return f"{self._key}:{events.feature_event_types()[event_type].kept_as}"
 
     def note_committed(self, committed: Iterable[Event], positions: dict[int, int]) -> None:
         """Remember events that are committed, and the offsets that follow them.
@@ -202,10 +227,11 @@ class PublishedLog:
         LeaseLost
             If another holds the lease: it has read these events, or will.
         """
-        self._lease.write(self._writes(committed, positions))
+        self.lease.write(self._writes(committed, positions))
         self._positions |= positions
 
     def _writes(self, committed: Iterable[Event], positions: dict[int, int]) -> Iterator[Command]:
+        of_features = events.feature_event_types()
         types: Counter[str] = Counter()
         names: set[str] = set()
         for event in committed:
@@ -213,14 +239,14 @@ class PublishedLog:
             if event.type == events.FINAL:
                 metric, start = _pane(event.key)
                 yield ["ZADD", final_key(self._key, metric), start, start]
-                if is_release(event.data):
+                if _is_release(event.data):
                     key = release_key(self._key, metric, start)
                     yield ["SET", key, event.data, *self._expiry(metric)]
                 yield ["SADD", f"{self._key}:metrics", metric]
                 names |= {f"final:{metric}", "metrics", "events"}
-            elif event.type in ONCE:
-                yield ["SADD", f"{self._key}:{ONCE[event.type]}", event.id]
-                names |= {ONCE[event.type], "events"}
+            elif event.type in of_features:
+                yield ["SADD", self._ids_key(event.type), event.id]
+                names |= {of_features[event.type].kept_as, "events"}
             else:
                 yield ["HSET", f"{self._key}:provisional", event.key, event.id]
                 names |= {"provisional", "events"}
@@ -287,7 +313,7 @@ class PublishedLog:
             self._forget()
             positions = dict.fromkeys(logs, 0)
         kept = before if before and identity.endswith(":") else identity
-        self._lease.write([["HSET", f"{self._key}:position", "topic", kept]])
+        self.lease.write([["HSET", f"{self._key}:position", "topic", kept]])
         return {n: (max(positions[n], low), end) for n, (low, end) in logs.items()}
 
     def _forget(self) -> None:
@@ -295,9 +321,10 @@ class PublishedLog:
         known = _names(parsing.texts(place, self._client.hgetall(place)))
         metrics = [name.decode() for name in self._client.smembers(f"{self._key}:metrics")]
         names = [f"final:{metric}" for metric in metrics]  # not what was drawn: it stays the same
-        names += ["metrics", "provisional", *ONCE.values(), "events", "position"]
+        kept = [kind.kept_as for kind in events.feature_event_types().values()]
+        names += ["metrics", "provisional", *kept, "events", "position"]
         names += [name for name in known if name not in names]
-        self._lease.write([["DEL", f"{self._key}:{name}"] for name in names])
+        self.lease.write([["DEL", f"{self._key}:{name}"] for name in names])
 
 
 def _names(position: Mapping[str, str]) -> list[str]:
@@ -321,7 +348,7 @@ def _own(message: Any, source: str) -> Event | None:
             _pane(found.key)
         except ValueError:
             return None
-    return found if found.type in events.TYPES else None
+    return found if found.type in events.data_types() else None
 
 
 def _are_same(one: str, other: str) -> bool:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 
 import structlog
 
-from aggregator.alarms.run import AlarmRun
-from aggregator.config.live_metrics import current, watches
+from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
 from aggregator.config.settings import Settings
+from aggregator.feature import features
 from aggregator.kafka import topic_admin
 from aggregator.publishing import events
-from aggregator.publishing.alarm_watch import AlarmWatch
-from aggregator.publishing.comparison_watch import ComparisonWatch
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.events import Event
 from aggregator.publishing.heartbeats import Heartbeats
@@ -28,10 +27,8 @@ from aggregator.publishing.leader import LOOK_SECONDS, Leader
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.quiet_partitions import Closing
-from aggregator.publishing.release_drawer import ReleaseDrawer
 from aggregator.publishing.unpublished_panes import in_batches
-from aggregator.reading.comparisons.run import ComparisonRun
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.redis_keys import publisher_key
@@ -48,14 +45,16 @@ class Publisher(Leader):
     Parameters
     ----------
     settings : Settings
-    reader : Reader
+    reader : MetricReader
     tracer : Tracer, optional
         Of the spans of publishes; none are recorded if it is left out.
     """
 
     work, log = "publish", log
 
-    def __init__(self, settings: Settings, reader: Reader, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self, settings: Settings, reader: MetricReader, tracer: Tracer | None = None
+    ) -> None:
         self.settings, self.reader, self._tracer = settings, reader, tracer or Tracer()
         key, client = publisher_key(settings.topics.reports), reader.store.client
         super().__init__(client, key, milliseconds(settings.publish.lease) / 1000)
@@ -85,18 +84,14 @@ class Publisher(Leader):
             self._producer = EventProducer(self.settings, topics.estimates, identity)
             closing.enter_context(contextlib.closing(self._producer))
             self.published.catch_up()
-            origin = (self.reader, self.published, self._source, self._since_ms)
+            publication = Publication(self.reader, self.published, self._source, self._since_ms)
             groupings = parse_groupings(self.settings.publish.slices)
             top = self.settings.publish.top_categories
             unsearched = self.settings.publish.unsearched
-            self._finalizer = PaneFinalizer(*origin, top, groupings, unsearched)
+            self._finalizer = PaneFinalizer(publication, top, groupings, unsearched)
             closing.enter_context(contextlib.closing(self._finalizer))
-            self._drawer = ReleaseDrawer(*origin)
-            watched, reader = watches(self.reader.metrics), self.reader
-            whole = (reader, self.published, self.lease, self._source)
-            alarms = [AlarmRun.resumed(reader, one) for one in watched.alarms.values()]
-            decisions = [ComparisonRun.resumed(reader, x) for x in watched.comparisons.values()]
-            self._watches = AlarmWatch(*whole, alarms), ComparisonWatch(*whole, decisions)
+            of_features = (feature.due_events(publication) for feature in features())
+            self._of_features = [due for due in of_features if due is not None]
             idle_ms = milliseconds(self.settings.aggregate.idle)
             quiet = Closing(self.reader.store, self.reader.metrics, idle_ms)
             self._heartbeats = heartbeats = Heartbeats(self.settings, quiet)
@@ -116,28 +111,28 @@ class Publisher(Leader):
                 self._stopping.wait(LOOK_SECONDS)
 
     def _finals(self) -> Iterator[list[Event]]:
-        """Yield the final events that are due; releases and what watches find between batches.
+        """Yield the final events that are due; those of features between batches.
 
         Where thousands of panes are due, no alarm waits for the events of all of them.
         """
-        overview, partitions = yield from self._releases()
-        watches = [watch.turns for watch in self._watches]
+        overview, partitions = yield from self._first()
+        turns = [due.due_events for due in self._of_features if not due.comes_first]
         failed: Exception | None = None
         for batch in in_batches(self._finalizer.final_events(overview, partitions)):
             yield batch
-            yield from self._releases()
-            failed = failed or (yield from _in_turn(watches, overview, partitions))
-        rest = [self._searched] if failed else [*watches, self._searched]
-        last = yield from _in_turn(rest, overview, partitions)
-        if error := failed or last:
+            yield from self._first()
+            failed = failed or (yield from _in_turn(turns, overview, partitions))
+        remaining = [self._searched] if failed else [*turns, self._searched]
+        last_failure = yield from _in_turn(remaining, overview, partitions)
+        if error := failed or last_failure:
             raise error
 
     def _searched(self, overview: TopicProgress, partitions: int) -> Iterator[list[Event]]:
         """Yield the final events whose panes were searched for frequent strings."""
         yield from in_batches(self._finalizer.searched_events(overview, partitions))
 
-    def _releases(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
-        """Yield the events of releases that are due; close what is due to be closed.
+    def _first(self) -> Generator[list[Event], None, tuple[TopicProgress, int]]:
+        """Close what is due to be closed; yield the events that come before all others.
 
         Returns what was looked at: the overview, and how many partitions Kafka says that there are.
         """
@@ -146,7 +141,9 @@ class Publisher(Leader):
         self._check()
         assert self._heartbeats is not None  # noqa: S101
         self._heartbeats.send_due(overview, partitions)
-        yield from in_batches(self._drawer.final_events(overview, partitions))
+        for due in self._of_features:
+            if due.comes_first:
+                yield from due.due_events(overview, partitions)
         return overview, partitions
 
     def _publish_totals(self) -> None:
@@ -178,9 +175,9 @@ def _in_turn(
 ) -> Generator[list[Event], None, Exception | None]:
     """Yield what each finds, also after one has failed; return what the first failed with."""
     failed: Exception | None = None
-    for one in turns:
+    for due_events in turns:
         try:
-            yield from one(overview, partitions)
+            yield from due_events(overview, partitions)
         except Exception as error:
             failed = failed or error
     return failed

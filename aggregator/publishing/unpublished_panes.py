@@ -10,7 +10,7 @@ import structlog
 from aggregator.errors import StateUnreadable
 from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.progress import TopicProgress
 from estimators import Metric
@@ -30,7 +30,7 @@ class Unpublished:
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     published : PublishedLog
         Knows which events there are already.
     metrics : mapping of str to Metric
@@ -40,7 +40,11 @@ class Unpublished:
     """
 
     def __init__(
-        self, reader: Reader, published: PublishedLog, metrics: Mapping[str, Metric], since_ms: int
+        self,
+        reader: MetricReader,
+        published: PublishedLog,
+        metrics: Mapping[str, Metric],
+        since_ms: int,
     ) -> None:
         self._reader, self._published, self._metrics = reader, published, metrics
         self._since, self._begin = since_ms, dict.fromkeys(metrics, since_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import COUNTED
 from aggregator.state.pane_keys import counted_keys, metric_key
 from aggregator.storage.progress import TopicProgress
@@ -61,12 +61,12 @@ class LeftOut:
         return found
 
 
-def find_left_out(reader: Reader, overview: TopicProgress, metric: Metric) -> LeftOut:
+def find_left_out(reader: MetricReader, overview: TopicProgress, metric: Metric) -> LeftOut:
     """Return what the answers of a metric leave out.
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
         Where the sums are.
     overview : TopicProgress
         As of now.
@@ -87,7 +87,7 @@ def refused_reports(overview: TopicProgress, name: str) -> dict[str, int]:
     }
 
 
-def _earlier(reader: Reader, overview: TopicProgress, metric: Metric) -> int:
+def _earlier(reader: MetricReader, overview: TopicProgress, metric: Metric) -> int:
     """Return how many reports were counted under other definitions; at least, while more come."""
     mine = metric_key(metric.name, metric.revision)
     numbers = [
@@ -117,7 +117,7 @@ def _accepted(overview: TopicProgress, metric: Metric, numbers: list[int]) -> in
     return sum(one.counts.get(outcome, 0) for one in partitions if one is not None)
 
 
-def _sums(reader: Reader, metric: Metric, numbers: list[int]) -> int:
+def _sums(reader: MetricReader, metric: Metric, numbers: list[int]) -> int:
     """Return how many reports partitions have counted under this very definition."""
     return sum(reader.sums.reports(metric, key, numbers) for key in counted_keys(metric))
 

@@ -54,7 +54,7 @@ def subjects(settings: Settings) -> list[Subject]:
         (topics.reports, ReportBatch.DESCRIPTOR.full_name, "PROTOBUF", proto)
     ]
     told: dict[str, Mapping[str, type[msgspec.Struct]]] = {
-        topics.estimates: events.DATA,
+        topics.estimates: events.data_types(),
         topics.rounds: {OPENED: Round},
     }
     for topic, kinds in told.items():

@@ -15,9 +15,10 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from aggregator.config import web_settings
 from aggregator.config.settings import Serve, Settings
+from aggregator.feature import features
 from aggregator.kafka.log_ends import Ends
-from aggregator.reading.reader import Reader
-from aggregator.web import documents, events, pages, probes, questions, watches
+from aggregator.reading.reader import MetricReader
+from aggregator.web import documents, events, pages, probes, questions
 from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
     from aggregator.publishing.publisher import Publisher
     from producers.gateway import Gateway
 
-OPERATIONS = (
-    *questions.OPERATIONS,
-    *watches.OPERATIONS,
-    *events.OPERATIONS,
-    *probes.OPERATIONS,
-    *documents.OPERATIONS,
-)
 PREFLIGHT_SECONDS = 600
 
 
+def core_and_features() -> list[Operation]:
+    """Return the operations of the core and of all features."""
+    of_features = [operation for feature in features() for operation in feature.routes()]
+    core = (*questions.OPERATIONS, *events.OPERATIONS, *probes.OPERATIONS, *documents.OPERATIONS)
+    return [*core, *of_features]
+
+
 def application(
-    reader: Reader,
+    reader: MetricReader,
     settings: Settings,
     *,
     gateway: Gateway | None = None,
@@ -61,7 +62,7 @@ def application(
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     settings : Settings
     gateway : Gateway, optional
         Started and closed with the application.
@@ -72,7 +73,7 @@ def application(
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations: list[Operation] = [*OPERATIONS, *([] if gateway is None else [REPORTS, BATCHES])]
+    operations = [*core_and_features(), *([] if gateway is None else [REPORTS, BATCHES])]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
@@ -180,7 +181,7 @@ def _lifespan(
             if tracing is not None:
                 stack.push_async_callback(anyio.to_thread.run_sync, tracing.stop)
             stack.push_async_callback(service.hub.close)
-            stack.push_async_callback(anyio.to_thread.run_sync, service.searches.close)
+            stack.push_async_callback(anyio.to_thread.run_sync, service.close)
             if publisher is not None:
                 publisher.start()
                 stack.push_async_callback(anyio.to_thread.run_sync, publisher.stop)

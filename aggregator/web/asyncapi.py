@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from aggregator.alarms.answers import AlarmRaised
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.writer import CONTEXT, TRUNCATED, UNREADABLE
 from aggregator.publishing import events
-from aggregator.reading.comparisons.stored import ComparisonDecided
 from aggregator.reading.serialization import Answer
 from aggregator.reading.slices.answers import FinalAnswer
 from producers.device.rounds import OPENED, Round
@@ -36,9 +34,9 @@ DEAD_LETTER_HEADERS = {
 
 def document(settings: Settings) -> dict[str, Any]:
     """Return the document of a deployment's topics."""
-    _, components = msgspec.json.schema_components(
-        [Answer, FinalAnswer, AlarmRaised, ComparisonDecided, Round], ref_template=TEMPLATE
-    )
+    of_features = events.feature_event_types().values()
+    structs = [Answer, FinalAnswer, *(kind.data for kind in of_features), Round]
+    _, components = msgspec.json.schema_components(structs, ref_template=TEMPLATE)
     topics = settings.topics
     return {
         "asyncapi": "3.0.0",
@@ -60,8 +58,7 @@ def document(settings: Settings) -> dict[str, Any]:
                 "Estimates as CloudEvents 1.0 in binary mode; read committed.",
                 "finalEstimate",
                 "provisionalEstimate",
-                "alarm",
-                "comparisonDecided",
+                *(kind.message for kind in of_features),
                 is_compacted=True,
             ),
             "rounds": _channel(
@@ -106,22 +103,10 @@ def document(settings: Settings) -> dict[str, Any]:
                     "The metric.",
                     settings,
                 ),
-                "alarm": _event(
-                    events.ALARM,
-                    "A series of an alarm has moved from its baseline: once for each id.",
-                    "The alarm and the hash of its definition, the series and the end of the "
-                    "pane, as in late_moved@0000001f/country=DE/2026-11-22T00:00:00Z.",
-                    settings,
-                    AlarmRaised,
-                ),
-                "comparisonDecided": _event(
-                    events.DECIDED,
-                    "The arms of a comparison are proved to be different: once for each id.",
-                    "The comparison and the hash of its definition, and the category or "
-                    "coordinate where there are several, as in new_checkout@0000001f/red.",
-                    settings,
-                    ComparisonDecided,
-                ),
+                **{
+                    kind.message: _event(kind.name, kind.summary, kind.key, settings, kind.data)
+                    for kind in of_features
+                },
                 "deadLetter": _dead_letter(),
             },
             "schemas": components,

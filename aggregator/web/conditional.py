@@ -6,6 +6,7 @@ import hashlib
 from importlib.metadata import version
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -49,3 +50,15 @@ def answered_table(table: Frame, tag: str, name: str) -> Response:
         That of the file, without its end.
     """
     return as_table(table, name, headers=headers(tag))
+
+
+def answered_unless_known(request: Request, value: Any) -> Response:
+    """Return an answer with its tag; 304 if the client has it already.
+
+    Parameters
+    ----------
+    request : Request
+    value : struct, or plain values
+    """
+    tag = etag(msgspec.json.encode(value))
+    return unchanged(request, tag) or answered(value, tag)

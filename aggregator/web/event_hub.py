@@ -24,7 +24,7 @@ import structlog
 from aggregator.config.live_metrics import current
 from aggregator.errors import StateUnreadable
 from aggregator.reading import status
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
@@ -47,7 +47,7 @@ class Hub:
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
     show : callable
         Returns the status from an overview.
     period : float
@@ -58,7 +58,7 @@ class Hub:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: MetricReader,
         show: Callable[[TopicProgress], ServiceStatus],
         period: float = PERIOD_SECONDS,
         room: int = QUEUE_EVENTS,

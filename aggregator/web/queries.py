@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from aggregator.config.comparison_definitions import REST
 from aggregator.reading.query import MOST_WINDOWS, conditions
 from aggregator.timestamps import DIGITS, parse_time
 from estimators import durations
@@ -166,66 +165,6 @@ class EstimateParameters(WindowParameters, kw_only=True, frozen=True):
         return without_format(found)
 
 
-Below = Annotated[
-    list[float],
-    Meta(
-        max_length=100,
-        description="Of a distribution: the shares below these edges instead of quantiles; may be "
-        "repeated.",
-    ),
-]
-Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta, too.")]
-
-
-class CompareParameters(WindowParameters, kw_only=True, frozen=True):
-    """What is compared with what."""
-
-    format: Format = "json"
-    metric: Annotated[str, Meta(max_length=64)]
-    where: Where = []
-    against: Annotated[
-        Where,
-        Meta(description="The second slice, as in country=FR, or the word rest (by default)."),
-    ] = []
-    by: By = []
-    against_start: Time | None = msgspec.field(name="against-from", default=None)
-    against_end: Time | None = msgspec.field(name="against-to", default=None)
-    other: Annotated[str, Meta(max_length=64)] | None = msgspec.field(
-        name="against-metric", default=None
-    )
-    of: Literal["difference", "ratio"] = "difference"
-    bound: Literal["auto", "fixed", "anytime"] = "auto"
-    target: Literal["population", "sample"] = "population"
-    weights: Policy | Literal["standard"] | None = None  # type: ignore[assignment]
-    split: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    independent: bool | None = None
-    below: Below = []
-    each: Each = False
-
-    def fields(self) -> dict[str, Any]:
-        """Return what :meth:`aggregator.reading.comparisons.arms.CompareQuery.of_options` takes."""
-        found = without_format(super().fields())
-        found.pop("metric")
-        found["against_start"] = moment("against-from", self.against_start)
-        found["against_end"] = moment("against-to", self.against_end)
-        found["where"] = conditions(self.where)
-        found["against"] = REST if self.against in ([], [REST]) else conditions(self.against)
-        return found
-
-
-class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """Query parameters of a comparison of the definitions."""
-
-    format: Format = "json"
-    each: Each = False
-
-
-class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """Query parameters of alarms."""
-
-    format: Format = "json"
-
-
 class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
     """Query parameters of a series."""
 
@@ -238,21 +177,6 @@ class SeriesParameters(WindowParameters, kw_only=True, frozen=True):
         """Return the fields of a :class:`aggregator.reading.query.SeriesQuery`, but its metric."""
         found = {**super().fields(), "all_points": self.all_points is not None}
         return without_format(found)
-
-
-class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
-    """In which window strings are searched for: by default, in all panes that are closed."""
-
-    format: Format = "json"
-    start: Time | None = msgspec.field(name="from", default=None)
-    end: Time | None = msgspec.field(name="to", default=None)
-    window: Duration | None = None
-    beta: Beta = 0.05
-
-    def fields(self) -> dict[str, Any]:
-        """Return what :meth:`aggregator.reading.discovery.searches.Searches.ask` takes."""
-        found = without_format(msgspec.structs.asdict(self))
-        return found | {"start": moment("from", self.start), "end": moment("to", self.end)}
 
 
 class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):

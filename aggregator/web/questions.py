@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import structlog
@@ -13,11 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aggregator.reading import serialization
-from aggregator.reading.discovery.answers import DiscoveryAnswer
-from aggregator.reading.discovery.searches import DiscoveryProgress, TooManySearchesError
 from aggregator.reading.frames.estimates import estimate_frame
 from aggregator.reading.grouping import Grouping
-from aggregator.reading.plans import SearchPlan
 from aggregator.reading.query import Query, SeriesQuery
 from aggregator.reading.serialization import Answer, Definition
 from aggregator.reading.series import Series
@@ -25,15 +22,12 @@ from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
 from aggregator.web.http.pools import still_wanted
-from aggregator.web.http.problem_responses import asking, unavailable
-from aggregator.web.operations import JSON, Content, Operation, as_json, as_table
-from aggregator.web.queries import DiscoveryParameters, EstimateParameters, SeriesParameters, parse
+from aggregator.web.http.problem_responses import asking
+from aggregator.web.operations import JSON, Content, Operation, as_json
+from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
-from estimators import SearchMetric, weights
-from estimators.central import release_weights
+from estimators import weights
 from estimators.errors import meant
-from producers.device.rounds import Round
-from producers.gateway.clients import client_of
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
 
@@ -78,7 +72,7 @@ async def list_metrics(service: Service, request: Request) -> Response:
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return _known_or(request, Definitions(found, known))
+        return conditional.answered_unless_known(request, Definitions(found, known))
 
     return await service.lookups.run(request, look)
 
@@ -94,35 +88,15 @@ async def list_metrics(service: Service, request: Request) -> Response:
 )
 async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
-    name = _name(service, request)
+    name = service.metric_name(request)
 
     def look() -> Response:
         policies = service.reader.store.registry.policies()
-        return _known_or(request, _definition(service, name, policies.get(name)))
+        return conditional.answered_unless_known(
+            request, _definition(service, name, policies.get(name))
+        )
 
     return await service.lookups.run(request, look)
-
-
-@Operation(
-    method="GET",
-    path="/v1/metrics/{name}/round",
-    summary="The round of a minimum or maximum that is open: what devices answer.",
-    scopes=("read", "report"),
-    answers={200: Content("The round; its threshold is null once all are decided.", Round)},
-    conditional=True,
-    problems=(400, 404, 429, 503),
-)
-async def show_round(service: Service, request: Request) -> Response:
-    """Answer with the round that is open."""
-    name, reader = _name(service, request), service.reader
-    metric = reader.metric(name)
-    with asking():
-        search = SearchMetric.require(metric)
-    rounds = await service.lookups.run(request, reader.store.registry.rounds)
-    found = SearchPlan(reader.sums, search).open_round(rounds)
-    if found is None:
-        raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
-    return _known_or(request, found)
 
 
 @Operation(
@@ -143,7 +117,7 @@ async def show_round(service: Service, request: Request) -> Response:
 )
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
-    name, reader = _name(service, request), service.reader
+    name, reader = service.metric_name(request), service.reader
     with asking():
         asked = parse(request, EstimateParameters)
         query = Query(**asked.fields())
@@ -192,7 +166,7 @@ async def estimate(service: Service, request: Request) -> Response:
 )
 async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
-    name = _name(service, request)
+    name = service.metric_name(request)
     with asking():
         asked = parse(request, SeriesParameters)
         query = SeriesQuery(metric=name, **asked.fields())
@@ -215,65 +189,6 @@ async def series(service: Service, request: Request) -> Response:
 
 
 @Operation(
-    method="GET",
-    path="/v1/metrics/{name}/discoveries",
-    summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
-    query=DiscoveryParameters,
-    answers={
-        200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
-        202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
-    },
-    problems=(400, 404, 429, 503),
-)
-async def discover(service: Service, request: Request) -> Response:
-    """Answer with the strings that were found, or with how far the search is."""
-    name = _name(service, request)
-    with asking():
-        asked = parse(request, DiscoveryParameters)
-        fields = asked.fields()
-
-    def look() -> DiscoveryAnswer | DiscoveryProgress:
-        with asking():
-            return service.searches.ask(name, **fields, asker=client_of(request.scope))
-
-    try:
-        found = await service.estimates.run(request, look)
-    except TooManySearchesError as error:
-        raise unavailable(str(error), "try again later, or run another `dither serve`") from None
-    if isinstance(found, DiscoveryProgress):
-        return as_json(found, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
-    uncached = {"Cache-Control": "no-cache"}
-    if asked.format == "csv":
-        return as_table(found.to_frame(), f"{name}-discoveries", uncached)
-    return as_json(found, headers=uncached)
-
-
-@Operation(
-    method="DELETE",
-    path="/v1/metrics/{name}/discoveries",
-    summary="Cancel a search for frequent strings.",
-    query=DiscoveryParameters,
-    answers={200: Content("How far it was.", DiscoveryProgress)},
-    problems=(400, 404, 429, 503),
-)
-async def cancel_discovery(service: Service, request: Request) -> Response:
-    """End a search that is under way."""
-    name = _name(service, request)
-    with asking():
-        fields = parse(request, DiscoveryParameters).fields()
-
-    def cancel() -> DiscoveryProgress | None:
-        with asking():
-            return service.searches.cancel(name, **fields)
-
-    found = await service.estimates.run(request, cancel)
-    if found is None:
-        remedy = "GET with the same parameters begins one, or has its answer"
-        raise Problem(404, f"no such search of {name!r} is under way", remedy)
-    return as_json(found)
-
-
-@Operation(
     method="PUT",
     path="/v1/metrics/{name}/weights",
     summary="Set the policy of a metric's weights, in force from the next read on.",
@@ -284,7 +199,7 @@ async def cancel_discovery(service: Service, request: Request) -> Response:
 )
 async def set_weights(service: Service, request: Request) -> Response:
     """Set the policy that is in force."""
-    name = _name(service, request)
+    name = service.metric_name(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON:
         detail = f"Content-Type {media!r}: expected {JSON}"
@@ -310,26 +225,8 @@ def _policy(body: bytes, known: Collection[str]) -> str:
     return policy
 
 
-def _name(service: Service, request: Request) -> str:
-    return service.reader.metric(request.path_params["name"]).name
-
-
 def _definition(service: Service, name: str, policy: str | None) -> Definition:
     return serialization.definition(service.reader.metric(name), policy)
 
 
-def _known_or(request: Request, value: Any) -> Response:
-    tag = conditional.etag(msgspec.json.encode(value))
-    return conditional.unchanged(request, tag) or conditional.answered(value, tag)
-
-
-OPERATIONS = (
-    list_metrics,
-    show_metric,
-    show_round,
-    estimate,
-    series,
-    discover,
-    cancel_discovery,
-    set_weights,
-)
+OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar
 
 import msgspec
 from prometheus_client import CollectorRegistry
+from starlette.requests import Request
 
 from aggregator.config.live_metrics import current
 from aggregator.config.setting_checks import parse_groupings, publish_since_ms
@@ -16,8 +19,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import Ends, KafkaLog
 from aggregator.monitoring.collector import Exporter
 from aggregator.monitoring.slice_samples import SliceExport
-from aggregator.reading.discovery.searches import Searches
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.status import Rates, ServiceStatus, silence_ms, status
 from aggregator.storage.eviction import EvictionWatch
@@ -28,13 +30,23 @@ from aggregator.web.http.traffic import Traffic
 from estimators import Metric
 
 
+class Closable(Protocol):
+    """What is closed with the server."""
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+S = TypeVar("S", bound=Closable)
+
+
 @dataclasses.dataclass(eq=False)
 class Service:
     """The context of the operations.
 
     Attributes
     ----------
-    reader : Reader
+    reader : MetricReader
     settings : Settings
     asked : Ends, optional
         What to ask where the log ends; the settings' Kafka if left out.
@@ -56,7 +68,7 @@ class Service:
         Series, and the points that are final.
     """
 
-    reader: Reader
+    reader: MetricReader
     settings: Settings
     log_ends: Ends | None = None
     posts: Callable[[], Awaitable[str]] | None = None
@@ -68,6 +80,7 @@ class Service:
         self.silent_ms = silence_ms(self.settings)
         self.traffic, self.rates = Traffic(), Rates()
         self.historian = SeriesReader(self.reader)
+        self._lock, self._shared = threading.Lock(), dict[type[Closable], Closable]()
         self._hashed: tuple[Mapping[str, Metric], str] = {}, ""
 
     @property
@@ -107,10 +120,36 @@ class Service:
         """Whether Redis may evict what was counted."""
         return EvictionWatch(self.reader.store.client)
 
-    @functools.cached_property
-    def searches(self) -> Searches:
-        """Searches for frequent strings."""
-        return Searches(self.reader.describe_discovery, self.reader.read)
+    def shared(self, kind: type[S], make: Callable[[], S]) -> S:
+        """Return what a feature's operations share: made once, and closed with the server.
+
+        Parameters
+        ----------
+        kind : type
+        make : callable
+            Makes it when it is asked for first.
+        """
+        with self._lock:
+            if kind not in self._shared:
+                self._shared[kind] = make()
+            shared = self._shared[kind]
+        assert isinstance(shared, kind)  # noqa: S101
+        return shared
+
+    def close(self) -> None:
+        """Close what the operations of features share."""
+        for shared in self._shared.values():
+            shared.close()
+
+    def metric_name(self, request: Request) -> str:
+        """Return the name of the metric in a request's path.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        """
+        return self.reader.metric(request.path_params["name"]).name
 
     @functools.cached_property
     def hub(self) -> Hub:

@@ -1,4 +1,4 @@
-"""Checks of docstrings, pages and rooms that ruff, import-linter and MkDocs do not have."""
+"""Checks of docstrings, pages and folders that ruff, import-linter and MkDocs do not have."""
 
 from __future__ import annotations
 

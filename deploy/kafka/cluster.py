@@ -6,7 +6,9 @@ import atexit
 import base64
 import secrets
 import socket
+import sys
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
@@ -26,6 +28,9 @@ STOP_GRACE = 10.0
 QUORUM_STOP_GRACE = 2.0
 #: Below Linux's range for outgoing connections, so that none takes a stopped broker's port.
 PORTS = range(20_000, 32_000)
+#: Ports that are reserved at a time: the oldest one is given up, as its user has had minutes.
+MOST_RESERVED = 200
+_RESERVED: deque[socket.socket] = deque()
 
 
 class KafkaCluster:
@@ -267,7 +272,10 @@ def defaults(brokers: int) -> dict[str, str | int]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different loopback ports that nobody listens on now."""
+    """Return `count` different loopback ports that nobody listens on now.
+
+    No other process gets one of them from this function, as long as this one lives.
+    """
     with ExitStack() as held:
         ports: list[int] = []
         while len(ports) < count:
@@ -279,5 +287,22 @@ def free_ports(count: int) -> list[int]:
                 probe.listen()
             except OSError:
                 continue
-            ports.append(port)
+            if reserve(port):
+                ports.append(port)
         return ports
+
+
+def reserve(port: int) -> bool:
+    """Return whether a port is now reserved for this process: a name that ends with it says so."""
+    if sys.platform != "linux":  # no such names
+        return True
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0dither-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _RESERVED.append(name)
+    if len(_RESERVED) > MOST_RESERVED:
+        _RESERVED.popleft().close()
+    return True

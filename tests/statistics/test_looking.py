@@ -10,8 +10,8 @@ import numpy as np
 from scipy.signal import fftconvolve
 from scipy.stats import binom
 
+from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Sums, Window
 from estimators import define
 from tests.support.rows import row

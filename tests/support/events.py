@@ -14,9 +14,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from aggregator.config.settings import Settings
+from aggregator.features.reader import Reader
+from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.publishing.publisher import Publisher
-from aggregator.reading.reader import Reader
-from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from producers.wire.batch import heartbeat
 from tests.support.reports.counted import Server

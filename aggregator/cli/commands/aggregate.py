@@ -11,12 +11,6 @@ from typing import Any
 import click
 import redis
 
-from aggregator.cli.commands.options import (
-    live_metrics,
-    logging_options,
-    opened_store,
-    settings_options,
-)
 from aggregator.config.live_metrics import on_hangup
 from aggregator.config.settings import Settings, container_share
 from aggregator.counting.supervisor import Supervisor, own_instance, single_worker_command
@@ -27,6 +21,12 @@ from aggregator.kafka.compaction import refuse_compaction
 from aggregator.monitoring.instances import process_instance
 from aggregator.monitoring.tracing import configured_tracing
 from aggregator.storage.eviction import refuse_eviction
+from aggregator.terminal.options import (
+    live_metrics,
+    logging_options,
+    opened_store,
+    settings_options,
+)
 
 
 @click.command()

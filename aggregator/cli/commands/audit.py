@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import chosen_metrics, metric_argument, settings_options
-from aggregator.cli.format import table
-from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.frame import Frame
+from aggregator.terminal.format import table
+from aggregator.terminal.options import chosen_metrics, metric_argument, settings_options
+from aggregator.terminal.output import Output, output_options
 from estimators import Metric, SearchMetric, rounding
 from estimators.rounding import certainty, down, loss
 from estimators.shuffling import shuffled_epsilon

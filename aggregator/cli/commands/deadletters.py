@@ -11,9 +11,6 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import Moment, defined_metrics, opened_store, settings_options
-from aggregator.cli.format import table
-from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.dead_letters.handled_marks import HandledMarks
 from aggregator.dead_letters.reader import DeadLetter, DeadLetterTopic, Place, printable
@@ -24,6 +21,9 @@ from aggregator.dead_letters.report import facts, lines
 from aggregator.dead_letters.selection import Filters, Selection
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.frames.frame import Frame
+from aggregator.terminal.format import table
+from aggregator.terminal.options import Moment, defined_metrics, opened_store, settings_options
+from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 from estimators.errors import meant
 

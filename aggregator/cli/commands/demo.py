@@ -9,8 +9,8 @@ import sys
 
 import click
 
-from aggregator.cli.commands.options import settings_options, workers_option
 from aggregator.config.settings import Settings
+from aggregator.terminal.options import settings_options, workers_option
 
 SIGNALLED = 128
 """And the number of a signal: the exit code after it, as shells have it."""

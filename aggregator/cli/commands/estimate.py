@@ -7,8 +7,17 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.discover import discovery_lines
-from aggregator.cli.commands.options import (
+from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
+from aggregator.config.settings import Settings
+from aggregator.features.discovery.discover_command import discovery_lines
+from aggregator.reading.backlog import read_backlog
+from aggregator.reading.frames.estimates import estimate_frame
+from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
+from aggregator.reading.query import MOST_WINDOWS, Query, conditions
+from aggregator.reading.serialization import as_dict
+from aggregator.reading.slices.answers import as_dict as as_rows
+from aggregator.terminal.format import SHOWN, Shown, as_text
+from aggregator.terminal.options import (
     Moment,
     Probability,
     metric_argument,
@@ -16,16 +25,7 @@ from aggregator.cli.commands.options import (
     settings_options,
     slice_options,
 )
-from aggregator.cli.format import SHOWN, Shown, as_text
-from aggregator.cli.output import Output, output_options
-from aggregator.cli.slice_tables import scope_lines, slices_as_text, window_lines
-from aggregator.config.settings import Settings
-from aggregator.reading.backlog import read_backlog
-from aggregator.reading.frames.estimates import estimate_frame
-from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
-from aggregator.reading.query import MOST_WINDOWS, Query, conditions
-from aggregator.reading.serialization import as_dict
-from aggregator.reading.slices.answers import as_dict as as_rows
+from aggregator.terminal.output import Output, output_options
 from estimators.distribution import DistributionEstimate
 from estimators.metrics.categories import OPEN_VOCABULARY
 from estimators.question import BOUND_NAMES, TARGET_NAMES

@@ -7,17 +7,17 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
-from aggregator.cli.format import table
-from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.errors import StoreUnreachable
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.left_out import LeftOut, find_left_out, refused_reports
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import halted
 from aggregator.reading.windows import event_time
 from aggregator.storage.progress import TopicProgress
+from aggregator.terminal.format import table
+from aggregator.terminal.options import defined_metrics, opened_store, settings_options
+from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import from_iso, iso
 from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
@@ -52,7 +52,7 @@ def metrics(settings: Settings, output: Output) -> None:
     nameless, stopped = LeftOut("", {}), list[str]()
     try:
         store = opened_store(settings)
-        reader = Reader(store, defined)
+        reader = MetricReader(store, defined)
         for name, metric in defined.items():
             overview = store.overview()
             left_out.append(find_left_out(reader, overview, metric))
@@ -103,7 +103,7 @@ def metrics(settings: Settings, output: Output) -> None:
 
 
 def _counted(
-    reader: Reader, overview: TopicProgress, metric: Metric, left_out: LeftOut
+    reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: LeftOut
 ) -> dict[str, Any]:
     """Return a metric's reports, how far its event time has come, and how much is left out."""
     described = reader.describe(overview, metric.name)

@@ -13,12 +13,6 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import (
-    cell_options,
-    chosen_metrics,
-    metric_argument,
-    settings_options,
-)
 from aggregator.cli.report_outcomes import (
     await_outcome,
     count_late,
@@ -28,9 +22,15 @@ from aggregator.cli.report_outcomes import (
 )
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
+from aggregator.features.rounds.waiting_devices import Waiting
 from aggregator.kafka import clients, topic_admin
 from aggregator.reading.serialization import plain
-from aggregator.rounds.waiting_devices import Waiting
+from aggregator.terminal.options import (
+    cell_options,
+    chosen_metrics,
+    metric_argument,
+    settings_options,
+)
 from aggregator.timestamps import format_time
 from estimators import Metric, SearchMetric
 from estimators.durations import milliseconds
@@ -55,7 +55,10 @@ REFRESH_SECONDS = 0.2
 @click.command()
 @metric_argument()
 @click.option(
-    "--csv", "table", metavar="FILE", help="A CSV file, plain or zipped, with one device per row."
+    "--csv",
+    "table",
+    metavar="FILE",
+    help="A CSV file, plain or zipped, with one device per row (-: the standard input).",
 )
 @click.option(
     "--column",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from aggregator.cli.commands.options import opened_store, settings_options
 from aggregator.config.settings import Settings
 from aggregator.counting import recount as recounting
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
 from aggregator.kafka.log_ends import KafkaLog
+from aggregator.terminal.options import opened_store, settings_options
 
 
 @click.command()

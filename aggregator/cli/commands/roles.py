@@ -7,10 +7,10 @@ import json
 
 import click
 
-from aggregator.cli.commands.options import settings_options
 from aggregator.cli.roles import Role, kafka_commands, redis_rule
 from aggregator.cli.roles import roles as all_roles
 from aggregator.config.settings import Settings
+from aggregator.terminal.options import settings_options
 from estimators.errors import meant
 
 KAFKA_HEAD = """\

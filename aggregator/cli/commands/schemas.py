@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import settings_options
-from aggregator.cli.format import table
 from aggregator.config.settings import Settings
 from aggregator.schemas.registry import Registry
 from aggregator.schemas.subjects import Subject, subjects
+from aggregator.terminal.format import table
+from aggregator.terminal.options import settings_options
 
 REGISTERED, NEW, COMPATIBLE = "registered", "new", "compatible"
 INCOMPATIBLE = "incompatible"

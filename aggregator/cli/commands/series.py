@@ -8,13 +8,13 @@ from typing import Any
 import click
 import msgspec
 
-from aggregator.cli.commands.options import Moment, metric_argument, opened_reader, settings_options
-from aggregator.cli.format import LINE_TOP, table
-from aggregator.cli.output import Output, output_options
 from aggregator.config.settings import Settings
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.steps import duration
+from aggregator.terminal.format import LINE_TOP, table
+from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
+from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
 from estimators import Metric
 from estimators.rounding import certainty, common_decimals, interval

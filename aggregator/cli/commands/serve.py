@@ -8,17 +8,17 @@ import sys
 
 import click
 
-from aggregator.cli.commands.options import (
-    live_metrics,
-    logging_options,
-    opened_store,
-    settings_options,
-)
 from aggregator.config.live_metrics import on_hangup
 from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
 from aggregator.errors import SettingsError
+from aggregator.terminal.options import (
+    live_metrics,
+    logging_options,
+    opened_store,
+    settings_options,
+)
 
 FAILED_TO_START = 3
 """The exit code, as uvicorn has it."""
@@ -98,7 +98,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     from aggregator.monitoring.tracing import configured_tracing
     from aggregator.publishing.publisher import Publisher
     from aggregator.reading.grouping import check_groupings
-    from aggregator.reading.reader import Reader
+    from aggregator.reading.reader import MetricReader
     from aggregator.web import application, reports
     from aggregator.web.http import tls
     from aggregator.web.http.listening import Server, shared_sockets
@@ -108,7 +108,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     defined = live_metrics(settings)
     check_groupings(settings, defined)
     store = opened_store(settings)
-    reader = Reader(store, defined)
+    reader = MetricReader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
     certificate = tls.files(settings)
     sockets = None

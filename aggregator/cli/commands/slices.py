@@ -8,16 +8,6 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import (
-    Moment,
-    defined_metrics,
-    metric_argument,
-    opened_store,
-    settings_options,
-    slice_options,
-)
-from aggregator.cli.format import table
-from aggregator.cli.output import Output, output_options
 from aggregator.cli.slice_tables import scope_lines
 from aggregator.config.settings import Settings
 from aggregator.reading.frames.columns import BY
@@ -25,9 +15,19 @@ from aggregator.reading.frames.estimates import conditions as conditions_of
 from aggregator.reading.frames.frame import Frame
 from aggregator.reading.grouping import Grouping, Slice
 from aggregator.reading.query import Query, conditions
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.slices.answers import values
 from aggregator.reading.windows import SliceSums, Window
+from aggregator.terminal.format import table
+from aggregator.terminal.options import (
+    Moment,
+    defined_metrics,
+    metric_argument,
+    opened_store,
+    settings_options,
+    slice_options,
+)
+from aggregator.terminal.output import Output, output_options
 from estimators.metrics.attributes import NO_VALUE
 
 
@@ -52,7 +52,7 @@ def slices(
     A slice is a combination of the values of the attributes by which the metric is summed. Nothing
     is estimated: the number of reports says nothing of anybody's value.
     """
-    reader = Reader(opened_store(settings), defined_metrics(settings))
+    reader = MetricReader(opened_store(settings), defined_metrics(settings))
     slicing = reader.metric(metric).slicing
     try:
         chosen = conditions(where)

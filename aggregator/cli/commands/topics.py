@@ -6,10 +6,10 @@ import json
 
 import click
 
-from aggregator.cli.commands.options import settings_options
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
+from aggregator.terminal.options import settings_options
 
 
 @click.command()

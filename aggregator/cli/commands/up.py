@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, settings_options, workers_option
 from aggregator.config.settings import DEFAULT_FILE, Settings
 from aggregator.config.temporary_settings import is_left_over, is_ours, written
 from aggregator.errors import DitherError
 from aggregator.secrets import masked
+from aggregator.terminal.options import defined_metrics, settings_options, workers_option
 from estimators.metrics.search import SearchMetric
 
 LOOK_SECONDS = 0.5

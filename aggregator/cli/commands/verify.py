@@ -7,9 +7,9 @@ import sys
 
 import click
 
-from aggregator.cli.commands.options import defined_metrics, opened_store, settings_options
 from aggregator.config.settings import Settings
 from aggregator.kafka import clients
+from aggregator.terminal.options import defined_metrics, opened_store, settings_options
 from aggregator.verifying.comparison import NOT_COMPARED
 from aggregator.verifying.verify import verify as replay
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 import click
 import redis
 
-from aggregator.cli.commands.options import metric_argument, opened_reader, settings_options
-from aggregator.cli.format import as_line
 from aggregator.config.settings import Settings
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
+from aggregator.reading.reader import MetricReader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import SILENT_MS, START_WORKERS, halted, silence, silence_ms
 from aggregator.reading.windows import Window
+from aggregator.terminal.format import as_line
+from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators import Estimate
 from estimators.durations import milliseconds
 
@@ -67,7 +67,11 @@ def watch(
 
 
 def changes(
-    reader: Reader, metric: str, window: str | None, seconds: float, silent_ms: int = SILENT_MS
+    reader: MetricReader,
+    metric: str,
+    window: str | None,
+    seconds: float,
+    silent_ms: int = SILENT_MS,
 ) -> Iterator[tuple[Window, Estimate]]:
     """Yield what is known of a metric now, and again whenever it has changed.
 
@@ -76,7 +80,7 @@ def changes(
 
     Parameters
     ----------
-    reader : Reader
+    reader : MetricReader
         Where the answers come from.
     metric : str
         Its name.

@@ -6,9 +6,9 @@ import json
 
 import click
 
-from aggregator.cli.commands.options import metric_argument, opened_reader, settings_options
-from aggregator.cli.format import table
 from aggregator.config.settings import Settings
+from aggregator.terminal.format import table
+from aggregator.terminal.options import metric_argument, opened_reader, settings_options
 from estimators.errors import meant
 
 

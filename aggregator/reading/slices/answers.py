@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from aggregator.reading.discovery.answers import PaneDiscovery
+from aggregator.reading.discovered_strings import PaneDiscovery
 from aggregator.reading.grouping import Slice
 from aggregator.reading.serialization import Answer, Moment, Numbers, Status, plain
 from aggregator.reading.slices.estimates import SliceEstimate, Slices

@@ -17,7 +17,7 @@ const word = (value) => (value === null ? "none" : typeof value === "object" ? "
 const seriesOf = ({slice, category}) => [...Object.values(slice).map(word), category].filter(Boolean).join(" · ");
 
 /** How all alarms stand, read again and again while somebody looks. */
-export class Alarms {
+export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, alarms: [], promised: 0, problem: null, seen: null});
     setInterval(() => { if (document.visibilityState === "visible") this.read(); }, BETWEEN);
@@ -34,6 +34,8 @@ export class Alarms {
     }
     this.changed(this);
   }
+
+  all() { return this.alarms; }
 
   /** Those of one metric. */
   of(name) { return this.alarms.filter(({metric}) => metric === name); }
@@ -68,16 +70,19 @@ function standing({state, until, reason, series, skipped}) {
   ].filter(Boolean).join(" · ");
 }
 
+export const section = () => h("section", {class: "alarms panel", "aria-label": "Alarms", hidden: true});
+export const caption = "brown: from when a value has moved until an alarm said so; dotted: the estimate, and the alarm's baseline";
+
 /** The panel of alarms: of all metrics, or of one. */
-export class AlarmPanel {
+export class Panel {
   constructor(element, definitions) { Object.assign(this, {element, definitions, shown: ""}); }
 
-  show(alarms, promised = null, problem = null) {
+  show(alarms, {promised, problem}) {
     const key = JSON.stringify([alarms, problem?.message]);
     if (key === this.shown) return;
     this.shown = key;
     this.element.hidden = !alarms.length;
-    const together = promised === null || alarms.length < 2 ? "" : `All together: at most ${number(promised, promised < 10 ? 1 : 0)} false alarms a year expected.`;
+    const together = !this.element.id || alarms.length < 2 ? "" : `All together: at most ${number(promised, promised < 10 ? 1 : 0)} false alarms a year expected.`;
     this.element.replaceChildren(h("h3", {}, explained("alarms", {}, "Alarms")), ...alarms.map((one) => this.#alarm(one)),
       h("p", {class: "note"}, problem ? `Not read again: ${problem.message}` : together));
   }

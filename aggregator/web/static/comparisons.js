@@ -14,7 +14,7 @@ const word = (value) => (value === null ? "none" : typeof value === "object" ? "
 const sliceOf = (where) => Object.values(where).map(word).join(" · ") || "all";
 
 /** How all comparisons stand, read again and again while somebody looks. */
-export class Comparisons {
+export class Feed {
   constructor(changed) {
     Object.assign(this, {changed, comparisons: [], problem: null, histories: new Map(), decided: null});
     setInterval(() => { if (document.visibilityState === "visible") this.read(); }, BETWEEN);
@@ -32,6 +32,8 @@ export class Comparisons {
     }
     this.changed(this);
   }
+
+  all() { return this.comparisons; }
 
   /** Those of one metric. */
   of(name) { return this.comparisons.filter(({a, b}) => a.metric === name || b.metric === name); }
@@ -54,8 +56,10 @@ export class Comparisons {
   }
 }
 
+export const section = () => h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true});
+
 /** The panel of comparisons: of all metrics, or of one. */
-export class ComparisonPanel {
+export class Panel {
   constructor(element, definitions) {
     this.note = h("p", {class: "note"});
     this.grid = h("div", {class: "comparisons-grid"});
@@ -63,7 +67,7 @@ export class ComparisonPanel {
     element.replaceChildren(h("h3", {}, "Comparisons"), this.grid, this.note);
   }
 
-  show(comparisons, problem = null) {
+  show(comparisons, {problem} = {}) {
     this.element.hidden = !comparisons.length;
     const names = comparisons.map((one) => one.comparison);
     for (const [name, card] of this.cards) if (!names.includes(name)) { card.close(); this.cards.delete(name); }

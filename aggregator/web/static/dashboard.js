@@ -1,11 +1,10 @@
 // The dashboard: reads the definitions, follows the events, and shows the wall or one metric.
 
-import {AlarmPanel, Alarms} from "./alarms.js";
 import {get, Problem, withToken} from "./api.js";
 import {Card} from "./card.js";
-import {ComparisonPanel, Comparisons} from "./comparisons.js";
 import {Detail} from "./detail.js";
 import {announce, h, setText} from "./dom.js";
+import {FEATURES} from "./features.js";
 import {duration} from "./format.js";
 import {openGuide} from "./guide.js";
 import {Operations} from "./operations.js";
@@ -22,10 +21,12 @@ const main = document.getElementById("main");
 const picker = rangePicker(document.getElementById("range"));
 const operations = new Operations(document.getElementById("operations"), document.getElementById("alerts"));
 const known = {definitions: [], hash: null, answers: new Map(), status: null};
-const alarmPanel = new AlarmPanel(document.getElementById("alarms"), () => known.definitions);
-const comparisonPanel = new ComparisonPanel(document.getElementById("comparisons"), () => known.definitions);
-let alarms = null;
-let comparisons = null;
+const boards = FEATURES.map((feature) => {
+  const section = feature.section();
+  section.id = section.classList[0];
+  return {feature, panel: new feature.Panel(section, () => known.definitions), feed: null};
+});
+document.getElementById("features").append(...boards.map(({panel}) => panel.element));
 let views = [];
 let shown = null;
 
@@ -56,8 +57,7 @@ function show() {
   }
   setText(document.getElementById("promise"), promise(definition ? [definition] : known.definitions));
   for (const view of views) catchUp(view.metric);
-  if (alarms) takeAlarms(alarms);
-  if (comparisons) takeComparisons(comparisons);
+  for (const board of boards) if (board.feed) showBoard(board);
   if (!first) {
     scrollTo(0, 0);
     main.focus({preventScroll: true});
@@ -80,18 +80,10 @@ function catchUp(metric) {
   if (status) metric.takeStatus(status);
 }
 
-/** How alarms stand: all of them on the first page, those of a metric on its page. */
-function takeAlarms(found) {
-  const isWall = document.body.dataset.view === "wall";
-  alarmPanel.show(isWall ? found.alarms : [], found.promised, found.problem);
-  for (const view of views) view.takeAlarms?.(found);
-}
-
-/** How comparisons stand: all of them on the first page, those of a metric on its page. */
-function takeComparisons(found) {
-  const isWall = document.body.dataset.view === "wall";
-  comparisonPanel.show(isWall ? found.comparisons : [], found.problem);
-  for (const view of views) view.takeComparisons?.(found);
+/** How a feature stands: all of it on the first page, that of a metric on its page. */
+function showBoard({feature, panel, feed}) {
+  panel.show(document.body.dataset.view === "wall" ? feed.all() : [], feed);
+  for (const view of views) view.showFeature?.(feature, feed);
 }
 
 function take({type, data}) {
@@ -170,8 +162,7 @@ async function start() {
     }
   }
   show();
-  alarms = new Alarms(takeAlarms);
-  comparisons = new Comparisons(takeComparisons);
+  for (const board of boards) board.feed = new board.feature.Feed(() => showBoard(board));
   addEventListener("hashchange", show);
   connect();
 }

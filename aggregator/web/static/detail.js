@@ -1,11 +1,10 @@
 // One metric: a large history, all numbers as tables, the levels, and the definition.
 
-import {AlarmPanel, marks} from "./alarms.js";
-import {ComparisonPanel} from "./comparisons.js";
 import {Discoveries} from "./discoveries.js";
 import {Distribution} from "./distribution.js";
 import {h, setText} from "./dom.js";
 import {Downloads} from "./download.js";
+import {FEATURES} from "./features.js";
 import {count, decimals, duration, loss, moment, number, rate, seconds, share, stretch, whole} from "./format.js";
 import {HeatMap, ROWS} from "./heatmap.js";
 import {columns, History} from "./history.js";
@@ -34,9 +33,8 @@ export class Detail {
     this.discoveries = definition.domain?.discover && new Discoveries(this.metric, (label) => this.metric.ask(label));
     this.distribution = shape.hasShares && new Distribution(this.metric);
     this.heatMap = shape.hasShares && new HeatMap(this.metric);
-    this.alarms = [];
-    this.alarmPanel = new AlarmPanel(h("section", {class: "panel alarms", hidden: true}), () => [definition]);
-    this.comparisonPanel = new ComparisonPanel(h("section", {class: "comparisons", "aria-label": "Comparisons", hidden: true}), () => [definition]);
+    this.panels = new Map(FEATURES.map((feature) => [feature, new feature.Panel(feature.section(), () => [definition])]));
+    this.marked = new Map(); // what the history shows, by feature
     this.mix = new Mix();
     this.policy = new PolicyChoice(this.metric);
     this.policyMeaning = h("p", {class: "note"});
@@ -61,7 +59,7 @@ export class Detail {
       this.notices.element,
       h("div", {class: "columns-2"},
         h("div", {class: "main"},
-          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, this.alarmPanel.element, this.comparisonPanel.element,
+          h("div", {class: "over"}, this.headline.element, this.readout), this.empty.element, this.panel?.element, this.chart, this.window, [...this.panels.values()].map(({element}) => element),
           this.bars && h("section", {class: "panel"}, h("h3", {}, heading(definition)), asked, this.bars.element, this.all),
           this.distribution?.element, this.heatMap?.element, this.discoveries?.element,
           this.slices?.element,
@@ -78,18 +76,17 @@ export class Detail {
     this.history.close();
     this.discoveries?.close();
     this.heatMap?.close();
-    this.comparisonPanel.show([]);
+    for (const panel of this.panels.values()) panel.show([], {});
   }
 
-  /** Take how alarms stand. */
-  takeAlarms(alarms) {
-    this.alarms = alarms.of(this.metric.name);
-    this.alarmPanel.show(this.alarms, null, alarms.problem);
+  /** Show how a feature stands. */
+  showFeature(feature, feed) {
+    const found = feed.of(this.metric.name);
+    this.panels.get(feature).show(found, feed);
+    if (!feature.marks) return;
+    this.marked.set(feature, found);
     this.#history();
   }
-
-  /** Take how comparisons stand. */
-  takeComparisons(comparisons) { this.comparisonPanel.show(comparisons.of(this.metric.name), comparisons.problem); }
 
   go(place) {
     this.back.setAttribute("href", address({metric: null, by: null}));
@@ -104,7 +101,7 @@ export class Detail {
     this.chip.show(answer?.status);
     const effect = isTrusted(metric.definition) ? "It takes effect with the next release." : "It takes effect for all readers at once; no report is read again.";
     setText(this.policyMeaning, `${metric.definition.policy}: ${POLICIES[metric.definition.policy] ?? ""}. ${effect}`);
-    setText(this.window, this.panel ? "" : [windowText(answer), this.alarms.length && "brown: from when a value has moved until an alarm said so; dotted: the estimate, and the alarm's baseline"].filter(Boolean).join(" · "));
+    setText(this.window, this.panel ? "" : [windowText(answer), ...[...this.marked].map(([{caption}, found]) => found.length && caption)].filter(Boolean).join(" · "));
     this.policyMeaning.hidden = Boolean(this.panel);
     this.chart.hidden = !metric.isReady || !metric.entries().length || Boolean(this.panel);
     this.#definition();
@@ -128,8 +125,14 @@ export class Detail {
     const index = metric.historyIndex();
     if (this.chart.hidden || index === undefined) return;
     this.found = columns(metric.points, index);
-    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference(), marks(this.alarms, metric.leading()?.label));
+    this.history.show(this.found, historyLabel(metric, this.found.rows), metric.reference(), this.#marks());
     this.#read(null);
+  }
+
+  /** What features mark in the history. */
+  #marks() {
+    const all = [...this.marked].map(([feature, found]) => feature.marks(found, this.metric.leading()?.label));
+    return {moves: all.flatMap(({moves}) => moves), baselines: all.flatMap(({baselines}) => baselines)};
   }
 
   #read(row) {

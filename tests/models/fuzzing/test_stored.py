@@ -13,10 +13,10 @@ from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import acquire_partition
 from aggregator.counting.continuity import Log
 from aggregator.errors import DitherError, Fenced, StateUnreadable
+from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
 from aggregator.reading.query import SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect

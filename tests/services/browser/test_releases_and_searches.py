@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from aggregator.reading.plans import SearchPlan
+from aggregator.features.rounds.plan import SearchPlan
 from estimators import SearchMetric
 from estimators.exact.randomness import SeededBits
 from producers.wire.batch import encode_batch

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from estimators import SearchMetric
 from tests.support.reports.searching import FOUND, METRICS, ROUNDS, devices, forgetful_devices, told
 from tests.support.running.deployment import PATIENCE, Deployment, wait_until
@@ -34,8 +34,8 @@ def searching(apache_kafka: Kafka, defined: Callable[..., Deployment]) -> Deploy
 def coordinate(arguments: list[str], log: str, step: str, number: int) -> None:
     """Be `dither coordinate` until it comes to a step of a round; number 0: of any."""
     from aggregator.cli.main import main
+    from aggregator.features.rounds.coordinator import Coordinator
     from aggregator.publishing.event_producer import EventProducer
-    from aggregator.rounds.coordinator import Coordinator
 
     with Path(log).open("ab") as output:
         os.dup2(output.fileno(), 1)

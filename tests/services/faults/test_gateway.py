@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 import pytest
 
-from deploy.kafka.cluster import KafkaCluster, free_ports
+from deploy.kafka.cluster import KafkaCluster, free_ports, reserve
 from producers.gateway.bodies import PROTOBUF
 from producers.wire.batch import encode_batch, new_batch_id
 from tests.services.faults.gateways import answers_at, keys_in, log_of, serving, worker_pids
@@ -160,7 +160,8 @@ def adjacent_ports() -> int:
     while True:
         first = free_ports(1)[0]
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", first + 1)):
-            return first
+            if reserve(first + 1):
+                return first
 
 
 def test_no_acknowledged_batch_is_lost_when_processes_of_the_gateway_are_killed(

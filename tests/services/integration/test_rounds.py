@@ -10,9 +10,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from aggregator.config.live_metrics import LiveMetrics
-from aggregator.reading.plans import SearchPlan
-from aggregator.reading.reader import Reader
-from aggregator.rounds.coordinator import Coordinator
+from aggregator.features.reader import Reader
+from aggregator.features.rounds.coordinator import Coordinator
+from aggregator.features.rounds.plan import SearchPlan
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.redis_keys import coordinator_key
 from estimators import SearchMetric

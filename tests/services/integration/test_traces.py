@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.monitoring.otlp.tracing import Tracing
 from aggregator.publishing.publisher import Publisher
-from aggregator.rounds.coordinator import Coordinator
 from aggregator.tracing.commit_trace import MESSAGES
 from estimators import SearchMetric
 from tests.support.events import on_topic, reader_of, settings_of

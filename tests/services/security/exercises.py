@@ -13,6 +13,8 @@ import structlog.testing
 from aggregator.config.settings import Settings
 from aggregator.counting import recount as recounting
 from aggregator.counting.worker import Worker
+from aggregator.features.reader import Reader
+from aggregator.features.rounds.coordinator import Coordinator
 from aggregator.kafka import clients, topic_admin
 from aggregator.kafka.log_ends import KafkaLog
 from aggregator.monitoring.collector import Exporter
@@ -21,9 +23,7 @@ from aggregator.publishing.events import Event
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
 from aggregator.reading.query import SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
-from aggregator.rounds.coordinator import Coordinator
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect
 from aggregator.storage.eviction import refuse_eviction

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 
 from aggregator.config.settings import Settings
+from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.connection import connect

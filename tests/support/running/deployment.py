@@ -19,11 +19,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from aggregator.clock import SYSTEM, Clock
+from aggregator.config.definitions import Definitions
 from aggregator.config.settings import Redis as RedisSettings
 from aggregator.config.settings import Settings, Topics
-from aggregator.config.watches import Definitions
 from aggregator.counting.worker import Worker
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from aggregator.tracing.spans import Tracer

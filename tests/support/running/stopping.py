@@ -17,11 +17,11 @@ import msgspec
 
 from aggregator.config import logging
 from aggregator.config.settings import Settings
+from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.publishing.event_producer import EventProducer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.publisher import Publisher
-from aggregator.reading.reader import Reader
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store
 from estimators import load_metrics

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from aggregator.cli import format as text
 from aggregator.cli.live_view import LiveView
 from aggregator.monitoring import answer_samples
 from aggregator.reading import serialization
+from aggregator.terminal import format as text
 from estimators.shapes import Shape
 from producers.populations import truth
 

@@ -260,9 +260,7 @@ def test_what_an_answer_means_is_in_the_gateways_own_words() -> None:
             assert answers.verdict(answer, key) is expected
 
 
-def test_pauses_double_up_to_a_minute_with_a_random_quarter(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pauses_double_to_a_minute_with_a_random_quarter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "FIRST_PAUSE", 1.0)
     for failures, least in ((1, 1), (2, 2), (5, 16), (9, 60), (10**9, 60)):
         drawn = {answers.pause(failures, None) for _ in range(50)}
@@ -273,9 +271,7 @@ def test_pauses_double_up_to_a_minute_with_a_random_quarter(
     assert answers.asked_pause("Thu, 01 Jan 1970 00:00:10 GMT", 100.0) == 0
 
 
-def test_a_refused_batch_is_given_up_and_told(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_batch_is_told(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     told: list[Failure] = []
 
     def tell(failure: Failure) -> None:
@@ -316,9 +312,7 @@ def test_a_batch_that_fails_by_itself_keeps_no_other_waiting(service: Service) -
 
 
 @pytest.mark.parametrize("is_own_word", [True, False], ids=["gateway", "proxy"])
-def test_a_batch_that_failed_for_a_week_is_given_up_and_told_of(
-    service: Service, is_own_word: bool
-) -> None:
+def test_a_batch_that_failed_for_a_week_is_told(service: Service, is_own_word: bool) -> None:
     told: list[Failure] = []
     own, other = Problem(404, "no").response("/"), Response("no", 404)
     service.answers["late"] = own if is_own_word else other
@@ -383,9 +377,7 @@ def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
         assert reporter.totals.left >= 2, "nothing is lost"
 
 
-def test_what_is_charged_is_reported_before_anything_is_closed(
-    broker: Broker, topic: str, tmp_path: Path
-) -> None:
+def test_what_is_charged_is_sent_before_closing(broker: Broker, topic: str, tmp_path: Path) -> None:
     class SlowLedger(Ledger):
         def spend(self, *arguments: Any, **options: Any) -> None:
             super().spend(*arguments, **options)
@@ -466,9 +458,7 @@ def test_a_file_that_cannot_be_used_is_told_and_left_as_it_is(tmp_path: Path) ->
             use()
 
 
-def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
-    tmp_path: Path,
-) -> None:
+def test_a_full_queue_refuses_or_drops_new_reports_that_cost_nothing(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", budget=100)
     full: dict[str, Any] = {"most_bytes": 200}
     with HttpReporter(LATE, NOWHERE, queue=tmp_path / "one", **full) as reporter:
@@ -486,9 +476,7 @@ def test_a_full_queue_refuses_or_drops_new_reports_before_anything_is_charged(
     assert ledger.accounts()[""].spent == 0
 
 
-def test_a_full_queue_drops_the_oldest_batches_and_counts_them(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_full_queue_drops_and_counts_old_batches(service: Service, tmp_path: Path) -> None:
     options: Any = {"queue": tmp_path / "queue", "most_bytes": 300, "when_full": "drop_old"}
     with HttpReporter(LATE, NOWHERE, batch_reports=50, **options) as reporter:
         for _ in range(6):
@@ -537,9 +525,7 @@ def test_every_definition_means_the_same_over_http() -> None:
                 assert found.slicing.attributes == metric.slicing.attributes
 
 
-def test_a_definition_is_fetched_once_and_needs_no_network_later(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_definition_is_fetched_once_and_kept(service: Service, tmp_path: Path) -> None:
     with HttpReporter("late", service.url, queue=tmp_path / "queue") as reporter:
         assert reporter.metric.fingerprint == LATE.fingerprint
     assert service.asked == ["late"]
@@ -834,9 +820,7 @@ def test_its_awaitable_twin_does_not_block_the_event_loop(tmp_path: Path) -> Non
         asyncio.run(main(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
-def test_awaitable_twins_report_over_http_and_to_kafka(
-    service: Service, broker: Broker, topic: str
-) -> None:
+def test_awaitable_twins_report_both_ways(service: Service, broker: Broker, topic: str) -> None:
     async def main() -> None:
         async with AsyncHttpReporter("late", service.url) as over_http:
             await asyncio.gather(*(over_http.report([1.0], epsilon=1) for _ in range(10)))

@@ -56,9 +56,7 @@ def test_a_report_spends_the_level_that_is_used_and_not_what_was_asked(
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 4
 
 
-def test_a_refusal_says_what_was_asked_what_is_left_and_when_there_is_more(
-    path: Path, clock: Clock
-) -> None:
+def test_a_refusal_says_what_is_left_and_when_there_is_more(path: Path, clock: Clock) -> None:
     ledger = Ledger(path, budget=2, clock=clock)
     ledger.spend("late", 1)
     clock.now += HOUR
@@ -94,9 +92,7 @@ class Counting(SeededBits):
         return super().integers(n)
 
 
-def test_a_refused_report_is_not_randomized_and_not_sent(
-    broker: Broker, topic: str, path: Path
-) -> None:
+def test_a_refused_report_is_not_drawn_and_not_sent(broker: Broker, topic: str, path: Path) -> None:
     bits, ledger = Counting(1), Ledger(path, budget=1)
     with Reporter(LATE, broker.config, topic=topic, bits=bits) as reporter:
         with pytest.raises(BudgetSpent):
@@ -283,9 +279,7 @@ def test_where_files_have_no_owner_a_ledger_works(path: Path) -> None:
     assert spent(Ledger(path)) == 1
 
 
-def test_a_clock_beyond_the_calendar_is_told_and_leaves_the_file_usable(
-    path: Path, clock: Clock
-) -> None:
+def test_a_clock_beyond_the_calendar_leaves_the_file_usable(path: Path, clock: Clock) -> None:
     right, ledger = clock.now, Ledger(path, budget=2, period="2922000d", clock=clock)
     for wrong in (253_402_300_800.0, 1e300, float("inf"), float("nan")):
         clock.now = wrong

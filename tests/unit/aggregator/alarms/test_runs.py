@@ -11,15 +11,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from aggregator.alarms.run import AlarmRun, Taken
-from aggregator.alarms.standing import alarm_answer
-from aggregator.alarms.stored import StoredAlarm, read_state, state_key
-from aggregator.config.alarm_definitions import AlarmDefinition
 from aggregator.config.settings import Settings
-from aggregator.publishing import run_watch
-from aggregator.publishing.alarm_watch import AlarmWatch
+from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.features.alarms.due_events import AlarmWatch
+from aggregator.features.alarms.run import AlarmRun, Taken
+from aggregator.features.alarms.standing import alarm_answer
+from aggregator.features.alarms.stored import StoredAlarm, read_state, state_key
+from aggregator.features.reader import Reader
+from aggregator.publishing import due_events
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.reader import Reader
 from aggregator.reading.windows import SliceSums, Window
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.lease import Lease
@@ -257,7 +258,7 @@ def test_a_state_that_does_not_fit_begins_anew(reader: Reader) -> None:
 def test_an_alarm_that_fails_leaves_the_others_their_turn(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_watch, "TURN_SECONDS", 60.0)  # all panes in one turn
+    monkeypatch.setattr(due_events, "TURN_SECONDS", 60.0)  # all panes in one turn
     broken, whole = (
         AlarmRun.resumed(reader, dataclasses.replace(MOVES, name=name)) for name in ("one", "two")
     )
@@ -266,8 +267,8 @@ def test_an_alarm_that_fails_leaves_the_others_their_turn(
     lease = Lease(reader.store.client, key, "publisher", 60)
     assert lease.acquire()
     published = PublishedLog(reader.store.client, lease, key, Settings())
-    alarms = AlarmWatch(reader, published, lease, "/dither/t", [broken, whole])
-    found = alarms.turns(reader.store.overview(), 1)
+    alarms = AlarmWatch(Publication(reader, published, "/dither/t", 0), [broken, whole])
+    found = alarms.due_events(reader.store.overview(), 1)
     assert {one.subject for one in next(found)} == {"two"}
     with pytest.raises(ZeroDivisionError):
         next(found)

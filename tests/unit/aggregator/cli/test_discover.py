@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from aggregator.cli.commands.discover import as_text
 from aggregator.cli.main import cli
-from aggregator.reading.discovery.answers import Discovered, discovery_answer
+from aggregator.features.discovery.discover_command import as_text
+from aggregator.reading.discovered_strings import Discovered, discovery_answer
 from aggregator.reading.windows import Window
 from estimators import Discovery, LocalMetric, define
 

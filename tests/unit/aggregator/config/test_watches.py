@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from aggregator.config.alarm_definitions import AlarmDefinition
-from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.live_metrics import LiveMetrics, current, watches
-from aggregator.config.watches import Definitions
+from aggregator.config.definitions import Definitions
+from aggregator.config.live_metrics import LiveMetrics, current
+from aggregator.features.alarms.definitions import AlarmDefinition, alarms_of
+from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
 from estimators import DefinitionError
 from tests.support.rows import row
 
@@ -73,7 +73,7 @@ def load(tmp_path: Path, *tables: str) -> Definitions:
 
 def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None:
     found = load(tmp_path, COMPARISON, 'split = "1:3"\n', ALARM)
-    assert found.comparisons == {
+    assert found.tables["comparisons"] == {
         "checkout": ComparisonDefinition(
             name="checkout",
             metric="late",
@@ -83,7 +83,7 @@ def test_comparisons_and_alarms_stand_beside_the_metrics(tmp_path: Path) -> None
             split=1 / 3,
         )
     }
-    assert found.alarms == {
+    assert found.tables["alarms"] == {
         "moved": AlarmDefinition(
             name="moved",
             metric="late",
@@ -181,12 +181,12 @@ def test_a_change_of_an_alarm_alone_is_taken_over(tmp_path: Path) -> None:
     before = load(tmp_path, ALARM)
     live = LiveMetrics(tmp_path / "metrics.toml")
     held = current(live)
-    assert watches(live).alarms == before.alarms
+    assert alarms_of(live) == before.tables["alarms"]
     assert not live.refresh()
     after = load(tmp_path, ALARM, "least = 0.25\n")
     os.utime(tmp_path / "metrics.toml", (1, 1))
     assert live.refresh()
-    assert watches(live).alarms == after.alarms
+    assert alarms_of(live) == after.tables["alarms"]
     assert current(live) is not held
 
 
@@ -208,7 +208,7 @@ def test_a_file_that_is_written_while_it_is_read_is_of_one_moment(
     assert not live.refresh()  # nothing has changed yet
     assert not live.refresh()
     assert "TOML" in live.unusable
-    assert watches(live).comparisons == before.comparisons
+    assert comparisons_of(live) == before.tables["comparisons"]
 
 
 def test_a_config_map_that_kubernetes_replaces_is_followed(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_config_map_that_kubernetes_replaces_is_followed(tmp_path: Path) -> No
     (tmp_path / "..data_tmp").symlink_to("..2")
     (tmp_path / "..data_tmp").rename(tmp_path / "..data")
     assert live.refresh()
-    assert watches(live).alarms
+    assert alarms_of(live)
 
 
 def test_a_metric_whose_reports_are_refused_from_now_on_is_logged_as_a_warning(

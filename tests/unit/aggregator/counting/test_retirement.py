@@ -11,7 +11,7 @@ import pytest
 from aggregator.config.settings import Aggregate
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
 from aggregator.counting.continuity import Log
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.state.definition_history import Definitions, in_force
 from aggregator.storage.connection import connect
 from aggregator.storage.store import Store

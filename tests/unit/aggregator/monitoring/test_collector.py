@@ -18,19 +18,21 @@ from prometheus_client import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as from_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from aggregator.alarms.stored import StoredAlarm, identity, state_key
 from aggregator.cli.roles import roles
-from aggregator.config.alarm_definitions import AlarmDefinition
-from aggregator.config.comparison_definitions import ComparisonDefinition
+from aggregator.config.definitions import Definitions
 from aggregator.config.settings import Otlp, Publish, Serve, Settings, Topics
-from aggregator.config.watches import Definitions
 from aggregator.counting.measurements import Measurements
+from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.features.alarms.samples import AlarmSamples
+from aggregator.features.alarms.stored import StoredAlarm, identity, state_key
+from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.features.comparisons.samples import ComparisonSamples
+from aggregator.features.comparisons.stored import state_key as comparison_key
+from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.monitoring import answer_samples, metric_definitions, slice_samples
+from aggregator.monitoring import answer_samples, metric_definitions, reference, slice_samples
 from aggregator.publishing import events
-from aggregator.reading.comparisons.run import ComparisonRun
-from aggregator.reading.comparisons.stored import state_key as comparison_key
-from aggregator.reading.reader import Reader
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import redis_keys
@@ -205,7 +207,7 @@ def families(text: str) -> dict[str, Family]:
 def samples(text: str, name: str) -> dict[tuple[str, ...], float]:
     """Return a metric's samples by their labels' values, in the declared order."""
     declared = name.removesuffix("_total").removesuffix("_info")
-    (labels,) = (e.labels for e in metric_definitions.ALL if e.name == declared)
+    (labels,) = (e.labels for e in reference.all_exported() if e.name == declared)
     return {
         tuple(sample.labels[label] for label in labels): sample.value
         for family in prometheus(text)
@@ -323,7 +325,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         note(store)
     release(store, EPOCH)
     count_heights(store)
-    metrics = Definitions(ALL, {"countries": COUNTRIES}, {"moved": MOVED})
+    metrics = Definitions(ALL, comparisons={"countries": COUNTRIES}, alarms={"moved": MOVED})
     note_alarm(store)
     note_comparison(store, metrics)
     otlp = "http://127.0.0.1:9"
@@ -333,7 +335,7 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
     store.client.hset(failed, "word", 1)
     declared = {
         e.name + "_info" * (e.type == "info"): ("gauge" if e.type == "info" else e.type, e)
-        for e in metric_definitions.ALL
+        for e in reference.all_exported()
     }
     scrape(client)
     found = families(scrape(client))
@@ -345,21 +347,21 @@ def test_everything_declared_is_exported_and_nothing_else(store: Store) -> None:
         own = {"le"} if family.type == "histogram" else set()
         labels = set(declared[name][1].labels)
         assert all(set(sample.labels) - own == labels for sample in family.samples)
-    assert {label for e in metric_definitions.ALL for label in e.labels} == (
-        metric_definitions.LABELS.keys() | {"kind", "mechanism", "unit", "levels", "revision"}
+    assert {label for e in reference.all_exported() for label in e.labels} == (
+        metric_definitions.LABELS.keys()
+        | AlarmSamples.labels.keys()
+        | ComparisonSamples.labels.keys()
+        | {"kind", "mechanism", "unit", "levels", "revision"}
     )
 
 
 def test_declarations_are_listed_once_and_their_reference_is_up_to_date() -> None:
     file = ROOT / "docs" / "metrics.md"
-    assert file.read_text() == metric_definitions.reference(), (
-        "run: python -m aggregator.monitoring.metric_definitions > docs/metrics.md"
+    assert file.read_text() == reference.reference(), (
+        "run: python -m aggregator.monitoring.reference > docs/metrics.md"
     )
-    declared = [
-        x for x in vars(metric_definitions).values() if isinstance(x, metric_definitions.Exported)
-    ]
-    assert list(metric_definitions.ALL) == declared
-    assert len({e.name for e in declared}) == len(declared)
+    declared = [e.name for e in reference.all_exported()]
+    assert len(set(declared)) == len(declared)
 
 
 def test_both_formats_parse_and_say_the_same_and_promtool_has_no_complaint(

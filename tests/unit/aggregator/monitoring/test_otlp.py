@@ -17,12 +17,12 @@ from redis import ConnectionError as RedisAway
 
 from aggregator.config.settings import Otlp, Settings, load_settings
 from aggregator.errors import SettingsError
+from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.monitoring import collector, metric_definitions
 from aggregator.monitoring.collector import Families
 from aggregator.monitoring.otlp.sender import OtlpSender
 from aggregator.monitoring.tracing import configured_tracing
-from aggregator.reading.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.service_context import Service

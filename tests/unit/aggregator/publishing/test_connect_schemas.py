@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from aggregator.config.settings import Settings
+from aggregator.features.alarms.due_events import RAISED
+from aggregator.features.comparisons.due_events import DECISION
 from aggregator.publishing import events
 from aggregator.publishing.connect_schemas import connect_schema, without_envelope
-from aggregator.publishing.events import ALARM, DATA, DECIDED, Event
+from aggregator.publishing.events import Event, data_types
 from aggregator.reading.windows import SearchState, Sums, Window
 from aggregator.schemas.subjects import subjects
 from estimators import Metric, SearchMetric, define
@@ -48,7 +50,7 @@ def documented(page: str, begin: str, kind: str) -> Event:
     """Return the event of an example in the docs."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     found = next(x for x in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if begin in x[:40])
-    msgspec.json.decode(found, type=DATA[kind])
+    msgspec.json.decode(found, type=data_types()[kind])
     return Event("id", kind, "/", "name", "", "key", found.strip().encode())
 
 
@@ -58,8 +60,8 @@ EVENTS = [
     *answers(SHARES, [9, 5, 4]),
     *answers(SPREAD),
     *answers(LONGEST),
-    documented("alarms.md", '"alarm"', ALARM),
-    documented("integrate.md", '"comparison"', DECIDED),
+    documented("alarms.md", '"alarm"', RAISED.name),
+    documented("integrate.md", '"comparison"', DECISION.name),
 ]
 DEEP = b'{"schema":' + b"[" * 5_000
 PYTHON: dict[str, Any] = {"string": str, "boolean": bool, "int64": int, "double": (int, float)}

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from aggregator.errors import StateUnreadable
+from aggregator.features.reader import Reader
 from aggregator.publishing import events
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
 from aggregator.reading.slices.answers import as_dict
 from aggregator.storage.store import Store
 from estimators import Metric, define
@@ -76,7 +77,8 @@ def finals(
     groupings: Any = GROUPINGS,
     metrics: Mapping[str, Metric] = METRICS,
 ) -> dict[str, Event]:
-    finalizer = PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10, groupings)
+    publication = Publication(Reader(store, metrics), published, "dither", 0)
+    finalizer = PaneFinalizer(publication, 10, groupings)
     found = finalizer.final_events(store.overview(), 1)
     return {event.key.partition("T")[2]: event for event in found if event.subject == "late"}
 
@@ -138,7 +140,8 @@ def test_slices_that_cannot_be_read_keep_back_their_metric_alone(
 ) -> None:
     for key in counted.store.client.keys("*}:slices:late*"):
         counted.store.client.set(key, b"spoilt")
-    finalizer = PaneFinalizer(Reader(counted.store, METRICS), published, "dither", 0, 10, GROUPINGS)
+    publication = Publication(Reader(counted.store, METRICS), published, "dither", 0)
+    finalizer = PaneFinalizer(publication, 10, GROUPINGS)
     found = finalizer.final_events(counted.store.overview(), 1)
     names = [next(found).subject for _ in range(4)]
     assert names == ["late", "plain", "plain", "plain"]

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from aggregator.errors import StateUnreadable
+from aggregator.features.reader import Reader
 from aggregator.publishing import unpublished_panes
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import Event
 from aggregator.publishing.leader import CopyLost
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
 from aggregator.publishing.unpublished_panes import in_batches
-from aggregator.reading.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.pane_index import PaneIndex
@@ -40,7 +41,7 @@ def finalizer(store: Store, metrics: dict[str, Metric], published: PublishedLog)
 def finalizer_of(
     store: Store, metrics: dict[str, Metric], published: PublishedLog
 ) -> PaneFinalizer:
-    return PaneFinalizer(Reader(store, metrics), published, "dither", 0, 10)
+    return PaneFinalizer(Publication(Reader(store, metrics), published, "dither", 0), 10)
 
 
 def due(finalizer: PaneFinalizer, partitions: int = 1) -> list[Event]:
@@ -236,7 +237,7 @@ def test_every_pane_has_one_final_event_with_all_its_reports_however_it_comes_ab
     for seed in seeds:
         with row("seed", seed):
             redis_server.clear()
-            assert published._lease.acquire()
+            assert published.lease.acquire()
             interleave(store, metrics, published, random.Random(seed))
 
 

@@ -13,13 +13,14 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
+from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.publishing import pane_searches
+from aggregator.publishing.due_events import Publication
 from aggregator.publishing.events import FINAL, Event, pane_key
 from aggregator.publishing.pane_finalizer import PaneFinalizer
 from aggregator.publishing.published_log import PublishedLog
-from aggregator.reading.discovery.answers import Discovered, discover_strings
-from aggregator.reading.reader import Reader
+from aggregator.reading.discovered_strings import Discovered, discover_strings
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage.store import Store
@@ -65,8 +66,8 @@ def counted(store: Store) -> Store:
 def finalizing(
     store: Store, published: PublishedLog, top: int = 10, unsearched: tuple[str, ...] = ()
 ) -> Iterator[PaneFinalizer]:
-    reader = Reader(store, METRICS)
-    finalizer = PaneFinalizer(reader, published, "dither", 0, top, None, unsearched)
+    publication = Publication(Reader(store, METRICS), published, "dither", 0)
+    finalizer = PaneFinalizer(publication, top, None, unsearched)
     with contextlib.closing(finalizer):
         yield finalizer
 

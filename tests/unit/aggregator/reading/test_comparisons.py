@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from aggregator import Reader
-from aggregator.reading.comparisons.answers import as_dicts
-from aggregator.reading.comparisons.compared import CompareQuery
+from aggregator.features.comparisons.answers import as_dicts
+from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.compared import CompareQuery
 from aggregator.reading.query import Query
 from estimators import Metric, compare, define
 from estimators.interruption import interruptible
@@ -79,7 +80,7 @@ def test_a_slice_and_the_rest_have_no_report_in_common(reader: Reader) -> None:
 
 def test_each_slice_against_the_rest_shares_beta(reader: Reader) -> None:
     query = CompareQuery.of_options((), "rest", by=["country"], start=START, end=END)
-    found = reader.compare_all("late", query)
+    found = compare_all(reader, "late", query)
     assert [one.a.where["country"] for one in found] == ["DE", "FR", "other", None]
     assert {one.simultaneous for one in found} == {4}
     alone = reader.compare("late", {"country": "DE"}, start=START, end=END)
@@ -93,9 +94,9 @@ def test_the_intervals_of_both_arms_share_beta_with_the_difference(
 ) -> None:
     where = () if by else {"country": "DE"}
     window: dict[str, Any] = {"by": by, "start": START, "end": END}
-    found = reader.compare_all("late", CompareQuery.of_options(where, "rest", **window))[0]
+    found = compare_all(reader, "late", CompareQuery.of_options(where, "rest", **window))[0]
     query = CompareQuery.of_options(where, "rest", each=True, **window)
-    each = reader.compare_all("late", query)[0]
+    each = compare_all(reader, "late", query)[0]
     share = 0.05 / 3 / each.simultaneous
     statistics = sums(reader, country="DE"), sums(reader) - sums(reader, country="DE")
     for arm, statistic in zip((each.a, each.b), statistics, strict=True):

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.cli.format import Shown, as_text
+from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.coverage import distinct_policies
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.series import SeriesReader
 from aggregator.reading.windows import Sums, Window
 from aggregator.storage.store import Store
+from aggregator.terminal.format import Shown, as_text
 from estimators import Estimate, LocalMetric, Metric, define
 from estimators.exact.randomness import SeededBits
 from tests.support.reports.counted import Counting

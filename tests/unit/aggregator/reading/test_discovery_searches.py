@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from aggregator.clock import Clock
-from aggregator.reading.discovery import searches
-from aggregator.reading.discovery.answers import DiscoveryAnswer
-from aggregator.reading.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
+from aggregator.features.discovery import searches
+from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
+from aggregator.reading.discovered_strings import DiscoveryAnswer
 from aggregator.reading.windows import Window
 from estimators import LocalMetric, define
 from estimators.exact.randomness import SeededBits

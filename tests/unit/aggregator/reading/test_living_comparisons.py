@@ -9,14 +9,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from aggregator.config.comparison_definitions import ComparisonDefinition
-from aggregator.config.watches import Definitions
-from aggregator.publishing import events
-from aggregator.reading.comparisons.living import living_answer
-from aggregator.reading.comparisons.run import ComparisonRun
-from aggregator.reading.comparisons.stored import ComparisonDecided, StoredComparison, state_key
+from aggregator.config.definitions import Definitions
+from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.features.comparisons.due_events import decision_event
+from aggregator.features.comparisons.living import living_answer
+from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.features.comparisons.stored import ComparisonDecided, StoredComparison, state_key
+from aggregator.features.reader import Reader
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
 from aggregator.state.watermark import CONFIRMING_BATCHES
 from aggregator.storage.store import Store
 from aggregator.timestamps import iso
@@ -59,7 +59,7 @@ COLOURS = ComparisonDefinition(
     name="colours", metric="colour", start_ms=EPOCH, where={"variant": "new"}, against="rest"
 )
 METRICS: dict[str, Metric] = {"clicks": CLICKS, "colour": COLOUR, "wait": WAIT}
-DEFINITIONS = Definitions(METRICS, {"checkout": CHECKOUT, "colours": COLOURS})
+DEFINITIONS = Definitions(METRICS, comparisons={"checkout": CHECKOUT, "colours": COLOURS})
 
 
 def of_variant(variant: str, one: ReportBatch) -> ReportBatch:
@@ -185,7 +185,7 @@ def test_what_may_have_expired_is_in_no_answer(store: Store) -> None:
     metrics = {**METRICS, "clicks": brief}
     counting = Counting(store, metrics)
     counting.count(0, *sent(range(HOURS)), *close(HOURS))
-    reader = Reader(store, Definitions(metrics, {"checkout": CHECKOUT}))
+    reader = Reader(store, Definitions(metrics, comparisons={"checkout": CHECKOUT}))
     found = reader.comparison("checkout")
     assert (found.status, found.comparison, found.decided) == ("expired", None, False)
     assert "may have expired" in found.reason
@@ -215,13 +215,13 @@ def test_nothing_has_expired_of_what_was_looked_at(store: Store) -> None:
     """The experiment is over: its reports have expired, and the publisher has the sums of all."""
     counting = Counting(store, METRICS)
     counting.count(0, *sent(range(HOURS)), *close(HOURS))
-    reader = Reader(store, Definitions(METRICS, {"checkout": CHECKOUT}))
+    reader = Reader(store, Definitions(METRICS, comparisons={"checkout": CHECKOUT}))
     run = ComparisonRun(reader, CHECKOUT)
     take(reader, run)
     store_state(reader, run)
     whole = reader.comparison("checkout")
     brief = {**METRICS, "clicks": dataclasses.replace(CLICKS, by_retention="7d")}
-    after = Reader(store, Definitions(brief, {"checkout": CHECKOUT}))
+    after = Reader(store, Definitions(brief, comparisons={"checkout": CHECKOUT}))
     found = after.comparison("checkout")
     assert (found.status, found.reason) == ("provisional", "")
     assert (found.value, found.lower, found.p_value) == (whole.value, whole.lower, whole.p_value)
@@ -247,7 +247,7 @@ def test_a_changed_definition_begins_anew(reader: Reader) -> None:
 
 def test_a_decision_about_each_category_is_an_event_of_its_own(reader: Reader) -> None:
     run = ComparisonRun(reader, COLOURS)
-    found = [events.decided(one, run.name, "/dither/t") for one in take(reader, run)]
+    found = [decision_event(one, run.name, "/dither/t") for one in take(reader, run)]
     assert {one.id: one.subject for one in found} == {
         f"{run.name}/{category}": "colours" for category in ("red", "blue")
     }

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from aggregator.features.reader import Reader
 from aggregator.reading.query import Query, SeriesQuery
-from aggregator.reading.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.commands import Commands
 from aggregator.storage.pane_index import PaneIndex

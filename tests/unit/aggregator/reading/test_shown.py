@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from aggregator.cli.format import Shown, as_line, as_text
 from aggregator.cli.live_view import LiveView
+from aggregator.features.reader import Reader
 from aggregator.publishing import events
 from aggregator.reading.query import Query
-from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.windows import SearchState, Sums, Window
+from aggregator.terminal.format import Shown, as_line, as_text
 from estimators import Metric, SearchMetric, define
 from estimators.extremes import Decision, Progress
 from estimators.metrics.domains import ValueRange

@@ -13,12 +13,12 @@ import pytest
 from aggregator.clock import Clock
 from aggregator.config.settings import Settings
 from aggregator.errors import StateUnreadable
+from aggregator.features.reader import Reader
+from aggregator.features.rounds.coordinator import Changed, Coordinator
+from aggregator.features.rounds.waiting_devices import Waiting
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.reading.reader import Reader
 from aggregator.reading.serialization import as_dict
 from aggregator.reading.status import Rates, status
-from aggregator.rounds.coordinator import Changed, Coordinator
-from aggregator.rounds.waiting_devices import Waiting
 from aggregator.state import decoder
 from aggregator.state.pane_keys import metric_key, round_key
 from aggregator.state.partition import Partition

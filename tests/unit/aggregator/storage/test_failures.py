@@ -11,9 +11,9 @@ import pytest
 import redis
 
 from aggregator.errors import StateUnreadable, StoreEvicts, StoreUnreachable
+from aggregator.features.reader import Reader
 from aggregator.monitoring.collector import Exporter
 from aggregator.reading import status
-from aggregator.reading.reader import Reader
 from aggregator.state.partition import Partition
 from aggregator.storage.connection import connect
 from aggregator.storage.eviction import LOOK_SECONDS, EvictionWatch, refuse_eviction

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aggregator.errors import StateUnreadable
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.state.pane_keys import metric_key
 from aggregator.storage import parsing
 from aggregator.storage.store import Store

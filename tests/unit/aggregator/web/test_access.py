@@ -16,7 +16,7 @@ from starlette.routing import Route
 from aggregator.cli.main import cli
 from aggregator.config.settings import Access, Serve, Settings, load_settings
 from aggregator.errors import SettingsError
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.http.access import hashed, new_token

@@ -14,7 +14,7 @@ import uvicorn
 import uvloop
 
 from aggregator.config.settings import Settings
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.reading.series import SeriesReader
 from aggregator.storage.store import Store
 from aggregator.web import application

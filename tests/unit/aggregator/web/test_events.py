@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.reading.status import Rates, status
 from aggregator.storage.store import Store
 from aggregator.web.event_hub import Hub

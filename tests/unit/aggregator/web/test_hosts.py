@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from aggregator.config.settings import Access, Serve, Settings
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application
 from aggregator.web.http import middleware

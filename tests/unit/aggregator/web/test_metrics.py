@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from aggregator.cli.main import cli
 from aggregator.config.live_metrics import LiveMetrics
 from aggregator.config.settings import Access, Settings
+from aggregator.features.reader import Reader
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.pane_sums import PaneSums
-from aggregator.reading.reader import Reader
 from aggregator.storage.parsing import LAST_COMMIT_MS
 from aggregator.storage.store import Store
 from aggregator.web import application

@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http import httptools_impl
 
 from aggregator.config.settings import Settings, Topics
-from aggregator.reading.reader import Reader
+from aggregator.features.reader import Reader
 from aggregator.storage.store import Store
 from aggregator.web import application, reports
 from aggregator.web.http import connection_limits

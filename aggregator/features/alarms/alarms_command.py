@@ -1,0 +1,135 @@
+"""`dither alarms`: whether metrics have moved from their baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import msgspec
+
+from aggregator.config.settings import Settings
+from aggregator.features.alarms.answers import AlarmAnswer, AlarmRaised, AlarmsAnswer
+from aggregator.features.alarms.frames import alarms_frame, steps_frame
+from aggregator.features.alarms.run import AlarmRun, Taken
+from aggregator.features.alarms.standing import all_alarms, definition_of
+from aggregator.terminal.format import table
+from aggregator.terminal.options import opened_reader, settings_options
+from aggregator.terminal.output import Output, output_options
+from aggregator.timestamps import iso
+
+NOT_KNOWN = "-"
+
+
+@click.group(invoke_without_command=True)
+@output_options
+@settings_options
+@click.pass_context
+def alarms(ctx: click.Context, settings: Settings, output: Output) -> None:
+    """Show how the alarms of the definitions stand, and what they have raised.
+
+    That no alarm was raised does not say that nothing moved: "could see" is the smallest move that
+    would have been seen by now with 90%, about.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    found = all_alarms(opened_reader(settings))
+    if output.is_table:
+        output.write(alarms_frame(found))
+    elif output.as_json:
+        click.echo(msgspec.json.encode(found).decode())
+    else:
+        click.echo("\n".join(_lines(found)))
+
+
+@alarms.command()
+@click.argument("name")
+@output_options
+@settings_options
+def replay(settings: Settings, name: str, output: Output) -> None:
+    """Compute alarm NAME again from its start, and show each pane's evidence.
+
+    What it raises is printed byte for byte as the events have it; a table has the evidence alone.
+    With --json there is an object for each pane and series. Nothing is published or stored.
+    """
+    reader = opened_reader(settings)
+    run = AlarmRun(reader, definition_of(reader, name))
+    overview = reader.store.overview()
+    closed = reader.finality_watermarks(overview).get(run.metric.name, 0)
+    panes = run.advance(overview, closed)
+    if output.is_table:
+        output.write(steps_frame(name, run.metric.name, panes))
+    else:
+        for pane in panes:
+            _show(pane, output.as_json)
+    if run.reason or run.is_learning:
+        click.echo(run.reason or "the baseline is not final yet", err=True)
+
+
+def _show(pane: Taken, as_json: bool) -> None:
+    """Print what the series say of a pane, and what it raised."""
+    raised = iter(pane.raised)
+    if not pane.steps:
+        click.echo(f"{iso(pane.start_ms)}  has expired", err=True)
+    for one, step in pane.steps:
+        share = step.evidence / step.needed
+        if as_json:
+            about = {"pane": iso(pane.start_ms), "series": one.name, "evidence": share}
+            known = {"informative": step.informative, "raised": step.raised}
+            click.echo(msgspec.json.encode({**about, **known}).decode())
+        else:
+            mark = "" if step.informative else "  no reports at some level"
+            click.echo(f"{iso(pane.start_ms)}  {one.name or 'all'}  {share:.3f}{mark}")
+        if step.raised:
+            click.echo(msgspec.json.encode(next(raised)).decode())
+
+
+def _lines(found: AlarmsAnswer) -> Iterator[str]:
+    if not found.alarms:
+        yield "no alarms: the definitions have no table [alarms.NAME] (docs/alarms.md)"
+        return
+    for alarm in found.alarms:
+        yield from _alarm(alarm)
+        yield ""
+    promised = f"{found.promised_per_year:.3g}"
+    expected = f"{promised} false alarm{'' if promised == '1' else 's'}"
+    yield f"All alarms together: at most {expected} a year expected"
+
+
+def _alarm(alarm: AlarmAnswer) -> Iterator[str]:
+    until = "no pane yet" if alarm.until is None else f"until {alarm.until}"
+    yield f"{alarm.alarm}: metric {alarm.metric}, {alarm.state}, looked at {until}"
+    yield f"  {alarm.promise}"
+    if alarm.reason:
+        yield f"  {alarm.reason}"
+    if alarm.skipped:
+        yield f"  {alarm.skipped} panes had expired before they were looked at"
+    rows = [
+        (
+            " ".join(one.names) or "all",
+            NOT_KNOWN if one.baseline is None else _number(one.baseline.value),
+            NOT_KNOWN if one.evidence is None else f"{one.evidence:.2f}",
+            NOT_KNOWN if one.smallest_shift is None else _number(one.smallest_shift),
+            one.alarms,
+            one.reason,
+        )
+        for one in alarm.series
+    ]
+    head = ("series", "baseline", "evidence", "could see", "alarms", "")
+    yield from (f"  {line}".rstrip() for line in table(head, rows).splitlines())
+    for one in alarm.raised[:5]:
+        yield f"  {_raised(one)}"
+
+
+def _raised(one: AlarmRaised) -> str:
+    where = " ".join(one.names)
+    now = NOT_KNOWN if one.now.value is None else _number(one.now.value)
+    before = _number(one.baseline.value)
+    return (
+        f"{one.at}  {where + ' ' if where else ''}went {one.direction} from {before} to {now} "
+        f"{one.unit}".rstrip()
+        + f", about since {one.since}"
+    )
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float | int) else NOT_KNOWN

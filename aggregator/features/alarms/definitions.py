@@ -1,0 +1,166 @@
+"""Alarms that a file of definitions has beside the metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from aggregator.config.definition_tables import Checks, TableKind, Watch, Where, grain_ms
+from aggregator.config.live_metrics import table
+from estimators import Metric
+from estimators.alarms import check_watchable
+from estimators.durations import milliseconds
+
+MOST_SERIES = 1_000
+"""Of one alarm."""
+_RATE = re.compile(r"(\d+(?:\.\d+)?)/(.+)")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AlarmDefinition(Watch):
+    """A table ``[alarms.NAME]``: says when a metric has moved from its baseline.
+
+    Parameters
+    ----------
+    every_ms : int
+        The length of a pane of the alarm, in ms: whole panes of the metric.
+    false_alarms : float
+        How many false alarms are allowed in a pane, over all series together; in the file a text
+        such as ``"1/365d"``.
+    by : sequence of str
+        A series for each slice by these attributes of devices.
+    where : mapping
+        Only reports of devices with these values.
+    categories : sequence of str, optional
+        A series for each of these; by default for each that there is.
+    below : sequence of float
+        Of a distribution: a series for the share of the users below each of these edges.
+    baseline_ms : int, optional
+        The baseline is estimated from so much event time before the start.
+    baseline_value : float, optional
+        Or it is this value, in the metric's unit.
+    direction : str
+        ``"any"``, ``"up"`` or ``"down"``.
+    least : float
+        A move of at most so much is none; in the metric's unit.
+    promise : str
+        `false_alarms` in words, as the file has it.
+    """
+
+    added: ClassVar[tuple[str, ...]] = ("below",)
+    every_ms: int
+    false_alarms: float
+    by: Sequence[str] = ()
+    where: Where = dataclasses.field(default_factory=dict)
+    categories: Sequence[str] | None = None
+    below: Sequence[float] = ()
+    baseline_ms: int | None = None
+    baseline_value: float | None = None
+    direction: str = "any"
+    least: float = 0.0
+    promise: str = ""
+
+    @property
+    def sliced(self) -> bool:
+        """Whether it needs slices of its metric."""
+        return bool(self.by or self.where)
+
+
+class AlarmTable(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The keys of ``[alarms.NAME]``, as TOML has them."""
+
+    metric: str
+    start: Any
+    false_alarms: str
+    every: str = "1d"
+    by: list[str] = msgspec.field(default_factory=list)
+    where: dict[str, str] = msgspec.field(default_factory=dict)
+    categories: list[str] | None = None
+    below: list[float] = msgspec.field(default_factory=list)
+    baseline: str | None = None
+    baseline_value: float | None = None
+    direction: Literal["any", "up", "down"] = "any"
+    least: float = 0.0
+    then: Literal["same"] = "same"
+
+
+def define_alarm(name: str, table: AlarmTable, checks: Checks) -> AlarmDefinition:
+    """Return the alarm that a table defines.
+
+    Parameters
+    ----------
+    name : str
+    table : AlarmTable
+    checks : Checks
+        Of this table's values.
+
+    Raises
+    ------
+    DefinitionError
+        With the key, the value and what was expected.
+    """
+    metric = checks.metric("metric")
+    try:
+        check_watchable(metric)
+    except ValueError as error:
+        checks.refuse("metric", f"one that can be watched; {error}")
+    checks.attributes("by", table.by, metric)
+    where = checks.where("where", metric)
+    if both := where.keys() & {*table.by}:
+        checks.refuse("where", f"{min(both)} in by or in where, not in both")
+    grain = grain_ms(metric, sliced=bool(table.by or where))
+    every_ms = checks.duration("every", *grain)
+    if (table.baseline is None) == (table.baseline_value is None):
+        checks.refuse("baseline", "a duration such as 28d, or a baseline_value instead")
+    rate = _RATE.fullmatch(table.false_alarms)
+    try:
+        allowed, stretch_ms = (0.0, 0) if rate is None else (float(rate[1]), milliseconds(rate[2]))
+    except ValueError:
+        allowed, stretch_ms = 0.0, 0
+    if not allowed or not stretch_ms:
+        checks.refuse("false_alarms", "a number in a duration, as in 1/365d")
+    rate_a_pane = allowed * every_ms / stretch_ms
+    if rate_a_pane >= 1:
+        checks.refuse("false_alarms", f"less than one in {table.every}, the length of a pane")
+    if not 0 <= table.least < float("inf"):
+        checks.refuse("least", "a move of 0 or more")
+    categories = checks.categories(metric)
+    below = checks.below(metric)
+    series = len(below or categories or metric.labels or "1")
+    for attribute in table.by:
+        assert metric.slicing is not None  # noqa: S101
+        series *= len(metric.slicing.words(attribute))
+    if series > MOST_SERIES:
+        checks.refuse("by", f"at most {MOST_SERIES} series, not {series}: slices x categories")
+    if table.baseline_value is not None:
+        low, high = metric.domain.ends
+        if not low <= table.baseline_value <= high:
+            checks.refuse("baseline_value", f"a value from {low:g} to {high:g}")
+    return AlarmDefinition(
+        name=name,
+        metric=table.metric,
+        start_ms=checks.start(*grain),
+        every_ms=every_ms,
+        false_alarms=rate_a_pane,
+        by=tuple(table.by),
+        where=where,
+        categories=categories,
+        below=below,
+        baseline_ms=None if table.baseline is None else checks.duration("baseline", *grain),
+        baseline_value=table.baseline_value,
+        direction=table.direction,
+        least=table.least,
+        promise=table.false_alarms,
+    )
+
+
+ALARMS = TableKind("alarms", AlarmTable, define_alarm)
+
+
+def alarms_of(metrics: Mapping[str, Metric]) -> Mapping[str, AlarmDefinition]:
+    """Return the alarms that the definitions of this moment have, by name."""
+    return table(metrics, ALARMS.kind)

@@ -1,0 +1,70 @@
+"""Runs all alarms over panes that are final, and makes the events of what they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import structlog
+
+from aggregator.feature import EventType
+from aggregator.features.alarms.answers import AlarmRaised
+from aggregator.features.alarms.definitions import alarms_of
+from aggregator.features.alarms.run import AlarmRun
+from aggregator.features.alarms.stored import state_key
+from aggregator.publishing.due_events import Publication, RunWatch
+from aggregator.publishing.events import Event
+from aggregator.storage.progress import TopicProgress
+
+RAISED = EventType(
+    "dither.alarm",
+    AlarmRaised,
+    kept_as="alarms",
+    message="alarm",
+    summary="A series of an alarm has moved from its baseline: once for each id.",
+    key="The alarm and the hash of its definition, the series and the end of the pane, as in "
+    "late_moved@0000001f/country=DE/2026-11-22T00:00:00Z.",
+)
+log = structlog.get_logger("dither.publisher")
+
+
+class AlarmWatch(RunWatch[AlarmRun]):
+    """Runs the alarms of a deployment."""
+
+    @classmethod
+    def resumed(cls, publication: Publication) -> AlarmWatch:
+        """Return the watch of all alarms, each of which goes on from its state in Redis."""
+        reader = publication.reader
+        alarms = alarms_of(reader.metrics).values()
+        return cls(publication, [AlarmRun.resumed(reader, definition) for definition in alarms])
+
+    def events(
+        self, run: AlarmRun, overview: TopicProgress, closed: Mapping[str, int]
+    ) -> Iterator[list[Event]]:
+        """Yield the events of one pane after another."""
+        for pane in run.advance(overview, closed.get(run.metric.name, 0)):
+            yield [alarm_event(raised, run.name, self.publication.source) for raised in pane.raised]
+
+    def state_key(self, run: AlarmRun) -> str:
+        """Return the key of its state in Redis."""
+        return state_key(self.publication.reader.store.topic, run.name)
+
+    def note_published(self, event: Event) -> None:
+        """Log an alarm that was published."""
+        log.warning("alarm raised", alarm=event.subject, id=event.id)
+
+
+def alarm_event(raised: AlarmRaised, identity: str, source: str) -> Event:
+    """Return the event of an alarm.
+
+    Parameters
+    ----------
+    raised : AlarmRaised
+    identity : str
+        The alarm's name in keys: :func:`aggregator.features.alarms.stored.identity`.
+    source : str
+        The CloudEvents attribute `source`.
+    """
+    key = f"{identity}/{','.join(raised.names)}/{raised.at}"
+    encoded = msgspec.json.encode(raised)
+    return Event(key, RAISED.name, source, raised.alarm, raised.at, key, encoded)

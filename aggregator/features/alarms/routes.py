@@ -1,0 +1,43 @@
+"""The HTTP operation of alarms."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.features.alarms.answers import AlarmsAnswer
+from aggregator.features.alarms.frames import alarms_frame
+from aggregator.features.alarms.standing import all_alarms
+from aggregator.web.http.problem_responses import asking
+from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.queries import Format, parse
+from aggregator.web.service_context import Service
+
+
+class AlarmsParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """Query parameters of alarms."""
+
+    format: Format = "json"
+
+
+@Operation(
+    method="GET",
+    path="/v1/alarms",
+    summary="How all alarms stand, and what they have raised.",
+    query=AlarmsParameters,
+    answers={200: Content("Every alarm of the definitions.", AlarmsAnswer, is_table=True)},
+    problems=(400, 429, 503),
+)
+async def alarms(service: Service, request: Request) -> Response:
+    """Answer with all alarms."""
+    with asking():
+        parameters = parse(request, AlarmsParameters)
+
+    def compute() -> Response:
+        found = all_alarms(service.reader)
+        if parameters.format == "csv":
+            return as_table(alarms_frame(found), "alarms")
+        return as_json(found)
+
+    return await service.estimates.run(request, compute)

@@ -1,0 +1,83 @@
+"""Alarms as samples of exported metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from aggregator.features.alarms.standing import all_alarms
+from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.samples import Sample, Samples
+from aggregator.storage.progress import TopicProgress
+from aggregator.timestamps import from_iso
+
+ALARM_EVIDENCE = Exported(
+    "dither_alarm_evidence{alarm,series}",
+    "What there is against a series' baseline, as a share of what raises an alarm, on the scale of "
+    "logarithms: 1 raises it.",
+)
+ALARM_RAISED = Exported(
+    "dither_alarm_raised_timestamp_seconds{alarm,series,direction}",
+    "End of the last pane that raised an alarm.",
+)
+ALARMS = Exported(
+    "dither_alarms{alarm}", "Alarms that were raised since an alarm's start.", type="counter"
+)
+ALARM_STATE = Exported(
+    "dither_alarm_state{alarm,state}",
+    "1 for the state of an alarm: learning (its baseline is not final yet), watching, or "
+    "unwatchable.",
+)
+ALARM_UNTIL = Exported(
+    "dither_alarm_looked_until_timestamp_seconds{alarm}",
+    "End of the last pane that an alarm has looked at.",
+)
+ALARM_SKIPPED = Exported(
+    "dither_alarm_skipped_panes{alarm}", "Panes that had expired before an alarm looked at them."
+)
+ALARMS_PROMISED = Exported(
+    "dither_alarms_promised_per_year",
+    "False alarms a year that all alarms together are allowed, at most.",
+)
+
+
+class AlarmSamples(Samples):
+    """How alarms stand; nothing without alarms, no evidence where there is none yet."""
+
+    title = "Alarms"
+    exported = (
+        ALARM_EVIDENCE,
+        ALARM_RAISED,
+        ALARMS,
+        ALARM_STATE,
+        ALARM_UNTIL,
+        ALARM_SKIPPED,
+        ALARMS_PROMISED,
+    )
+    labels: ClassVar = {
+        "alarm": "name of an alarm in `metrics.toml`",
+        "series": "a slice and a category of an alarm, as in `country=DE,category=yes`; empty "
+        "for all",
+        "direction": "`up` or `down`",
+        "state": "`learning`, `watching` or `unwatchable`",
+    }
+
+    def samples(self, overview: TopicProgress) -> Iterator[Sample]:
+        """Yield how all alarms stand."""
+        found = all_alarms(self.reader)
+        if not found.alarms:
+            return
+        yield Sample(ALARMS_PROMISED, found.promised_per_year, ())
+        for alarm in found.alarms:
+            yield Sample(ALARM_STATE, 1, (alarm.alarm, alarm.state))
+            yield Sample(ALARMS, sum(one.alarms for one in alarm.series), (alarm.alarm,))
+            yield Sample(ALARM_SKIPPED, alarm.skipped, (alarm.alarm,))
+            if alarm.until is not None:
+                yield Sample(ALARM_UNTIL, from_iso(alarm.until), (alarm.alarm,))
+            for one in alarm.series:
+                if one.evidence is not None:
+                    names = ",".join(one.names)
+                    yield Sample(ALARM_EVIDENCE, one.evidence, (alarm.alarm, names))
+            last = {(",".join(one.names), one.direction): one.at for one in reversed(alarm.raised)}
+            for labels, at in last.items():
+                yield Sample(ALARM_RAISED, from_iso(at), (alarm.alarm, *labels))

@@ -1,0 +1,112 @@
+"""The series of an alarm: one for each slice and category."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import msgspec
+
+from aggregator.features.alarms.answers import Baseline, series_names
+from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.reading.grouping import Grouping, Slice
+from aggregator.reading.query import Query
+from aggregator.reading.slices.answers import values
+from estimators import LocalMetric
+from estimators.alarms import Detector
+from estimators.comparison.distributions import limit_indices
+from estimators.distribution import share_names
+from estimators.estimate import Counts
+
+
+@dataclasses.dataclass
+class Series:
+    """One series of an alarm: a slice, and one of its numbers.
+
+    Attributes
+    ----------
+    slice : mapping
+    category : str or None
+    below : tuple of float
+        Of a distribution: the one limit, below which the share is watched.
+    baseline : ndarray of int64 or None
+        The sums of its baseline.
+    detector : Detector or None
+        None: it is not watched, or not yet; `reason` says why not.
+    known : Baseline or None
+        What it is compared with.
+    """
+
+    group: int
+    slice: Slice
+    category: str | None
+    index: int | None
+    below: tuple[float, ...] = ()
+    baseline: Counts | None = None
+    detector: Detector | None = None
+    known: Baseline | None = None
+    evidence: float | None = None
+    smallest_shift: float | None = None
+    panes: int = 0
+    alarms: int = 0
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """The series in words: ``attribute=value`` of its slice, and its category."""
+        category = msgspec.UNSET if self.category is None else self.category
+        return ",".join(series_names(values(self.slice), category))
+
+
+def series_of(metric: LocalMetric, definition: AlarmDefinition) -> list[Series]:
+    """Return the series of an alarm: each of its slices with each of its categories.
+
+    Parameters
+    ----------
+    metric : LocalMetric
+        The one it watches.
+    definition : AlarmDefinition
+    """
+    grouping = Grouping.of(metric, Query(by=definition.by, where=definition.where))
+    slices: list[Slice] = [{}]
+    if grouping is not None and definition.by:
+        slices = [grouping.slice(group) for group in range(grouping.size)]
+    return [
+        Series(group, found, *number)
+        for group, found in enumerate(slices)
+        for number in _numbers(metric, definition)
+    ]
+
+
+def _numbers(
+    metric: LocalMetric, definition: AlarmDefinition
+) -> Iterator[tuple[str | None, int | None, tuple[float, ...]]]:
+    """Yield the numbers of a slice that are watched: name, index and limit."""
+    if definition.below:
+        places = limit_indices((metric, metric), definition.below, None, ratio=False)
+        assert places is not None  # noqa: S101
+        for limit, place in zip(definition.below, places[0].tolist(), strict=True):
+            yield (*share_names([limit]), place, (limit,))
+        return
+    labels, _ = metric.domain.select(definition.categories)
+    for label in labels:
+        yield label, metric.domain.labels.index(label), ()
+    if not labels:
+        yield None, None, ()
+
+
+def unit_of(metric: LocalMetric, definition: AlarmDefinition) -> str:
+    """Return the unit of what an alarm watches; a share has none."""
+    return "" if definition.below else metric.unit
+
+
+def promise(definition: AlarmDefinition, series: int) -> str:
+    """Return in words how many false alarms an alarm allows."""
+    number, _, stretch = definition.promise.partition("/")
+    together = f", over {series} series together" if series > 1 else ""
+    alarms = "false alarm" if float(number) == 1 else "false alarms"
+    return (
+        f"by chance alone at most {number} {alarms} expected in the first {stretch} from the start"
+        f"{together}; "
+        "in longer stretches from the start in proportion"
+    )

@@ -1,0 +1,97 @@
+"""How an alarm stands, as Redis keeps it.
+
+It is a function of the log and of the definitions: whoever has lost it computes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+import structlog
+
+from aggregator.features.alarms.answers import AlarmRaised, Baseline
+from aggregator.features.alarms.definitions import AlarmDefinition
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from estimators import Metric
+from producers.wire.decoding import decode_msgpack
+
+MOST_RAISED = 100
+"""Of an alarm, so many events are kept beside its state."""
+
+log = structlog.get_logger("dither.alarms")
+
+
+class StoredSeries(msgspec.Struct, frozen=True, kw_only=True):
+    """One series: sums of its baseline, the detector's state, and what both said last.
+
+    Attributes
+    ----------
+    baseline : bytes or None
+        int64 in the machine's order, little-endian; None for a stated value.
+    detector : bytes or None
+        None: it cannot be watched, and `reason` says why.
+    known : Baseline or None
+        What it is compared with.
+    """
+
+    baseline: bytes | None
+    detector: bytes | None
+    known: Baseline | None
+    evidence: float | None
+    smallest_shift: float | None
+    panes: int
+    alarms: int
+    reason: str
+
+
+class StoredAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """An alarm: which pane is next, and its series in the order of slices and categories."""
+
+    next_ms: int
+    skipped: int
+    is_learning: bool
+    series: list[StoredSeries]
+    raised: list[AlarmRaised]
+    reason: str
+
+
+def identity(definition: AlarmDefinition, metric: Metric) -> str:
+    """Return an alarm's name with 32 bits of all that its state depends on.
+
+    Parameters
+    ----------
+    definition : AlarmDefinition
+    metric : Metric
+        The one it watches.
+    """
+    slicing = "" if metric.slicing is None or not definition.sliced else metric.slicing.key
+    text = f"{definition.key} {metric_key(metric.name, metric.revision)} {slicing}"
+    return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def state_key(topic: str, alarm: str) -> str:
+    """Return the key of an alarm's state; `alarm` is its :func:`identity`."""
+    return f"{publisher_key(topic)}:alarm:{alarm}"
+
+
+def read_state(store: Store, alarm: str) -> StoredAlarm | None:
+    """Return the state of an alarm; None if there is none, or none that can be used.
+
+    Parameters
+    ----------
+    store : Store
+    alarm : str
+        Its :func:`identity`.
+    """
+    found: Any = store.client.get(state_key(store.topic, alarm))
+    if found is None:
+        return None
+    try:
+        return decode_msgpack(found, StoredAlarm)
+    except ValueError as error:
+        log.warning("state of an alarm is unreadable", alarm=alarm, error=str(error))
+        return None

@@ -1,0 +1,236 @@
+"""`dither compare`: two slices, a slice and the rest, two windows, or two metrics."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+import numpy as np
+
+from aggregator.config.settings import Settings
+from aggregator.features.comparisons.answers import P_VALUES, as_dicts
+from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.compared import (
+    Compared,
+    CompareQuery,
+    arm_text,
+    comparison_frame,
+)
+from aggregator.features.comparisons.definitions import REST
+from aggregator.reading.query import conditions
+from aggregator.terminal.format import printable
+from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
+from aggregator.terminal.output import Output, output_options
+from estimators.comparison.arms import STANDARD_WEIGHTS
+from estimators.question import BOUND_NAMES, TARGET_NAMES
+from estimators.rounding import certainty, common_decimals, interval
+from estimators.weights import WEIGHTINGS
+
+
+class Split(click.ParamType[float]):
+    """A planned ratio of reports, as in 1:1 or 9:1."""
+
+    name = "A:B"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the ratio of the first number to the second."""
+        if isinstance(value, float):
+            return value
+        try:
+            one, two = (float(part) for part in str(value).split(":"))
+            if one > 0 and two > 0:
+                return one / two
+        except ValueError:
+            pass
+        return self.fail(f"{value!r}: expected a ratio such as 1:1 or 9:1", param, ctx)
+
+
+@click.command()
+@metric_argument()
+@click.option(
+    "--where", multiple=True, metavar="ATTRIBUTE=VALUE", help="The first slice; may be repeated."
+)
+@click.option(
+    "--against",
+    multiple=True,
+    metavar="ATTRIBUTE=VALUE",
+    help="The second slice, or the word rest: all other reports of the window [default: rest].",
+)
+@click.option(
+    "--by", multiple=True, metavar="ATTRIBUTE", help="Compare each value with the rest instead."
+)
+@click.option("--from", "start", type=Moment(), help="Start of the first window.")
+@click.option("--to", "end", type=Moment(), help="End of the first window.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1h.")
+@click.option("--against-from", "against_start", type=Moment(), help="Start of the second window.")
+@click.option("--against-to", "against_end", type=Moment(), help="End of the second window.")
+@click.option("--against-metric", "other", metavar="METRIC", help="The metric of the second arm.")
+@click.option("--ratio", is_flag=True, help="Show the ratio instead of the difference.")
+@click.option("--beta", default=0.05, show_default=True, help="Failure probability of the bounds.")
+@click.option(
+    "--bound",
+    type=click.Choice([one for one in BOUND_NAMES if one != "normal"]),
+    default="auto",
+    show_default=True,
+    help="fixed: for closed windows; anytime: for arms that you watch while they grow.",
+)
+@click.option(
+    "--split",
+    type=Split(),
+    help="The planned ratio of reports of both arms, such as 1:1, declared before the start: "
+    "narrower bounds at all times.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice([*sorted(WEIGHTINGS), STANDARD_WEIGHTS]),
+    help="How much each privacy level counts; standard: the same in both arms.",
+)
+@click.option(
+    "--weights-fixed", is_flag=True, help="Weights and target were chosen before looking."
+)
+@click.option(
+    "--target",
+    type=click.Choice(TARGET_NAMES),
+    default="population",
+    show_default=True,
+    help="What the bounds cover: the population from which the users come, or exactly these users.",
+)
+@click.option(
+    "--independent",
+    is_flag=True,
+    default=None,
+    help="With --against-metric: no device reports to both metrics.",
+)
+@click.option(
+    "--category", "categories", multiple=True, help="Only this category; may be repeated."
+)
+@click.option(
+    "--quantile",
+    "quantiles",
+    type=float,
+    multiple=True,
+    help="Of a distribution: only this quantile, as in 0.95; may be repeated.",
+)
+@click.option(
+    "--below",
+    type=float,
+    multiple=True,
+    help="Of a distribution: the share below this edge instead of quantiles; may be repeated.",
+)
+@click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
+@click.option("--pointwise", is_flag=True, help="Each comparison and category by itself.")
+@click.option(
+    "--top", type=click.IntRange(1), help="With --by: so many slices, most reports first."
+)
+@output_options
+@settings_options
+def compare(
+    settings: Settings,
+    metric: str,
+    where: tuple[str, ...],
+    against: tuple[str, ...],
+    ratio: bool,
+    categories: tuple[str, ...],
+    pointwise: bool,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Compare two arms of a metric, and show by how much the first exceeds the second.
+
+    The arms are two slices, a slice and the rest, two windows that do not overlap, or two metrics.
+    The bounds of a difference are narrower than those of its two arms suggest, so do not judge by
+    whether two intervals overlap.
+
+    The p-value of arms that grow may be looked at at any time: stop when it is at most beta, and at
+    most a share beta of comparisons without a difference ever stop wrongly.
+    """
+    reader = opened_reader(settings)
+    try:
+        query = CompareQuery.of_options(
+            conditions(where),
+            REST if against in ((), (REST,)) else conditions(against),
+            of="ratio" if ratio else "difference",
+            categories=categories or None,
+            simultaneous=not pointwise,
+            **options,
+        )
+        found = compare_all(reader, metric, query)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if output.is_table:
+        output.write(comparison_frame(found))
+        return
+    click.echo(json.dumps(as_dicts(found)) if output.as_json else "\n\n".join(map(as_text, found)))
+
+
+def as_text(found: Compared, verdicts: tuple[str, str] = ("different", "not decided")) -> str:
+    """Return a comparison for people.
+
+    Parameters
+    ----------
+    found : Compared
+    verdicts : tuple of str
+        What it says of arms that are proved to be different, and of others.
+    """
+    query = found.query
+    together = f", {found.simultaneous} comparisons together" if found.simultaneous > 1 else ""
+    if query.each:
+        together += ", three intervals together"
+    lines = [
+        f"{found.a.metric}: {query.of} of a and b",
+        f"a          {arm_text(found, 'a')}",
+        f"b          {arm_text(found, 'b')}",
+        f"status     {found.status}",
+        f"bounds     {certainty(query.a.beta)} {found.bound}, {query.a.target}{together}",
+    ]
+    if found.comparison is None:
+        return "\n".join(lines)
+    lines.append(f"law        {found.law}")
+    if found.chosen_among > 1:
+        lines.append(f"chosen     among {found.chosen_among} answers, maybe after looking")
+    if found.comparison.warning:
+        lines.append(f"warning    {found.comparison.warning}")
+    kind = P_VALUES[found.bound]
+    metric = found.a.window.metric
+    unit = f" {metric.unit}" if metric.unit and not query.below else ""
+    suffix = unit if query.of == "difference" else ""
+    ends = intervals(found.value, found.lower, found.upper, suffix)
+    p_values = np.atleast_1d(np.asarray(found.p_value, dtype=np.float64)).tolist()
+    arms = [
+        intervals(arm.estimate.value, arm.estimate.lower, arm.estimate.upper, unit)
+        for arm in (found.a, found.b)
+    ]
+    lines.append("")
+    for place, label in enumerate(found.comparison.labels or ("",)):
+        verdict = verdicts[0 if p_values[place] <= query.a.beta else 1]
+        name = f"{printable(label)}  " if label else ""
+        lines.append(f"{name}{ends[place]}, p = {p_values[place]:.2g}: {verdict}")
+        if query.each:
+            lines += [f"  {which} {arm[place]}" for which, arm in zip("ab", arms, strict=True)]
+    lines.append(f"p-values: {kind}")
+    return "\n".join(lines)
+
+
+def intervals(value: Any, lower: Any, upper: Any, suffix: str) -> list[str]:
+    """Return each of several numbers with its bounds, to as many decimals as all of them need.
+
+    Parameters
+    ----------
+    value, lower, upper : float or sequence of float
+    suffix : str
+        A space and the unit, or nothing.
+    """
+    columns = (
+        np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist() for x in (value, lower, upper)
+    )
+    rows = [*zip(*columns, strict=True)]
+    finite = [row for row in rows if np.isfinite(row[1:]).all()]
+    places = common_decimals((low for _, low, _ in finite), (high for *_, high in finite))
+    found = []
+    for row in rows:
+        shown, low, high = (f"{x:.4g}" for x in row)
+        if np.isfinite(row).all():
+            shown, low, high = interval(row, places)
+        found.append(f"{shown}{suffix} in [{low}, {high}]")
+    return found

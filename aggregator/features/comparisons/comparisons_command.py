@@ -1,0 +1,78 @@
+"""`dither comparisons`: how the comparisons of the definitions stand."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from aggregator.config.settings import Settings
+from aggregator.features.comparisons.compare_command import as_text, intervals
+from aggregator.features.comparisons.compared import comparison_frame
+from aggregator.features.comparisons.living import (
+    Living,
+    LivingAnswers,
+    all_comparisons,
+    definition_of,
+    living,
+    living_answer,
+)
+from aggregator.features.comparisons.stored import ComparisonDecided
+from aggregator.terminal.options import opened_reader, settings_options
+from aggregator.terminal.output import Output, output_options
+from aggregator.timestamps import iso
+
+NONE_DEFINED = (
+    "no comparisons: the definitions have no table [comparisons.NAME] (docs/comparisons.md)"
+)
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option("--each", is_flag=True, help="Give both arms bounds; all three intervals share beta.")
+@output_options
+@settings_options
+def comparisons(settings: Settings, name: str | None, each: bool, output: Output) -> None:
+    """Show how the comparisons of the definitions stand, or comparison NAME alone.
+
+    Bounds and p-values hold at all times from a comparison's start on: look as often as you like.
+    """
+    reader = opened_reader(settings)
+    if name is not None:
+        one = living(reader, definition_of(reader.metrics, name), each=each)
+        if output.is_table:
+            return output.write(one.to_frame())
+        answer = living_answer(one, history=True)
+        return click.echo(msgspec.json.encode(answer).decode() if output.as_json else _as_text(one))
+    found = all_comparisons(reader, each=each)
+    if output.is_table:
+        return output.write(comparison_frame(found))
+    if output.as_json:
+        answers = LivingAnswers(comparisons=[living_answer(one) for one in found])
+        return click.echo(msgspec.json.encode(answers).decode())
+    return click.echo("\n\n".join(map(_as_text, found)) or NONE_DEFINED)
+
+
+def _as_text(found: Living) -> str:
+    run = found.run
+    lines = [f"{found.definition.name}", as_text(found, ("different now", "not decided now"))]
+    lines += map(_decision, run.decided)
+    if run.has_begun:
+        lines.append(f"looked at final panes until {iso(run.next_ms)}")
+    if run.incomplete:
+        lines.append(
+            f"{run.incomplete} of these panes had reports that are in no table of slices: they "
+            "had expired, or the attribute was not declared yet"
+        )
+    if found.reason:
+        lines.append(found.reason)
+    return "\n".join(lines)
+
+
+def _decision(decided: ComparisonDecided) -> str:
+    """Say when one of its numbers was decided, in which direction, and how far."""
+    label = "" if decided.category is msgspec.UNSET else f"{decided.category}  "
+    unit = f" {decided.unit}" if decided.unit else ""
+    (ends,) = intervals(decided.value, decided.lower, decided.upper, unit)
+    equal = 1 if decided.of == "ratio" else 0
+    is_above = isinstance(decided.lower, float | int) and decided.lower > equal
+    return f"{label}decided at {decided.at}: a {'above' if is_above else 'below'} b, {ends} by then"

@@ -1,0 +1,75 @@
+"""Looks at living comparisons after each final pane, and makes the events of what they decide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import structlog
+
+from aggregator.feature import EventType
+from aggregator.features.comparisons.definitions import comparisons_of
+from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.features.comparisons.stored import ComparisonDecided, state_key
+from aggregator.publishing.due_events import Publication, RunWatch
+from aggregator.publishing.events import Event
+from aggregator.storage.progress import TopicProgress
+
+DECISION = EventType(
+    "dither.comparison.decided",
+    ComparisonDecided,
+    kept_as="decisions",
+    message="comparisonDecided",
+    summary="The arms of a comparison are proved to be different: once for each id.",
+    key="The comparison and the hash of its definition, and the category or coordinate where there "
+    "are several, as in new_checkout@0000001f/red.",
+)
+log = structlog.get_logger("dither.publisher")
+
+
+class ComparisonWatch(RunWatch[ComparisonRun]):
+    """Runs the comparisons of a deployment."""
+
+    @classmethod
+    def resumed(cls, publication: Publication) -> ComparisonWatch:
+        """Return the watch of all comparisons, each of which goes on from its state in Redis."""
+        reader = publication.reader
+        defined = comparisons_of(reader.metrics).values()
+        return cls(
+            publication, [ComparisonRun.resumed(reader, definition) for definition in defined]
+        )
+
+    def events(
+        self, run: ComparisonRun, overview: TopicProgress, closed: Mapping[str, int]
+    ) -> Iterator[list[Event]]:
+        """Yield the events of one pane after another."""
+        for decisions in run.advance(overview, closed):
+            yield [
+                decision_event(decision, run.name, self.publication.source)
+                for decision in decisions
+            ]
+
+    def state_key(self, run: ComparisonRun) -> str:
+        """Return the key of its state in Redis."""
+        return state_key(self.publication.reader.store.topic, run.name)
+
+    def note_published(self, event: Event) -> None:
+        """Log a decision that was published."""
+        log.info("comparison decided", comparison=event.subject, id=event.id)
+
+
+def decision_event(decision: ComparisonDecided, identity: str, source: str) -> Event:
+    """Return the event of a comparison that is decided, or of one of its categories.
+
+    Parameters
+    ----------
+    decision : ComparisonDecided
+    identity : str
+        The comparison's name in keys: :func:`aggregator.features.comparisons.stored.identity`.
+    source : str
+        The CloudEvents attribute `source`.
+    """
+    category = decision.category
+    key = identity if category is msgspec.UNSET else f"{identity}/{category}"
+    encoded = msgspec.json.encode(decision)
+    return Event(key, DECISION.name, source, decision.comparison, decision.at, key, encoded)

@@ -1,0 +1,181 @@
+"""The HTTP operations of comparisons."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.errors import UnknownComparison
+from aggregator.features.comparisons.answers import ComparisonsAnswer, comparison_answer
+from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.compared import CompareQuery, comparison_frame
+from aggregator.features.comparisons.definitions import REST
+from aggregator.features.comparisons.living import (
+    LivingAnswer,
+    LivingAnswers,
+    all_comparisons,
+    definition_of,
+    living,
+    living_answer,
+)
+from aggregator.reading.grouping import Grouping
+from aggregator.reading.query import conditions
+from aggregator.reading.steps import COMPARED, check_slices
+from aggregator.web.http.pools import still_wanted
+from aggregator.web.http.problem_responses import asking
+from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.queries import (
+    By,
+    Format,
+    Policy,
+    Time,
+    Where,
+    WindowParameters,
+    moment,
+    parse,
+    without_format,
+)
+from aggregator.web.service_context import Service
+from producers.gateway.problems import Problem
+
+Below = Annotated[
+    list[float],
+    Meta(
+        max_length=100,
+        description="Of a distribution: the shares below these edges instead of quantiles; may be "
+        "repeated.",
+    ),
+]
+Each = Annotated[bool, Meta(description="Give both arms bounds, which share beta, too.")]
+
+
+class CompareParameters(WindowParameters, kw_only=True, frozen=True):
+    """What is compared with what."""
+
+    format: Format = "json"
+    metric: Annotated[str, Meta(max_length=64)]
+    where: Where = msgspec.field(default_factory=list)
+    against: Annotated[
+        Where,
+        Meta(description="The second slice, as in country=FR, or the word rest (by default)."),
+    ] = msgspec.field(default_factory=list)
+    by: By = msgspec.field(default_factory=list)
+    against_start: Time | None = msgspec.field(name="against-from", default=None)
+    against_end: Time | None = msgspec.field(name="against-to", default=None)
+    other: Annotated[str, Meta(max_length=64)] | None = msgspec.field(
+        name="against-metric", default=None
+    )
+    of: Literal["difference", "ratio"] = "difference"
+    bound: Literal["auto", "fixed", "anytime"] = "auto"
+    target: Literal["population", "sample"] = "population"
+    weights: Policy | Literal["standard"] | None = None  # type: ignore[assignment]
+    split: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    independent: bool | None = None
+    below: Below = msgspec.field(default_factory=list)
+    each: Each = False
+
+    def fields(self) -> dict[str, Any]:
+        """Return what :meth:`CompareQuery.of_options` takes."""
+        found = without_format(super().fields())
+        found.pop("metric")
+        found["against_start"] = moment("against-from", self.against_start)
+        found["against_end"] = moment("against-to", self.against_end)
+        found["where"] = conditions(self.where)
+        found["against"] = REST if self.against in ([], [REST]) else conditions(self.against)
+        return found
+
+
+class LivingParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """Query parameters of a comparison of the definitions."""
+
+    format: Format = "json"
+    each: Each = False
+
+
+@Operation(
+    method="GET",
+    path="/v1/compare",
+    summary="Compare two slices, a slice and the rest, two windows, or two metrics.",
+    query=CompareParameters,
+    answers={
+        200: Content(
+            "The comparison; with `by`, one for each slice.", ComparisonsAnswer, is_table=True
+        )
+    },
+    problems=(400, 404, 429, 503),
+)
+async def compare(service: Service, request: Request) -> Response:
+    """Answer with a comparison."""
+    reader = service.reader
+    with asking():
+        parameters = parse(request, CompareParameters)
+        query = CompareQuery.of_options(**parameters.fields())
+        metric = reader.metric(parameters.metric)
+        labels, _ = metric.domain.select(query.a.categories)
+        slices = 1
+        if query.a.by and (grouping := Grouping.of(metric, query.a)) is not None:
+            slices = min(grouping.size, query.a.top or grouping.size)
+        check_slices(metric, slices, len(labels), COMPARED)
+
+    def compute() -> Response:
+        with asking():
+            found = compare_all(reader, parameters.metric, query, still_wanted)
+        if parameters.format == "csv":
+            return as_table(comparison_frame(found), f"{parameters.metric}-comparison")
+        return as_json(ComparisonsAnswer(comparisons=[comparison_answer(one) for one in found]))
+
+    return await service.surveys.run(request, compute)
+
+
+@Operation(
+    method="GET",
+    path="/v1/comparisons",
+    summary="How all comparisons of the definitions stand.",
+    query=LivingParameters,
+    answers={200: Content("Every comparison of the definitions.", LivingAnswers, is_table=True)},
+    problems=(400, 429, 503),
+)
+async def comparisons(service: Service, request: Request) -> Response:
+    """Answer with all comparisons of the definitions."""
+    with asking():
+        parameters = parse(request, LivingParameters)
+
+    def compute() -> Response:
+        found = all_comparisons(service.reader, each=parameters.each, progress=still_wanted)
+        if parameters.format == "csv":
+            return as_table(comparison_frame(found), "comparisons")
+        return as_json(LivingAnswers(comparisons=[living_answer(one) for one in found]))
+
+    return await service.surveys.run(request, compute)
+
+
+@Operation(
+    method="GET",
+    path="/v1/comparisons/{comparison}",
+    summary="How a comparison of the definitions stands, and how it stood before.",
+    query=LivingParameters,
+    answers={200: Content("The comparison.", LivingAnswer, is_table=True)},
+    problems=(400, 404, 429, 503),
+)
+async def comparison(service: Service, request: Request) -> Response:
+    """Answer with a comparison of the definitions."""
+    with asking():
+        parameters = parse(request, LivingParameters)
+    name = request.path_params["comparison"]
+
+    def compute() -> Response:
+        try:
+            definition = definition_of(service.reader.metrics, name)
+            found = living(service.reader, definition, each=parameters.each)
+        except UnknownComparison as error:
+            remedy = "GET /v1/comparisons lists the comparisons of the definitions"
+            raise Problem(404, str(error), remedy) from None
+        if parameters.format == "csv":
+            return as_table(found.to_frame(), f"{name}-comparison")
+        return as_json(living_answer(found, history=True))
+
+    return await service.surveys.run(request, compute)

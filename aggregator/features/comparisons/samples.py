@@ -1,0 +1,129 @@
+"""Living comparisons as samples of exported metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+import structlog
+from msgspec import UNSET
+
+from aggregator.errors import StateUnreadable
+from aggregator.features.comparisons.definitions import ComparisonDefinition, comparisons_of
+from aggregator.features.comparisons.living import Living, living
+from aggregator.features.comparisons.run import ComparisonRun
+from aggregator.monitoring.metric_definitions import Exported
+from aggregator.monitoring.samples import Sample, Samples
+from aggregator.reading.reader import MetricReader
+from aggregator.storage.progress import TopicProgress
+from aggregator.timestamps import from_iso
+
+log = structlog.get_logger("dither.exporter")
+
+DIFFERENCE = Exported(
+    "dither_difference{comparison,category}",
+    'By how much the first arm of a comparison exceeds the second one; for `of = "ratio"` their '
+    "ratio. Absent while it is unknown.",
+)
+DIFFERENCE_LOWER = Exported(
+    "dither_difference_lower{comparison,category}",
+    "Lower bound of a comparison, at all times from its start on.",
+)
+DIFFERENCE_UPPER = Exported(
+    "dither_difference_upper{comparison,category}",
+    "Upper bound of a comparison, at all times from its start on; absent where it is infinite.",
+)
+DIFFERENCE_P_VALUE = Exported(
+    "dither_difference_pvalue{comparison,category}",
+    "The p-value of the hypothesis that both arms are equal; it may be looked at at any time.",
+)
+DECIDED = Exported(
+    "dither_comparison_decided{comparison,category}",
+    "1 if the arms are proved to be different, now or before; 0 if not yet.",
+)
+DECIDED_AT = Exported(
+    "dither_comparison_decided_timestamp_seconds{comparison,category}",
+    "End of the final pane at which a comparison was decided; absent before.",
+)
+COMPARED_REPORTS = Exported(
+    "dither_comparison_reports{comparison,arm}", "Reports of an arm since a comparison's start."
+)
+
+
+class ComparisonSamples(Samples):
+    """How comparisons stand, with the categories or coordinates that differ most.
+
+    A comparison is computed again only when a report more was counted, or a final pane was looked
+    at.
+    """
+
+    title = "Comparisons"
+    exported = (
+        DIFFERENCE,
+        DIFFERENCE_LOWER,
+        DIFFERENCE_UPPER,
+        DIFFERENCE_P_VALUE,
+        DECIDED,
+        DECIDED_AT,
+        COMPARED_REPORTS,
+    )
+    labels: ClassVar = {
+        "comparison": "name of a comparison in `metrics.toml`",
+        "arm": "`a`: `where`, `b`: `against`",
+    }
+
+    def __init__(self, reader: MetricReader, top: int) -> None:
+        super().__init__(reader, top)
+        self._samples_by_name: dict[str, tuple[object, list[Sample]]] = {}
+
+    def samples(self, overview: TopicProgress) -> Iterator[Sample]:
+        """Yield how all comparisons stand."""
+        for definition in comparisons_of(self.reader.metrics).values():
+            try:
+                yield from self._samples_of(overview, definition)
+            except StateUnreadable as error:
+                log.error("unreadable", comparison=definition.name, reason=str(error))  # noqa: TRY400
+
+    def _samples_of(
+        self, overview: TopicProgress, definition: ComparisonDefinition
+    ) -> list[Sample]:
+        run = ComparisonRun.resumed(self.reader, definition)
+        versions = [self.reader.describe(overview, metric.name).version for metric in run.metrics]
+        stamp = (run.name, run.next_ms, versions)
+        known, samples = self._samples_by_name.get(definition.name, (None, []))
+        if known != stamp:
+            samples = [*self._samples_now(living(self.reader, definition))]
+            self._samples_by_name[definition.name] = stamp, samples
+        return samples
+
+    def _samples_now(self, found: Living) -> Iterator[Sample]:
+        name = found.definition.name
+        for arm, answer in zip("ab", (found.a, found.b), strict=True):
+            if found.status != "expired":
+                yield Sample(COMPARED_REPORTS, answer.estimate.reports, (name, arm))
+        for one in found.run.decided:
+            category = "" if one.category is UNSET else one.category
+            yield Sample(DECIDED_AT, from_iso(one.at), (name, category))
+        if found.comparison is None:
+            return
+        labels = found.comparison.labels or ("",)
+        value, lower, upper, p_value = (
+            np.atleast_1d(np.asarray(x, dtype=np.float64)).tolist()
+            for x in (found.value, found.lower, found.upper, found.p_value)
+        )
+        same = 1.0 if found.query.of == "ratio" else 0.0
+        before = {one.category for one in found.run.decided}
+        order = sorted(range(len(labels)), key=lambda place: -abs(value[place] - same))
+        for place in order[: self.top]:
+            facts = (name, labels[place])
+            decided = p_value[place] <= found.definition.beta or (labels[place] or UNSET) in before
+            for what, number in (
+                (DIFFERENCE, value[place]),
+                (DIFFERENCE_LOWER, lower[place]),
+                (DIFFERENCE_UPPER, upper[place]),
+                (DIFFERENCE_P_VALUE, p_value[place]),
+                (DECIDED, int(decided)),
+            ):
+                if np.isfinite(number):
+                    yield Sample(what, number, facts)

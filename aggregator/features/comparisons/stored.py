@@ -1,0 +1,127 @@
+"""How a living comparison stands, as Redis keeps it.
+
+It is a function of the log and of the definitions: whoever has lost it computes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec import UNSET, UnsetType
+
+from aggregator.features.comparisons.answers import ComparedArm
+from aggregator.features.comparisons.definitions import ComparisonDefinition
+from aggregator.reading.serialization import Moment, Numbers
+from aggregator.state.pane_keys import metric_key
+from aggregator.storage.redis_keys import publisher_key
+from aggregator.storage.store import Store
+from estimators import LocalMetric
+from producers.wire.decoding import decode_msgpack
+
+log = structlog.get_logger("dither.comparisons")
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison as it stood at the end of a final pane, with the reports of both arms."""
+
+    at: Moment
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    reports: tuple[int, int]
+
+
+class ComparisonDecided(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of a comparison's event: its arms are proved to be different.
+
+    `at` is the end of the first final pane at which 0 (for a ratio: 1) is outside of `lower` and
+    `upper`. The numbers are those of all final panes from the start up to `at`; some reports of
+    `incomplete` of these were in no table of slices. If there are several categories or
+    coordinates, each has an event of its own, and the bounds hold for all of them together. The
+    estimate at the time of a decision is too large on average; the bounds are not.
+    """
+
+    comparison: str
+    metric: str
+    unit: str
+    of: str
+    category: str | UnsetType = UNSET
+    at: Moment
+    value: Numbers
+    lower: Numbers
+    upper: Numbers
+    p_value: Numbers
+    bound: str
+    beta: float
+    covers: str
+    law: str
+    split: float | None
+    a: ComparedArm
+    b: ComparedArm
+    rest: bool
+    incomplete: int = 0
+
+
+class StoredComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A comparison: which pane is next, and the sums of both arms from the start up to it.
+
+    Attributes
+    ----------
+    sums : tuple of bytes
+        int64, little-endian.
+    incomplete : int
+        Panes some of whose reports were in no table of slices.
+    stride : int
+        Every so many panes there is a look in `history`.
+    history : list of Look
+    decided : list of ComparisonDecided
+    """
+
+    next_ms: int
+    sums: tuple[bytes, bytes]
+    incomplete: int
+    stride: int
+    history: list[Look]
+    decided: list[ComparisonDecided]
+
+
+def identity(definition: ComparisonDefinition, *metrics: LocalMetric) -> str:
+    """Return a comparison's name with 32 bits of all that its state depends on.
+
+    Parameters
+    ----------
+    definition : ComparisonDefinition
+    *metrics : LocalMetric
+        Those of its arms.
+    """
+    keys = [metric_key(one.name, one.revision) for one in metrics]
+    keys += ["" if one.slicing is None else one.slicing.key for one in metrics]
+    text = " ".join((definition.key, *keys))
+    return f"{definition.name}@{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def state_key(topic: str, comparison: str) -> str:
+    """Return the key of a comparison's state; `comparison` is its :func:`identity`."""
+    return f"{publisher_key(topic)}:comparison:{comparison}"
+
+
+def read_state(store: Store, comparison: str) -> StoredComparison | None:
+    """Return the state of a comparison; None if there is none, or none that can be used.
+
+    Parameters
+    ----------
+    store : Store
+    comparison : str
+        Its :func:`identity`.
+    """
+    found: Any = store.client.get(state_key(store.topic, comparison))
+    if found is None:
+        return None
+    try:
+        return decode_msgpack(found, StoredComparison)
+    except ValueError as error:
+        log.warning("state of a comparison is unreadable", name=comparison, error=str(error))
+        return None

@@ -1,0 +1,61 @@
+"""The closed panes in which strings are searched for."""
+
+from __future__ import annotations
+
+from aggregator.reading.query import Length, Query, Start, Time
+from aggregator.reading.reader import MetricReader
+from aggregator.reading.windows import Window
+from aggregator.state.pane_keys import metric_key
+from estimators import LocalMetric
+from estimators.durations import above_zero
+
+
+def describe_discovery(
+    reader: MetricReader,
+    name: str,
+    start: Start = None,
+    end: Time = None,
+    *,
+    window: Length | None = None,
+) -> tuple[Window, int | None]:
+    """Return the window of a discovery, not read, and which reading of all panes it is.
+
+    Parameters
+    ----------
+    reader : MetricReader
+    name : str
+    start, end : datetime, str, float (seconds since the epoch) or None
+        As for :meth:`aggregator.features.reader.Reader.discover`, which also says what is raised.
+    window : str or timedelta, optional
+
+    Returns
+    -------
+    window : Window
+    reading : int or None
+        The number of panes that were closed since the first one; None where an end was asked
+        for.
+
+    Raises
+    ------
+    ValueError
+        If a window stands beside a start or an end.
+    """
+    metric = LocalMetric.require(reader.metric(name))
+    metric.require_discovery()
+    start, end, length = Query(start, end, window=window).stretch
+    overview = reader.store.overview()
+    reading, closed = None, reader.finality_watermarks(overview).get(name)
+    if length is not None and (start, end) != (None, None):
+        raise ValueError(f"window = {length!r} and a start or an end: expected one of the two")
+    if closed is not None:
+        closed = metric.pane_start(closed)
+    if closed is not None and length is not None:
+        end = closed / 1000
+        start = (closed - above_zero("window", length)) / 1000
+    elif closed is not None and end is None:
+        end = closed / 1000
+        key = metric_key(metric.name, metric.revision)
+        extent = reader.store.panes.extent(key, [*overview.partitions])
+        first = closed if extent is None else extent[0]
+        reading = max(1, (closed - first) // metric.pane_ms)
+    return reader.describe(overview, name, Query(start, end)), reading

@@ -1,0 +1,150 @@
+"""`dither discover`: the frequent strings of an open vocabulary, without a list of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from aggregator.config.settings import Settings
+from aggregator.features.discovery.closed_window import describe_discovery
+from aggregator.reading.discovered_strings import (
+    COMMON,
+    Discovered,
+    DiscoveryAnswer,
+    discover_strings,
+    discovery_answer,
+)
+from aggregator.terminal.format import printable, table
+from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
+from aggregator.terminal.output import Output, output_options
+from aggregator.timestamps import iso
+from estimators import LocalMetric, Metric
+from estimators.discovery.string_code import normal_form
+from estimators.metrics.attributes import OTHER_VALUE
+from estimators.metrics.categories import CodedVocabulary
+from estimators.rounding import certainty
+
+
+@click.command()
+@metric_argument()
+@click.option("--from", "start", type=Moment(), help="Start of the window.")
+@click.option("--to", "end", type=Moment(), help="End of the window.")
+@click.option("--window", metavar="DURATION", help="Instead of --from and --to: the last 1d.")
+@click.option(
+    "--beta",
+    default=0.05,
+    show_default=True,
+    help="Probability, at most, that a string is shown which nobody holds, or a bound is wrong.",
+)
+@output_options
+@settings_options
+def discover(
+    settings: Settings,
+    metric: str,
+    output: Output,
+    start: float | None,
+    end: float | None,
+    window: str | None,
+    beta: float,
+) -> None:
+    """Find the frequent strings of a metric with `discover = true`.
+
+    Nobody has to list them. It takes seconds, and uses closed panes only: without --to all of those
+    that every partition has closed. docs/discovery.md says how frequent a string has to be.
+    """
+    reader = opened_reader(settings)
+    try:
+        described, reading = describe_discovery(reader, metric, start, end, window=window)
+        found = discover_strings(reader.read(described), beta, reading)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if output.is_table:
+        return output.write(found.to_frame())
+    answer = msgspec.json.encode(discovery_answer(found)).decode() if output.as_json else None
+    return click.echo(as_text(found) if answer is None else answer)
+
+
+def as_text(answer: Discovered) -> str:
+    """Return what was found as a table, with what it covers."""
+    found, metric = answer.found, answer.window.metric
+    edges = [
+        None if ms is None else iso(ms) for ms in (answer.window.start_ms, answer.window.end_ms)
+    ]
+    lines = [
+        f"{metric.name}: {metric.description}" if metric.description else metric.name,
+        f"window     {edges[0] or 'the beginning'} to {edges[1] or 'now'}",
+        f"status     {answer.status}",
+        f"reports    {found.reports} ({found.tested} of whole strings)",
+        f"covers     {answer.covers}: all strings are real and all bounds hold with "
+        f"{certainty(answer.beta)}",
+    ]
+    rows = [
+        (quoted(row.string), f"{row.value:.4f}", above(row.lower), f"{row.upper:.4f}")
+        for row in found
+    ]
+    lines.append(outlook(discovery_answer(answer)))
+    if rows:
+        return "\n".join([*lines, "", table(("string", "share", "from", "to"), rows)])
+    return "\n".join([*lines, "", f"nothing    {answer.reason}"])
+
+
+def outlook(answer: DiscoveryAnswer) -> str:
+    """Return how frequent a string has to be, and what rarer ones need, in words."""
+    if answer.found_from is None:
+        return "candidates none: there are no reports"
+    if answer.found_from > 1:
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        return (
+            f"candidates {answer.candidates}; nothing can be found yet: strings of {COMMON:.0%} "
+            f"of people need about {needed:,} reports"
+        )
+    return (
+        f"candidates {answer.candidates}; strings of {answer.found_from:.2%} of people are found "
+        "nearly always, those of half of that with 4 times as many reports\n"
+        f"not found  strings whose code words have more than {answer.longest_code} bits (`dither "
+        f"estimate {answer.metric} --category STRING` says which)"
+    )
+
+
+def discovery_lines(metric: Metric, strings: Sequence[str]) -> list[str]:
+    """Return lines on strings that cannot be found, however frequent they are, and why."""
+    if not isinstance(metric, LocalMetric) or not isinstance(metric.domain, CodedVocabulary):
+        return []
+    mechanism, rule = metric.require_discovery(), metric.domain.deny_rule
+    longest = mechanism.layout.depths[-1]
+    lines = []
+    for string in strings:
+        text = normal_form(string)
+        _, bits = mechanism.code.encode(text)
+        if rule is not None and rule(text):
+            lines.append(
+                f"denied     {quoted(string)}: devices report {quoted(OTHER_VALUE)} in its place"
+            )
+        elif bits > longest:
+            lines.append(
+                f"too long   {quoted(string)}: its code word has {bits} bits or more, and `dither "
+                f"discover` finds {longest} at most (the option `last`). Learn a code from public "
+                "examples, or report a shorter text, such as the class of an error"
+            )
+    return lines
+
+
+def above(lower: float) -> str:
+    """Return a lower bound; somebody holds the string, so zero is not attained.
+
+    >>> above(0.0), above(0.01234)
+    ('> 0', '0.0123')
+    """
+    return f"{lower:.4f}" if lower else "> 0"
+
+
+def quoted(text: str) -> str:
+    r"""Return a string as JSON writes it, so that no control character reaches a terminal.
+
+    >>> quoted("N725MQ"), quoted("a\x1b[2J")
+    ('"N725MQ"', '"a\\u001b[2J"')
+    """
+    return f'"{printable(text)}"'

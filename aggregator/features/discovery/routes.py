@@ -1,0 +1,99 @@
+"""The HTTP operations of searches for frequent strings."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.features.discovery.closed_window import describe_discovery
+from aggregator.features.discovery.searches import DiscoveryProgress, Searches, TooManySearchesError
+from aggregator.reading.discovered_strings import DiscoveryAnswer
+from aggregator.web.http.problem_responses import asking, unavailable
+from aggregator.web.operations import Content, Operation, as_json, as_table
+from aggregator.web.queries import Beta, Duration, Format, Time, moment, parse, without_format
+from aggregator.web.service_context import Service
+from producers.gateway.clients import client_of
+from producers.gateway.problems import Problem
+
+
+class DiscoveryParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """In which window strings are searched for: by default, in all panes that are closed."""
+
+    format: Format = "json"
+    start: Time | None = msgspec.field(name="from", default=None)
+    end: Time | None = msgspec.field(name="to", default=None)
+    window: Duration | None = None
+    beta: Beta = 0.05
+
+    def fields(self) -> dict[str, Any]:
+        """Return what :meth:`aggregator.features.discovery.searches.Searches.ask` takes."""
+        found = without_format(msgspec.structs.asdict(self))
+        return found | {"start": moment("from", self.start), "end": moment("to", self.end)}
+
+
+@Operation(
+    method="GET",
+    path="/v1/metrics/{name}/discoveries",
+    summary="The frequent strings of a metric with `discover = true`; ask again while it is 202.",
+    query=DiscoveryParameters,
+    answers={
+        200: Content("The strings, the most frequent first.", DiscoveryAnswer, is_table=True),
+        202: Content("The search has begun, or goes on: how far it is.", DiscoveryProgress),
+    },
+    problems=(400, 404, 429, 503),
+)
+async def discover(service: Service, request: Request) -> Response:
+    """Answer with the strings that were found, or with how far the search is."""
+    name = service.metric_name(request)
+    with asking():
+        asked = parse(request, DiscoveryParameters)
+        fields = asked.fields()
+
+    def look() -> DiscoveryAnswer | DiscoveryProgress:
+        with asking():
+            return _searches(service).ask(name, **fields, asker=client_of(request.scope))
+
+    try:
+        found = await service.estimates.run(request, look)
+    except TooManySearchesError as error:
+        raise unavailable(str(error), "try again later, or run another `dither serve`") from None
+    if isinstance(found, DiscoveryProgress):
+        return as_json(found, 202, {"Retry-After": "1", "Cache-Control": "no-store"})
+    uncached = {"Cache-Control": "no-cache"}
+    if asked.format == "csv":
+        return as_table(found.to_frame(), f"{name}-discoveries", uncached)
+    return as_json(found, headers=uncached)
+
+
+@Operation(
+    method="DELETE",
+    path="/v1/metrics/{name}/discoveries",
+    summary="Cancel a search for frequent strings.",
+    query=DiscoveryParameters,
+    answers={200: Content("How far it was.", DiscoveryProgress)},
+    problems=(400, 404, 429, 503),
+)
+async def cancel_discovery(service: Service, request: Request) -> Response:
+    """End a search that is under way."""
+    name = service.metric_name(request)
+    with asking():
+        fields = parse(request, DiscoveryParameters).fields()
+
+    def cancel() -> DiscoveryProgress | None:
+        with asking():
+            return _searches(service).cancel(name, **fields)
+
+    found = await service.estimates.run(request, cancel)
+    if found is None:
+        remedy = "GET with the same parameters begins one, or has its answer"
+        raise Problem(404, f"no such search of {name!r} is under way", remedy)
+    return as_json(found)
+
+
+def _searches(service: Service) -> Searches:
+    describe = functools.partial(describe_discovery, service.reader)
+    return service.shared(Searches, lambda: Searches(describe, service.reader.read))

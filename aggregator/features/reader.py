@@ -1,0 +1,155 @@
+"""The reader of the public interface: questions about metrics, and those of the features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from aggregator.features.comparisons.arms import compare_all
+from aggregator.features.comparisons.compared import Compared, CompareQuery
+from aggregator.features.comparisons.definitions import REST
+from aggregator.features.comparisons.living import Living, all_comparisons, definition_of, living
+from aggregator.features.discovery.closed_window import describe_discovery
+from aggregator.reading.discovered_strings import Discovered, discover_strings
+from aggregator.reading.query import Length, Progress, Start, Time, unwatched
+from aggregator.reading.reader import MetricReader
+
+
+class Reader(MetricReader):
+    """Answers questions about metrics from the sums in Redis, those of all features included.
+
+    What is not named is what the settings say that the command line would use: those of the
+    settings file, and of ``DITHER_*`` variables. As a context manager, it closes its store's
+    connections.
+
+    Wherever a time is taken it may be a datetime with a time zone, text in ISO 8601 (UTC unless it
+    names a zone) or seconds since the epoch. A datetime without a time zone is refused. A duration
+    is text such as ``"7d"``, or a timedelta.
+
+    Parameters
+    ----------
+    store : str or Store, optional
+        A Redis URL, or a store that is open already; by default ``redis.url`` of the settings.
+    metrics : mapping of str to Metric, or path, optional
+        The definitions, or their file; by default ``metrics`` of the settings.
+    topic : str, optional
+        The reports topic, used with a URL; by default ``topics.reports`` of the settings.
+    config : path, optional
+        The settings file; by default the one in DITHER_CONFIG, else ``dither.toml`` if there is
+        one.
+
+    Raises
+    ------
+    DitherError
+        If the settings cannot be used, or there is no file of definitions.
+    StoreUnreachable
+        If no Redis answers at the URL.
+    """
+
+    def compare(
+        self,
+        name: str,
+        where: Mapping[str, str | None] | None = None,
+        against: Mapping[str, str | None] | Literal["rest"] = REST,
+        **options: Any,
+    ) -> Compared:
+        """Compare two slices, a slice with the rest, two windows, or two metrics.
+
+        Parameters
+        ----------
+        name : str
+        where : mapping of str to str, optional
+            The slice of the first arm; by default all.
+        against : mapping of str to str, or "rest"
+            That of the second arm.
+        **options
+            ``against_start``, ``against_end`` and ``against_window``: the window of the second arm,
+            by default that of the first. ``of``, ``split``, ``other``, ``independent`` and ``each``
+            as in
+            :class:`aggregator.features.comparisons.arms.CompareQuery`. All others: fields of
+            :class:`aggregator.reading.query.Query`.
+
+        Returns
+        -------
+        Compared
+            With ``value``, ``lower``, ``upper``, ``p_value`` and ``law``.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the arms cannot be compared, with the reason.
+        """
+        query = CompareQuery.of_options(where or {}, against, **options)
+        (compared,) = compare_all(self, name, query)
+        return compared
+
+    def discover(
+        self,
+        name: str,
+        start: Start = None,
+        end: Time = None,
+        *,
+        window: Length | None = None,
+        beta: float = 0.05,
+        progress: Progress = unwatched,
+    ) -> Discovered:
+        """Find the frequent strings of a metric with ``discover = true``.
+
+        Parameters
+        ----------
+        name : str
+        start, end : datetime, str, float (seconds since the epoch) or None
+            The window [start, end), widened to whole panes. Without an end: up to the last pane
+            that every partition has closed, for good.
+        window : str or timedelta, optional
+            Instead of start and end: a duration such as ``"1d"``, the last closed one.
+        beta : float
+            The probability, at most, that a string is shown which nobody holds, or that an interval
+            does not hold.
+        progress : callable
+            Is told the share of the work that is done; what it raises ends the work.
+
+        Raises
+        ------
+        UnknownMetric
+            If there is no such metric.
+        ValueError
+            If the metric does not discover strings, or the window is empty.
+        """
+        described, reading = describe_discovery(self, name, start, end, window=window)
+        return discover_strings(self.read(described), beta, reading, progress)
+
+    def comparison(self, name: str, *, each: bool = False) -> Living:
+        """Return how a comparison of the definitions stands now.
+
+        Parameters
+        ----------
+        name : str
+        each : bool
+            Whether both arms have bounds, too, which share beta.
+
+        Returns
+        -------
+        Living
+            With ``value``, ``lower``, ``upper``, ``p_value``, ``decided`` and ``decided_at``.
+
+        Raises
+        ------
+        UnknownComparison
+            Naming the nearest known one.
+        """
+        return living(self, definition_of(self.metrics, name), each=each)
+
+    def comparisons(self, *, each: bool = False, progress: Progress = unwatched) -> list[Living]:
+        """Return how all comparisons of the definitions stand now.
+
+        Parameters
+        ----------
+        each : bool
+            As for :meth:`comparison`.
+        progress : callable
+            As for :meth:`discover`.
+        """
+        return all_comparisons(self, each=each, progress=progress)

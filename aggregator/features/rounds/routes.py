@@ -1,0 +1,36 @@
+"""The HTTP operation of rounds."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aggregator.features.rounds.plan import SearchPlan
+from aggregator.web import conditional
+from aggregator.web.http.problem_responses import asking, unavailable
+from aggregator.web.operations import Content, Operation
+from aggregator.web.service_context import Service
+from estimators import SearchMetric
+from producers.device.rounds import Round
+
+
+@Operation(
+    method="GET",
+    path="/v1/metrics/{name}/round",
+    summary="The round of a minimum or maximum that is open: what devices answer.",
+    scopes=("read", "report"),
+    answers={200: Content("The round; its threshold is null once all are decided.", Round)},
+    conditional=True,
+    problems=(400, 404, 429, 503),
+)
+async def show_round(service: Service, request: Request) -> Response:
+    """Answer with the round that is open."""
+    name, reader = service.metric_name(request), service.reader
+    metric = reader.metric(name)
+    with asking():
+        search = SearchMetric.require(metric)
+    rounds = await service.lookups.run(request, reader.store.registry.rounds)
+    found = SearchPlan(reader.sums, search).open_round(rounds)
+    if found is None:
+        raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
+    return conditional.answered_unless_known(request, found)

@@ -1,0 +1,66 @@
+"""All exported metrics, and their reference for people.
+
+``python -m aggregator.monitoring.reference > docs/metrics.md`` writes it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from aggregator.feature import features
+from aggregator.monitoring.metric_definitions import CORE, LABELS, TITLES, Exported
+from aggregator.monitoring.samples import Samples
+
+HEAD = """\
+# Exported metrics
+
+This page lists every metric that `dither serve` exports at `/metrics`, in Prometheus' text format
+or OpenMetrics. It is for people who write queries, dashboards and alerts:
+[monitoring.md](monitoring.md) shows how to scrape them, and [operations.md](operations.md) what the
+alerts mean.
+
+Estimates, reports and progress are read from Redis at each scrape, so all servers of a deployment
+export the same values: take the maximum over instances before you sum. Counters of reports,
+messages and commits survive restarts and changes of owner, because they are committed together with
+what they count. They decrease only if Redis lost writes.
+
+The metrics of [Serving](#serving), `dither_kafka_up` and `dither_definitions_unusable` are those of
+one server: sum requests over instances. A gateway that does not publish exports these alone while
+it cannot read Redis, be it away or not within the rights of its role.
+
+Generated from `aggregator/monitoring/metric_definitions.py` and the features' `samples.py`:
+`python -m aggregator.monitoring.reference > docs/metrics.md`.
+"""
+
+
+def all_exported() -> tuple[Exported, ...]:
+    """Return all exported metrics: those of the core, then those of each feature."""
+    return (*CORE, *(exported for kind in _of_features() for exported in kind.exported))
+
+
+def _of_features() -> list[type[Samples]]:
+    kinds = (feature.samples() for feature in features())
+    return [kind for kind in kinds if kind is not None]
+
+
+def reference() -> str:
+    """Return docs/metrics.md."""
+    parts = [HEAD.rstrip()]
+    titles, labels_of_all = dict(TITLES), dict(LABELS)
+    for kind in _of_features():
+        titles[kind.exported[0]] = kind.title
+        labels_of_all |= kind.labels
+    for one in all_exported():
+        if title := titles.get(one):
+            parts.append(f"\n## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
+        labels = ", ".join(f"`{label}`" for label in one.labels)
+        buckets = ", ".join(f"{bound:g}" for bound in one.buckets)
+        meaning = one.help + (f" Buckets up to {buckets} s." if buckets else "")
+        parts.append(f"| `{one.scraped}` | {one.type} | {labels} | {meaning} |")
+    parts.append("\n## Labels\n\n| label | values |\n|---|---|")
+    parts += [f"| `{label}` | {meaning} |" for label, meaning in labels_of_all.items()]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

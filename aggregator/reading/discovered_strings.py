@@ -1,0 +1,252 @@
+"""Discovery of frequent strings, from panes that are closed.
+
+A string keeps its points under one seed, so readings of overlapping windows depend on each other.
+Without an end, a reading is therefore made of all panes that every partition has closed, and the
+k-th such pane has beta_k = 6 beta / (pi^2 k^2), whether anybody read or not: these sum to beta over
+all readings to come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from aggregator.reading.frames.columns import WINDOW
+from aggregator.reading.frames.frame import Frame
+from aggregator.reading.frames.pictures import Interval, Intervals, Picture, Pictured
+from aggregator.reading.windows import Window
+from aggregator.timestamps import from_iso, iso
+from estimators import Discovery, LocalMetric
+from estimators.rounding import certainty
+
+FOUND_NEARLY_ALWAYS = 10.0
+"""Standard errors of a frequency from which more than 90% of strings are found."""
+COMMON = 0.1
+"""A share of people of which a forecast speaks where nothing can be found yet."""
+COLUMNS = (*WINDOW, *("label", "value", "lower", "upper", "reports", "status", "beta", "covers"))
+
+
+class SearchCancelledError(Exception):
+    """A search was cancelled."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Discovered(Pictured):
+    """The strings that were found in a window, and what the guarantee covers.
+
+    Attributes
+    ----------
+    window : Window
+    found : Discovery
+        No strings unless the status is ``final``.
+    status : str
+        ``not_ready`` (no pane is closed), ``provisional`` (the window is not closed yet),
+        ``too_few_reports``, ``final`` or ``expired``.
+    beta : float
+        The probability that one of the answers that are covered is wrong.
+    covers : str
+        Which answers these are.
+    """
+
+    window: Window
+    found: Discovery
+    status: str
+    beta: float
+    covers: str
+
+    def to_frame(self) -> Frame:
+        """Return them as a table: a row for each string, the most frequent first."""
+        return discovery_answer(self).to_frame()
+
+    @property
+    def reason(self) -> str:
+        """Why there are no strings; empty if there are some."""
+        return "" if len(self.found) else why_nothing(self)
+
+    def __str__(self) -> str:
+        """Return what was found in a line, or why nothing was."""
+        name = self.window.metric.name
+        if self.reason:
+            return f"{name}: {self.reason}"
+        return f"{name}: {len(self.found)} frequent strings in {self.found.reports:,} reports"
+
+    @property
+    def picture(self) -> Picture:
+        """Their intervals."""
+        name, found = self.window.metric.name, self.found
+        facts: tuple[str, ...] = (
+            f"{self.status.replace('_', ' ')}; {found.reports:,} reports",
+            f"with {certainty(self.beta)} all strings are real and all bounds hold; "
+            f"covers {self.covers}",
+        )
+        facts += (self.reason,) * bool(self.reason)
+        rows = (Interval(row.string, row.value, row.lower, row.upper) for row in found)
+        return Intervals(f"{name}: {len(found)} frequent strings", facts, tuple(rows))
+
+
+class StringAnswer(msgspec.Struct, frozen=True):
+    """A string that was found, its estimated share of people, and the bounds.
+
+    A lower bound of zero is not attained: somebody holds the string.
+    """
+
+    string: str
+    value: float
+    lower: float
+    upper: float
+
+
+class DiscoveryAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The strings that were found in a window, the most frequent first.
+
+    `found_from` is the share of people from which a string is found nearly always (10 standard
+    errors); null without reports. For strings of a share f one needs `reports` (found_from / f)^2.
+    Strings whose code words have more than `longest_code` bits are never found, however frequent.
+    """
+
+    metric: str
+    status: str
+    start: str | None = msgspec.field(name="from")
+    end: str | None = msgspec.field(name="to")
+    beta: float
+    covers: str
+    reports: int
+    whole_strings: int
+    candidates: int
+    found_from: float | None
+    longest_code: int
+    strings: list[StringAnswer]
+
+    def to_frame(self) -> Frame:
+        """Return it as a table: a row for each string, the most frequent first."""
+        ends = (self.start, self.end)
+        window = (None if end is None else round(1000 * from_iso(end)) for end in ends)
+        named = (self.metric, "frequency", "", *window)
+        stated = (self.reports, self.status, self.beta, self.covers)
+        found = ((one.string, one.value, one.lower, one.upper) for one in self.strings)
+        return Frame.of(COLUMNS, ((*named, *row, *stated) for row in found))
+
+
+class PaneDiscovery(msgspec.Struct, frozen=True, kw_only=True):
+    """The strings that were found in a final pane, the most frequent first.
+
+    With probability 1 - beta each is held by somebody and all bounds hold; this is a promise beside
+    that of the estimate. The fields are those of a discovery; `left_out` more strings were found.
+    """
+
+    beta: float
+    covers: str
+    whole_strings: int
+    candidates: int
+    found_from: float | None
+    strings: list[StringAnswer]
+    left_out: int
+
+
+def pane_discovery(found: DiscoveryAnswer, most: int) -> PaneDiscovery:
+    """Return what was found in a pane, with so many strings at most."""
+    return PaneDiscovery(
+        beta=found.beta,
+        covers=found.covers,
+        whole_strings=found.whole_strings,
+        candidates=found.candidates,
+        found_from=found.found_from,
+        strings=found.strings[:most],
+        left_out=max(0, len(found.strings) - most),
+    )
+
+
+def discovery_answer(discovered: Discovered) -> DiscoveryAnswer:
+    """Return what was found, as the API and the command line give it."""
+    window, found = discovered.window, discovered.found
+    from_share = FOUND_NEARLY_ALWAYS * found.noise_floor
+    return DiscoveryAnswer(
+        metric=window.metric.name,
+        status=discovered.status,
+        start=None if window.start_ms is None else iso(window.start_ms),
+        end=None if window.end_ms is None else iso(window.end_ms),
+        beta=discovered.beta,
+        covers=discovered.covers,
+        reports=found.reports,
+        whole_strings=found.tested,
+        candidates=found.candidates,
+        found_from=from_share if math.isfinite(from_share) else None,
+        longest_code=LocalMetric.require(window.metric).require_discovery().layout.depths[-1],
+        strings=[StringAnswer(*row) for row in found],
+    )
+
+
+def why_nothing(discovered: Discovered) -> str:
+    """Return why no string was found, and what to do."""
+    metric, found = LocalMetric.require(discovered.window.metric), discovered.found
+    answer = discovery_answer(discovered)
+    match discovered.status:
+        case "not_ready":
+            return (
+                f"no pane is closed yet: one of {metric.pane} closes {metric.lateness} of event "
+                "time after its end, in every partition"
+            )
+        case "provisional":
+            return "the window is not closed yet, and strings are found in closed panes only"
+        case "expired":
+            return "the window has expired (`retention`)"
+        case "too_few_reports":
+            return (
+                f"{found.reports:,} reports are too few: the metric asks for "
+                f"{metric.minimum_reports:,} (`minimum_reports`)"
+            )
+    if answer.found_from is None:
+        return "there are no reports"
+    if answer.found_from > 1:
+        needed = math.ceil(answer.reports * (answer.found_from / COMMON) ** 2)
+        return (
+            f"{found.reports:,} reports are too few: strings of {COMMON:.0%} of people need about "
+            f"{needed:,}"
+        )
+    return (
+        f"no string is frequent enough: those of {answer.found_from:.2%} of people are found "
+        f"nearly always, but for code words of more than {answer.longest_code} bits"
+    )
+
+
+def discover_strings(
+    window: Window,
+    beta: float,
+    reading: int | None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Discovered:
+    """Return the frequent strings of a window that was read.
+
+    Parameters
+    ----------
+    window : Window
+        With its sums.
+    beta : float
+    reading : int or None
+        The number of panes that were closed since the first one, for a reading of all of them; None
+        for a window whose end was asked for.
+    progress : callable
+        Is told the share of the work that is done; what it raises ends the work.
+
+    Raises
+    ------
+    ValueError
+        If the metric does not discover strings, or beta is no probability.
+    """
+    metric = LocalMetric.require(window.metric)
+    if not 0 < beta < 1:
+        raise ValueError(f"beta = {beta!r}: expected a probability between 0 and 1")
+    reports = int(metric.counts(window.sums).sum())
+    status = window.status
+    if status == "final" and reports < metric.minimum_reports:
+        status = "too_few_reports"
+    own, covers = beta, "this window"
+    if reading is not None:
+        own, covers = 6 * beta / (math.pi * max(1, reading)) ** 2, "all ends of panes"
+    statistic = window.sums if status == "final" else metric.zero()
+    found = metric.discover(statistic, own, progress)
+    found = dataclasses.replace(found, reports=reports)
+    return Discovered(window, found, status, beta, covers)
