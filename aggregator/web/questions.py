@@ -27,6 +27,7 @@ from aggregator.web.operations import JSON, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import weights
+from estimators.central import release_weights
 from estimators.errors import meant
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
