@@ -82,8 +82,8 @@ def pem(
         size, points = tree.space.size, tree.points
         rank = (generator.random(held.size) * np.where(missed, points - size, size)).astype(int)
         report = np.empty_like(rank)
-        report[missed] = tree.space.outside(rank[missed])
-        report[~missed] = tree.space.inside(rank[~missed])
+        report[missed] = tree.space.others_at(rank[missed])
+        report[~missed] = tree.space.members_at(rank[~missed])
         report = (report + layout.tree_points(held, 0)) % points
         estimate = tree.frequencies(np.bincount(report, minlength=points)[None])[0]
         words = np.arange(1 << width, dtype=np.uint64)
