@@ -38,9 +38,10 @@ class Laplace(ScalarMean):
 
     **Privacy.** Theorem 3 of docs/proofs/privacy.md. A value outside [-1, 1] is clipped first.
 
-    **The clamp.** M = g + ceil(92 g / epsilon): a report is clamped with probability below 2^-64.
-    The bounds are those of unclamped reports at beta - n 2^-64; at all times at once at beta -
-    2^-32, as a statistic holds at most 2^32 reports.
+    **The clamp.** M = g + ceil(92 g / epsilon). With q = exp(-epsilon / (2 g)), P(|z| > t) = 2
+    q^(t+1) / (1 + q) < 2^-64 once t >= 65 ln 2 (2 g / epsilon), and 65 ln 2 < 46: a report is
+    clamped with probability below 2^-64. The bounds are those of unclamped reports at beta - n
+    2^-64; at all times at once at beta - 2^-32, as a statistic holds at most 2^32 reports.
 
     **The statistic.** Columns: n, sum y, sum (y^2 >> 31), sum (y^2 & (2^31 - 1)). With |y| < 2^31
     no column can overflow 64 bits before 2^32 reports, whatever their values.

@@ -87,8 +87,9 @@ class BlockDifferences(ReportedSymbols, Differences):
     the integer thresholds.
 
     The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users hold another
-    category of the block. ``optimal`` weights use it at f = 1/k, averaged over the categories;
-    ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    category of the block; if it has one category, half of them or more hold that one. ``optimal``
+    weights use it at f = 1/k, averaged over the categories; ``paper`` is HLDP's Algorithm 5,
+    tanh^2(epsilon/2).
     """
 
     def __init__(
