@@ -97,8 +97,8 @@ def _printable(word: str) -> str:
     ('Zürich\\u200b', 103)
     """
     more = "..." * (len(word) > MOST_LISTED_CHARACTERS)
-    seen = (c if c.isprintable() else repr(c)[1:-1] for c in word[:MOST_LISTED_CHARACTERS])
-    return "".join(seen) + more
+    shown = (c if c.isprintable() else repr(c)[1:-1] for c in word[:MOST_LISTED_CHARACTERS])
+    return "".join(shown) + more
 
 
 def readable(error: msgspec.ValidationError) -> str:

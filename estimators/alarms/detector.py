@@ -299,7 +299,7 @@ class Detector:
         ValueError
             If it is none of such a detector.
         """
-        size = _STATE_HEADER.size + sum(each.nbytes for each in self._arrays)
+        size = _STATE_HEADER.size + sum(array.nbytes for array in self._arrays)
         if len(state) != size:
             raise ValueError(
                 f"a state of {len(state)} bytes: expected one of this detector, {size}"

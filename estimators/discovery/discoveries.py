@@ -78,7 +78,7 @@ def search_and_test(
         return CandidateTests([], keys[:0], nothing, nothing, nothing)
     peeled = peeling(layout, evidence, candidates)
     points = rows.points(keys)
-    rows.peel([own[peeled > 0] for own in points], peeled[peeled > 0])
+    rows.peel([row_points[peeled > 0] for row_points in points], peeled[peeled > 0])
     progress(0.85)
     tail = TailBound(rows.tables, rows.information)
     progress(0.95)
