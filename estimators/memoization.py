@@ -174,9 +174,8 @@ def side_of(value: float, word: int) -> int:
 
     The threshold is uniform on [-1, 1] and drawn once: over devices, the mean of the side is the
     value, as with a fresh random rounding (alpha-point rounding, with the ends of the range as its
-    only points). A value that moves without crossing it keeps its side, and its answer.
-
-    `value`: in [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
+    only points). A value that moves without crossing it keeps its side, and its answer. `value`: in
+    [-1, 1]; `word`: 64 uniform bits, of which 53 are used.
 
     >>> side_of(0.2, 2**62), side_of(-0.9, 2**62)
     (1, -1)

@@ -18,11 +18,10 @@ class PluginRegistry(Mapping[str, Entry], Generic[Entry]):
     """A mapping from names to entries, which other distributions can add to.
 
     Entry points of a group are read on the first request for a name that is not built in, or for
-    all names. Each is loaded on first use.
-
-    `group`: the group of entry points: see :mod:`importlib.metadata`; `built_in`: the built-in
-    entries. An entry point of such a name is ignored, with a warning in the log; `accept`: Returns
-    the entry for the object of an entry point. Its ValueError says what was expected.
+    all names. Each is loaded on first use. `group`: the group of entry points: see
+    :mod:`importlib.metadata`; `built_in`: the built-in entries. An entry point of such a name is
+    ignored, with a warning in the log; `accept`: Returns the entry for the object of an entry
+    point. Its ValueError says what was expected.
 
     Raises
     ------

@@ -17,13 +17,10 @@ def shuffled_epsilon(epsilon: float, reports: int, delta: float) -> float | None
 
     This is for `reports` users with the same randomizer at the same level. A report carries its
     level in the clear, and a shuffler cannot hide it. So a report hides among those of its own
-    level, and each level has its own result.
-
-    The result: at most `epsilon`; None if the theorem's condition epsilon <= ln(n / (16 ln(2 /
-    delta))) fails: then nothing better than `epsilon` is known.
-
-    ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source: HIST,
-    Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
+    level, and each level has its own result. The result: at most `epsilon`; None if the theorem's
+    condition epsilon <= ln(n / (16 ln(2 / delta))) fails: then nothing better than `epsilon` is
+    known. ln(1 + 8 (e^eps - 1) / (e^eps + 1) (sqrt(e^eps ln(4 / delta) / n) + e^eps / n)). Source:
+    HIST, Theorem 11: Feldman, McMillan and Talwar, "Hiding among the clones" (2021), Theorem 3.1.
 
     Parameters
     ----------

@@ -14,14 +14,10 @@ def project(values: ArrayLike) -> Floats:
     Estimates are unbiased and unclipped: a rare category can be slightly negative. The projection
     is closer to every distribution, the true one included, but biased: rare categories are too
     large. The bounds of an estimate are for the values before the projection. Dither never applies
-    it by itself.
-
-    `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The result has
-    shape of `values`.
-
-    The projection is max(x - t, 0) with the t that makes it sum to one, found from the sorted
-    values in O(k log k): Held, Wolfe and Crowder (1974); Duchi, Shalev-Shwartz, Singer and Chandra
-    (2008), Figure 1.
+    it by itself. `values`, shape (k,) or (..., k): estimated frequencies, one histogram a row. The
+    result has shape of `values`. The projection is max(x - t, 0) with the t that makes it sum to
+    one, found from the sorted values in O(k log k): Held, Wolfe and Crowder (1974); Duchi,
+    Shalev-Shwartz, Singer and Chandra (2008), Figure 1.
 
     Raises
     ------

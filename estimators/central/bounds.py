@@ -58,10 +58,9 @@ def population_limits(
 ) -> tuple[Floats, Floats]:
     """Return bounds on the mean of the distribution that the users come from, in [0, 1].
 
-    The result has shape (k,): within [0, 1].
-
-    Theorem 5 of docs/proofs/trusted.md. Splitting (a share of p for the noise) starts the search;
-    the convolution, a sum over bins of the noise, narrows it.
+    The result has shape (k,): within [0, 1]. Theorem 5 of docs/proofs/trusted.md. Splitting (a
+    share of p for the noise) starts the search; the convolution, a sum over bins of the noise,
+    narrows it.
 
     Parameters
     ----------

@@ -37,9 +37,8 @@ class TrueValues(Mechanism):
     """Devices send true values to a trusted collector.
 
     This is not a private mechanism: a report is the value itself. :meth:`release` protects a
-    person, and only its result may leave the collector.
-
-    `sensitivity`: the largest change of the released sums by one user's value, in l1 and in units.
+    person, and only its result may leave the collector. `sensitivity`: the largest change of the
+    released sums by one user's value, in l1 and in units.
     """
 
     name = "true_value"
@@ -197,9 +196,8 @@ class TrueMean(TrueValues):
     rounding is not random, so the same value always gives the same report. It changes a value, and
     so a mean, by at most 1 / (2 g) of the range, half of 10^-9 by default; the bounds allow for
     this. Statistic of a level: the number of reports and their sum. Source: HDP-WC, Algorithm 2
-    (HPM); ADPM, Algorithm 1.
-
-    `epsilons`: the privacy levels, ascending; `grid`: g, a power of two up to 2^30.
+    (HPM); ADPM, Algorithm 1. `epsilons`: the privacy levels, ascending; `grid`: g, a power of two
+    up to 2^30.
 
     **Privacy.** Theorem 1 of docs/proofs/trusted.md: the rounded sum changes by at most d_l.
 
@@ -256,9 +254,8 @@ class TrueFrequency(TrueValues):
     """True categories: the number of users who hold each.
 
     A report is the index of a category. Statistic of a level: the number of reports, and the
-    numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF).
-
-    `epsilons`: the privacy levels, ascending; `categories`: k, at least 2.
+    numbers for category 0, 1, and so on. Source: HDP-WC, Algorithm 1 (HPF). `epsilons`: the privacy
+    levels, ascending; `categories`: k, at least 2.
 
     **Privacy.** A user of level l who changes category changes two of the sums sum_l d_l N_l by d_l
     each.

@@ -80,9 +80,7 @@ class ReleaseNoise:
     def quantile(self, log_p: float) -> float:
         """Return a t that the noise of one sum exceeds with probability at most p.
 
-        P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ...
-
-        `log_p`: ln p, below ln(1/2).
+        P(Z >= t) = q^t / (1 + q), q = exp(-rate), for t = 1, 2, ... `log_p`: ln p, below ln(1/2).
         """
         rate = float(self.rate)
         return max(0.0, math.ceil((-log_p - math.log1p(math.exp(-rate))) / rate * (1 + 1e-12)))

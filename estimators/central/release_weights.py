@@ -60,9 +60,7 @@ def capped(epsilons: Floats, counts: Floats, threshold: float) -> Floats:
 def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w|_2^2 + c |w/e|_inf^2.
 
-    The result: it may be above the largest epsilon: an additional level would improve the release
-    up to there.
-
+    It may be above the largest epsilon: an additional level would improve the release up to there.
     Theorem 3 of docs/proofs/trusted.md; prefix sums find T in O(levels).
 
     Parameters
@@ -88,11 +86,8 @@ def square_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
 def deviation_threshold(epsilons: Floats, counts: Floats, noise: float) -> float:
     """Return the T whose weights have the least |w - 1/n|_1^2 + c |w/e|_inf^2.
 
-    There are many minimisers; this is the one with the least |w|_2.
-
-    The result: at most the largest epsilon.
-
-    Theorem 4 of docs/proofs/trusted.md.
+    There are many minimisers; this is the one with the least |w|_2. The result: at most the largest
+    epsilon. Theorem 4 of docs/proofs/trusted.md.
 
     Parameters
     ----------

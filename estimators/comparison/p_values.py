@@ -76,9 +76,7 @@ def chained_p_values(excludes_null: Callable[[float], NDArray[np.bool_]], beta: 
     """Return p-values of intervals that may not be nested, at most beta where outside at beta.
 
     `excludes_null`: from a failure probability to whether the null hypothesis is outside, for k
-    numbers.
-
-    Theorem 7.2 of docs/proofs/comparisons.md.
+    numbers. Theorem 7.2 of docs/proofs/comparisons.md.
 
     >>> def outside(share):
     ...     return np.array([share >= 0.2, share >= 0.001, False])

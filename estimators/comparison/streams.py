@@ -135,7 +135,6 @@ class DifferenceStream:
     is a martingale, K = sum ln(1 + c f tanh x), whatever the share of zeros is. For -D the mean is
     -theta, and K = sum ln(1 - c f tanh x). Both are concave in f. If each level has a frequency of
     its own, K is at most N ln(1 + t f / N), or N ln(1 - g t f / N): :meth:`DifferenceLaw.limits`.
-
     `law`: neither signed nor fixed; `sums`, `sizes`, shape (levels, k): the sums of D and of
     abs(D); `sign`: -1 for -D.
     """

@@ -93,7 +93,6 @@ class _Pair:
         """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
 
         As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
-
         `fourier`: of the cells.
         """
         at_zero = self.largest(np.arange(len(self.cells)), np.zeros(len(self.cells)))[0]
@@ -144,9 +143,8 @@ class _Pair:
     def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
         """Return the largest delta that is found to be rejected, or the least of the boxes.
 
-        `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by.
-
-        The largest K is concave in delta, so that Newton's method comes from below.
+        `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by. The
+        largest K is concave in delta, so that Newton's method comes from below.
         """
         low, high = (np.full(cost.shape, self.boxes[0][end] + self.boxes[1][end]) for end in (0, 1))
         delta = np.clip(self.arms[0].mean + self.arms[1].mean, low, high)

@@ -34,11 +34,9 @@ LONGEST_EXAMPLE, MOST_BYTES = 4_096, 2**22
 def learn_code(examples: Sequence[str]) -> StringCode:
     """Return the code that fits some examples; the same for the same examples in the same order.
 
-    `examples`: at least one.
-
-    Tokens are found by merging the commonest pair of neighbours, again and again (byte-pair
-    encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of the examples best if
-    the code is learnt from the other half. Code words are Huffman's (1952).
+    `examples`: at least one. Tokens are found by merging the commonest pair of neighbours, again
+    and again (byte-pair encoding; Gage, 1994). There are 0, 100 or 400: whichever codes one half of
+    the examples best if the code is learnt from the other half. Code words are Huffman's (1952).
 
     Raises
     ------

@@ -18,10 +18,8 @@ Matrix = NDArray[np.int64]
 class FiniteField:
     """The field of p^n elements: polynomials over GF(p) modulo one of degree n.
 
-    An element is the tuple of its n coefficients, the constant one first. All elements but zero
-    are powers of the element x.
-
-    `prime`: p; `degree`: n, at least 2.
+    An element is the tuple of its n coefficients, the constant one first. All elements but zero are
+    powers of the element x. `prime`: p; `degree`: n, at least 2.
 
     >>> field = FiniteField(3, 2)
     >>> field.power_of_x

@@ -53,9 +53,7 @@ def buckets_and_signs(
     """Hash keys to one of 2^bits buckets and to a sign.
 
     The word of a key in a row is ``mix(key ^ constant)``; its first `bits` bits are the bucket, its
-    last one is the sign, 1 for -1.
-
-    Returns `buckets`; `negative`: whether the sign is -1.
+    last one is the sign, 1 for -1. Returns `buckets`; `negative`: whether the sign is -1.
 
     Parameters
     ----------

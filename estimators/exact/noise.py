@@ -88,11 +88,9 @@ class Inversion:
 class DiscreteLaplace:
     """Integers z with P(z) proportional to exp(-rate abs(z)), exactly.
 
-    `rate`: 2^-40 to 40.
-
-    Theorem 3 of docs/proofs/privacy.md. The lowest m binary digits of the geometric number abs(z) -
-    1 are independent of each other and of the remainder, which is geometric with q^(2^m). A draw
-    beyond the remainder's last cell starts again there.
+    `rate`: 2^-40 to 40. Theorem 3 of docs/proofs/privacy.md. The lowest m binary digits of the
+    geometric number abs(z) - 1 are independent of each other and of the remainder, which is
+    geometric with q^(2^m). A draw beyond the remainder's last cell starts again there.
 
     Raises
     ------

@@ -48,12 +48,11 @@ class WindowShape:
 
     `threshold`: T: a report is outside the window if a uniform 64-bit word is below T; `window`: W,
     at least 1 and below M; `z`: the numbers of the M symbols: antisymmetric, ascending, below 2^15
-    in size, and larger by W symbols than before (``z[s + W] > z[s]``).
-
-    Window s = 0 to M - W consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s /
-    Z_(M-W), where Z_s is the sum of the window's numbers. An input between two knots is rounded at
-    random to one of them, without bias. A report j is the estimate y_j = z_j / c with c = (inside -
-    outside) Z_(M-W): unbiased because the numbers sum to zero.
+    in size, and larger by W symbols than before (``z[s + W] > z[s]``). Window s = 0 to M - W
+    consists of the symbols s to s + W - 1. Its input is the knot x_s = Z_s / Z_(M-W), where Z_s is
+    the sum of the window's numbers. An input between two knots is rounded at random to one of them,
+    without bias. A report j is the estimate y_j = z_j / c with c = (inside - outside) Z_(M-W):
+    unbiased because the numbers sum to zero.
 
     Raises
     ------
@@ -206,10 +205,9 @@ def check_numbers(z: tuple[int, ...], window: int) -> None:
 def shape_at(epsilon: Fraction, symbols: int = MOST_SYMBOLS) -> WindowShape:
     """Return the shape for a privacy level: at most 5% above the least worst-case variance.
 
-    `epsilon`: above 0; `symbols`: the largest M; at least 64.
-
-    Below 5.6 shapes are looked up. From there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly
-    the same variance at every knot. Below 0.42 a shape is two symbols: randomized response.
+    `epsilon`: above 0; `symbols`: the largest M; at least 64. Below 5.6 shapes are looked up. From
+    there on, numbers y_j = sin(w (j - (M-1)/2)) have nearly the same variance at every knot. Below
+    0.42 a shape is two symbols: randomized response.
 
     Raises
     ------

@@ -35,7 +35,6 @@ def bernoulli(
 
     The first byte of a uniform word decides unless it ties with the threshold's first byte; only
     then are the other 56 bits drawn. The result has the same law as a comparison of the whole word.
-
     The result has shape (n,) or (n, columns).
 
     Parameters
@@ -66,9 +65,8 @@ def round_up(bits: Bits, fraction: NDArray[np.float64]) -> Bools:
     """Draw coins that are true with a probability given as a double, within 2^-61.
 
     This is for the random rounding of values to a grid, which costs no privacy because it comes
-    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties.
-
-    `fraction`, shape (n,): in [0, 1]; 0 is never true, 1 always.
+    before the noise. As in :func:`bernoulli`, the first byte decides unless it ties. `fraction`,
+    shape (n,): in [0, 1]; 0 is never true, 1 always.
     """
     scaled = fraction * 2.0**8
     first = scaled.astype(np.int16)
@@ -149,9 +147,7 @@ def uniform_directions(bits: Bits, n: int, dimension: int) -> NDArray[np.float64
     """Draw unit vectors, uniform on the sphere up to the rounding of their random numbers.
 
     They are :func:`normal_numbers`, d for each vector, divided by the vector's length. The privacy
-    of a mechanism must not depend on their law.
-
-    The result has shape (n, dimension).
+    of a mechanism must not depend on their law. The result has shape (n, dimension).
 
     Parameters
     ----------
@@ -183,7 +179,6 @@ def normal_numbers(
 
     Of w words the first half of their 2 w uniform 32-bit numbers are lengths, the others turns;
     numbers i and w + i of the result are the cosine and the sine of turn i, times length i.
-
     `words`, shape (w,); `chosen`: the numbers of the result to return, below 2 w; all by default.
     The result has shape (2 w,) or that of `chosen`.
 

@@ -21,10 +21,8 @@ class Tail:
     """The exponent alpha: near the extreme, the share within x of it is C x^alpha.
 
     A smaller alpha means more users near the extreme and a more exact search: its error falls like
-    n^(-1 / (2 alpha)).
-
-    `alpha`, `lower`, `upper`: the likeliest exponent, and the range of those that fit the rounds
-    about as well.
+    n^(-1 / (2 alpha)). `alpha`, `lower`, `upper`: the likeliest exponent, and the range of those
+    that fit the rounds about as well.
     """
 
     alpha: float

@@ -192,7 +192,6 @@ def best_caps(epsilon: Fraction, dimension: int) -> tuple[int, int]:
     k is from :data:`CANDIDATE_COUNTS`, halved until a report takes at most
     :data:`MAX_NORMAL_NUMBERS` normal numbers. W has the least variance: B(W) first falls and then
     rises, because it is a linear function over the sum of the W best scores, which is concave in W.
-
     `epsilon`: above 0; `dimension`: d, at least 1. At d = 1 the report is a sign, of randomized
     response.
 

@@ -25,10 +25,9 @@ class Grr(OutputSets, SupportCounts):
 
     Otherwise one of the k - 1 others, uniformly. A report is the category's index, in the fewest of
     1, 2 or 4 bytes that suffice for k. Statistic of a level: the number of reports and the number
-    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014).
-
-    Theorem 1 of docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below
-    about 3 e^epsilon + 2; its variance grows with k.
+    for each category. Source: HIST, section 2; Kairouz, Oh and Viswanath (2014). Theorem 1 of
+    docs/proofs/privacy.md with M = k and W = 1. It is the best mechanism for k below about 3
+    e^epsilon + 2; its variance grows with k.
 
     Parameters
     ----------

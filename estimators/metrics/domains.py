@@ -70,13 +70,9 @@ class Domain(ABC):
     """The values of a metric.
 
     The fields of a subclass are keys of a definition. The metadata of a field without a default
-    says what is `expected`.
-
-    `metric`: the name of the metric, for messages.
-
-    `labels`: the names of an estimate's numbers; empty if there is only one; `names`: what the
-    labels are, as answers call them: ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty
-    where there is one number.
+    says what is `expected`. `metric`: the name of the metric, for messages. `labels`: the names of
+    an estimate's numbers; empty if there is only one; `names`: what the labels are, as answers call
+    them: ``"categories"``, ``"coordinates"`` or ``"quantiles"``; empty where there is one number.
     """
 
     names: ClassVar[str] = ""

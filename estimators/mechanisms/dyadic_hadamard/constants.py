@@ -214,9 +214,8 @@ def level_constants(epsilon: Fraction, height: int) -> LevelConstants:
 def keep_threshold(epsilon: Fraction, symbols: int) -> int:
     """Return T = floor(2^64 (e^epsilon - 1) / (e^epsilon + q - 1)): keep if a word is below T.
 
-    `epsilon`: above 0; `symbols`: q. The result: at least 1.
-
-    A replaced report is uniform over all q symbols. Theorem 1 of docs/proofs/privacy.md.
+    `epsilon`: above 0; `symbols`: q. The result: at least 1. A replaced report is uniform over all
+    q symbols. Theorem 1 of docs/proofs/privacy.md.
 
     Raises
     ------

@@ -76,9 +76,8 @@ def smoothed(haar: Tree, variances: Tree) -> Tree:
     """Return Haar sums shrunk towards even halves, as a Bayesian would with a common spread.
 
     The relative spread of a depth is what is left of the squares of its Haar sums after their noise
-    is taken away. The result is biased.
-
-    `haar`, `variances`: the Haar sums, and the variances of their errors.
+    is taken away. The result is biased. `haar`, `variances`: the Haar sums, and the variances of
+    their errors.
     """
     shrunken: Tree = []
     mass = np.ones(1)

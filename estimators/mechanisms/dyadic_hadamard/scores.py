@@ -110,11 +110,10 @@ def _fine_range(
     """Return a times the least and the greatest score that the hash bits of a report give.
 
     `sums`, shape (B - 1, depth): A_i times the number of nodes of this depth below the split;
-    `signs`, shape (B - 1, h): as from :func:`path_weights`.
-
-    A row counts in one Haar sum on the path of an edge: that of its lowest bit. Of two rows and
-    their sum, two have the same split i, and the third a coarser one k. If x and y are the signs
-    with which the two count, the third counts with x y, turned at the right child of split k.
+    `signs`, shape (B - 1, h): as from :func:`path_weights`. A row counts in one Haar sum on the
+    path of an edge: that of its lowest bit. Of two rows and their sum, two have the same split i,
+    and the third a coarser one k. If x and y are the signs with which the two count, the third
+    counts with x y, turned at the right child of split k.
     """
     first, hashes = level.block_bits, level.hash_bits
     rows = (1 << (depth - first)) - 1
@@ -169,7 +168,6 @@ def haar_bounds(level: LevelConstants, splits: int) -> tuple[list[Floats], list[
     """Return at most E[d^2] and abs(d) of what one report adds to each Haar sum.
 
     Whatever the users' values are: the second moment grows with a node's share, which is at most 1.
-
     `splits`: for the Haar sums of depths 0 to `splits` - 1. The result has shape (2^i,) for the
     split i.
     """

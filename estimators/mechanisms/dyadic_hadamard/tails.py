@@ -31,11 +31,10 @@ MAX_NEWTON_STEPS = 200
 def fixed_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that a sum is above its mean by x b with probability at most `tail`.
 
-    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b.
-
-    Theorem 2 of docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a
-    grid of r. In units of the standard deviation x falls with r, so the entry below r is valid.
-    Below r = 1/2: Bernstein.
+    `ratio`: r = V / b^2, above 0; `tail`: in (0, 1). The result: x, in units of b. Theorem 2 of
+    docs/proofs/distributions.md. The best h is searched for at the atoms of T, on a grid of r. In
+    units of the standard deviation x falls with r, so the entry below r is valid. Below r = 1/2:
+    Bernstein.
     """
     log_tail = -math.log(tail)
     root = np.sqrt(ratio)
@@ -68,10 +67,8 @@ def anytime_deviation(ratio: Floats, tail: float) -> Floats:
     """Return x such that at no time a sum is above its mean by x b, with probability 1 - `tail`.
 
     `ratio`: r = V / b^2 at the present time, above 0; b is the same for all times; `tail`: in (0,
-    1). The result: x, in units of b.
-
-    Theorem 2 of docs/proofs/distributions.md, with a mixture over 30 rates. x grows with r, so the
-    entry of the grid above r is valid.
+    1). The result: x, in units of b. Theorem 2 of docs/proofs/distributions.md, with a mixture over
+    30 rates. x grows with r, so the entry of the grid above r is valid.
     """
     cell = np.ceil(np.log(np.maximum(ratio, 1e-6)) / TIME_STEP)
     cells, back = np.unique(cell, return_inverse=True)

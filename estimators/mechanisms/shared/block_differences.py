@@ -84,12 +84,10 @@ class BlockDifferences(ReportedSymbols, Differences):
 
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `blocks`, `symbols`: B
     and the number of symbols, per level; `own`, `other`: p and u per level, as exact fractions from
-    the integer thresholds.
-
-    The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst case all users hold another
-    category of the block; if it has one category, half of them or more hold that one. ``optimal``
-    weights use it at f = 1/k, averaged over the categories; ``paper`` is HLDP's Algorithm 5,
-    tanh^2(epsilon/2).
+    the integer thresholds. The variance of a report is (2u + g c - (c f)^2) / c^2. In the worst
+    case all users hold another category of the block; if it has one category, half of them or more
+    hold that one. ``optimal`` weights use it at f = 1/k, averaged over the categories; ``paper`` is
+    HLDP's Algorithm 5, tanh^2(epsilon/2).
     """
 
     def __init__(

@@ -26,11 +26,10 @@ class SupportCounts(SupportReports):
     category 0, 1, and so on.
 
     `epsilons`: the privacy levels, ascending; `categories`: k, at least 2; `signs`: p and q per
-    level.
-
-    The ``optimal`` weights use the mean variance over the categories at f = 1/k for each, which is
-    its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one report at
-    a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5, tanh^2(epsilon/2).
+    level. The ``optimal`` weights use the mean variance over the categories at f = 1/k for each,
+    which is its largest: they minimise the worst-case sum of squared errors. (At f = 0 alone, one
+    report at a large epsilon would outweigh all others.) ``paper`` is HLDP's Algorithm 5,
+    tanh^2(epsilon/2).
     """
 
     def __init__(self, epsilons: Sequence[Fraction], categories: int, signs: ReportedSigns) -> None:

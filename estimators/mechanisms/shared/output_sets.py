@@ -14,9 +14,8 @@ from estimators.mechanisms.mechanism import Mechanism
 class OutputSets(Mechanism):
     """A mechanism that reports an output of the input's set, or one of the others.
 
-    See :func:`estimators.exact.thresholds.miss_threshold`.
-
-    `misses`: T, per level: a 64-bit word below T misses the set.
+    See :func:`estimators.exact.thresholds.miss_threshold`. `misses`: T, per level: a 64-bit word
+    below T misses the set.
     """
 
     misses: list[int]

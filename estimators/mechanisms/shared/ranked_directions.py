@@ -37,14 +37,11 @@ ARITHMETIC_SLACK = 1e-8
 class RankedDirections(Mechanism):
     """One of k random directions, by preference one of the W that point best to the value.
 
-    The base of `caps` and of `hemisphere`, which has k = 2 and W = 1.
-
-    `epsilons`: the privacy levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24;
-    `sets`: k and W of each level; k is even and W at most k / 2.
-
-    `misses`: T, per level: the report is none of the best W if a word is below T; `best_chances`,
-    `other_chances`: the chance of each of the best W candidates, and of each of the others, per
-    level.
+    The base of `caps` and of `hemisphere`, which has k = 2 and W = 1. `epsilons`: the privacy
+    levels, ascending; `dimension`: d, at least 1; `grid`: g, at most 2^24; `sets`: k and W of each
+    level; k is even and W at most k / 2. `misses`: T, per level: the report is none of the best W
+    if a word is below T; `best_chances`, `other_chances`: the chance of each of the best W
+    candidates, and of each of the others, per level.
     """
 
     kinds = frozenset({"vector_mean"})

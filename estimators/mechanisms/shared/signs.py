@@ -17,12 +17,9 @@ class ReportedSigns:
     """Signs that are +1 with probability p for holders of +1, and q for others.
 
     A sign that represents a value theta in [-1, 1], or a frequency f = (1 + theta) / 2, has mean (p
-    + q - 1) + (p - q) theta.
-
-    `p`, `q`: per level, as exact fractions from the integer thresholds; p > q.
-
-    `exact`: p and q, per level; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p - q;
-    `offset`, shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
+    + q - 1) + (p - q) theta. `p`, `q`: per level, as exact fractions from the integer thresholds; p
+    > q. `exact`: p and q, per level; `p`, `q`, shape (levels,); `contrast`, shape (levels,): a = p
+    - q; `offset`, shape (levels,), or None: o = p + q - 1; None where it is zero at every level.
     """
 
     def __init__(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> None:
@@ -141,11 +138,9 @@ class RepeatedSigns(ReportedSigns):
 class FlippedSigns(ReportedSigns):
     """Signs that are flipped with probability T / 2^64, one integer threshold T a level.
 
-    `epsilons`: the epsilon of one sign, per level.
-
-    `flips`: T, per level; `flip`, shape (levels,): T / 2^64, the probability of a flip: q, and 1 -
-    p; `contrast`, shape (levels,): a = 1 - 2 T / 2^64, the mean of a reported sign that was +1:
-    tanh(epsilon / 2) up to rounding.
+    `epsilons`: the epsilon of one sign, per level. `flips`: T, per level; `flip`, shape (levels,):
+    T / 2^64, the probability of a flip: q, and 1 - p; `contrast`, shape (levels,): a = 1 - 2 T /
+    2^64, the mean of a reported sign that was +1: tanh(epsilon / 2) up to rounding.
     """
 
     def __init__(self, epsilons: Sequence[Fraction]) -> None:
