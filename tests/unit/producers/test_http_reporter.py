@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import dataclasses
 import json
 import os
@@ -352,10 +353,26 @@ def test_what_was_not_acknowledged_is_sent_after_a_restart(
 def test_a_queue_in_memory_tells_what_is_lost() -> None:
     reporter = HttpReporter(LATE, NOWHERE)
     reporter.report([1.0] * 5, epsilon=1)
-    with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* by the gateway") as lost:
-        reporter.close(0.3)
-    assert not lost.value.kept
-    assert "Connection refused" in str(lost.value)
+    with ThreadPoolExecutor(2) as pool:  # the second one waits for the first
+        closings = [pool.submit(reporter.close, 0.3) for _ in range(2)]
+    for each in closings:
+        with pytest.raises(DeliveryError, match=r"5 reports in 1 batches .* the gateway") as lost:
+            each.result()
+        assert not lost.value.kept
+        assert "Connection refused" in str(lost.value)
+
+
+def test_no_handler_of_the_log_ends_the_thread_that_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("producers.delivery.thread_log.logger.log", lambda *_, **__: 1 / 0)
+    reporter = HttpReporter(LATE, NOWHERE)
+    reporter.connection.serve(lambda: 1 / 0)
+    atexit.unregister(reporter.connection._at_exit)
+    reporter.report(1.0, epsilon=1)
+    for _ in range(2):
+        failures = reporter.failures
+        with pytest.raises(DeliveryError):
+            reporter.flush(0.3)
+        assert reporter.failures > failures
 
 
 def test_close_does_not_wait_for_whoever_has_a_file(tmp_path: Path) -> None:
@@ -403,11 +420,18 @@ def test_what_is_charged_is_sent_before_closing(broker: Broker, topic: str, tmp_
     assert sum(len(batch.levels) for batch in broker.batches(topic)) == 1
 
 
-def test_a_call_cannot_close_its_reporter() -> None:
+def test_a_call_cannot_close_its_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal's handler would wait for the call that it interrupts."""
-    reporter = HttpReporter(LATE, NOWHERE, clock=lambda: float(reporter.close(1.0)))
-    with pytest.raises(RuntimeError, match="close was called within a call"):
-        reporter.report(1.0, epsilon=1)
+    uses: list[Any] = [lambda: reporter.close(1.0), lambda: reporter.flush(1.0)]
+    reporter: HttpReporter = HttpReporter(LATE, NOWHERE, clock=lambda: uses[0]())
+    monkeypatch.setattr(reporter.connection.queue, "seal", lambda *_: uses[0]())
+    for name in ("close", "flush"):
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.report(1.0, epsilon=1)
+        with pytest.raises(RuntimeError, match=f"{name} was called within a call"):
+            reporter.flush()
+        del uses[0]
+    monkeypatch.undo()
     assert reporter.close(0.1) == 0
 
 
@@ -765,10 +789,11 @@ def test_a_device_loads_no_server_no_scipy_and_no_kafka_and_what_is_left_at_its_
 
 
 def test_what_cannot_be_an_address_or_an_option_is_told() -> None:
-    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999"
-    for address in wrong.split():
-        with row(address), pytest.raises(ValueError, match="a gateway's address"):
+    wrong = "localhost:8080 ftp://x https:// http://u:p@x http://x?y http://x:99999 http://x:0 //x"
+    for address in (*wrong.split(), "http://x y", "http://[::1", "http://x#y", "http://x\n"):
+        with row(address), pytest.raises(ValueError, match="a gateway's address") as told:
             HttpReporter(LATE, address)
+        assert "u:p" not in str(told.value)
     options = {"batch_age": -1, "batch_reports": 0, "timeout": 0, "most_bytes": 0, "when_full": "x"}
     for name, value in options.items():
         with row(name), pytest.raises(ValueError, match=f"{name} = .*: expected"):

@@ -104,6 +104,14 @@ def test_a_refused_report_is_not_drawn_and_not_sent(broker: Broker, topic: str, 
     assert broker.read(topic) == []
 
 
+def test_a_clock_cannot_use_the_ledger_that_asks_it(path: Path) -> None:
+    Ledger(path, budget=1)
+    ledger = Ledger(path, clock=lambda: float(ledger.left() or 0))
+    with pytest.raises(LedgerError, match="within a transaction of the same thread"):
+        ledger.spend("late", 1)
+    assert Ledger(path).left() == 1
+
+
 def test_what_cannot_be_reported_costs_nothing(broker: Broker, topic: str, path: Path) -> None:
     ledger = Ledger(path, budget=10)
     cases: list[tuple[Metric, Any, float, float | None, str]] = [
