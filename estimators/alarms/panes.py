@@ -95,7 +95,7 @@ class PaneMean:
         stream = self.arm.stream(mirrored=sign < 0)
         largest_mean = sign * theta + least_shift
         touching = np.minimum(largest_mean, 1.0)
-        steep = np.broadcast_to(np.minimum(tilts, stream.steepest), (theta.size, tilts.size))
+        steep = np.broadcast_to(np.minimum(tilts, stream.max_tilt), (theta.size, tilts.size))
         value, slope = stream.lines(touching, steep)
         value = value + slope * (largest_mean - touching)[:, None]
         return EValues(steep * stream.observed - value, -sign * slope)

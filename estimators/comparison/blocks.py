@@ -11,16 +11,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.differences import FEWEST, RATIO, SHARE, cell_tilts, mean_around
-from estimators.bounds.inversion import SAFETY
-from estimators.bounds.laws.difference_law import DifferenceLaw
-from estimators.bounds.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.block_differences.law import DifferenceLaw
+from estimators.bounds.block_differences.limits import (
+    BLOCK_CELL_RATIO,
+    CELL_CHOICE_SHARE,
+    MIN_CELL_REPORTS,
+    bernstein_limits,
+    cell_tilts,
+)
+from estimators.bounds.block_differences.self_normalised import exponents, self_normalised_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison.streams import DifferenceStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
 INTERVAL_STATEMENTS = 6
-STATEMENTS_SHARE = INTERVAL_STATEMENTS * SHARE
+STATEMENTS_SHARE = INTERVAL_STATEMENTS * CELL_CHOICE_SHARE
 """The share of p for these, beside the tail."""
 LIMIT_HALVINGS, FREQUENCY_HALVINGS = 32, 20
 
@@ -42,23 +48,26 @@ def lower_side(a: DifferenceStream, b: DifferenceStream, log_p: float) -> Side:
     a, b, log_p
         `log_p`: ln p, the failure probability.
     """
-    log_share, log_left = log_p + math.log(SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
+    log_share, log_left = log_p + math.log(CELL_CHOICE_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
     near_a, near_b = (
         self_normalised_interval(x.law, x.sums, x.sizes, log_share, refined=False) for x in (a, b)
     )
     law = _together(a.law, b.law)
     weight = law.counts * law.coefficient**2
-    top, floor = float(weight @ law.largest), -FEWEST * log_p * float(law.coefficient.max()) ** 2
-    number = max(1, math.ceil(math.log(top / floor) / math.log(RATIO)))
-    edges = floor * RATIO ** np.arange(number + 1, dtype=np.float64)
+    top, floor = (
+        float(weight @ law.largest_share),
+        -MIN_CELL_REPORTS * log_p * float(law.coefficient.max()) ** 2,
+    )
+    number = max(1, math.ceil(math.log(top / floor) / math.log(BLOCK_CELL_RATIO)))
+    edges = floor * BLOCK_CELL_RATIO ** np.arange(number + 1, dtype=np.float64)
     tilts, costs = cell_tilts(law, edges, log_left)
     # in the first cell R is 1, which holds for every law
     tilts = np.append(math.sqrt(-2 * log_left / edges[0]), tilts)
-    costs = np.append(SAFETY - log_left, costs)
+    costs = np.append(LOG_P_SAFETY - log_left, costs)
     sizes = np.concatenate([a.sizes, b.sizes])
     low, high = _range(law, sizes, log_share)
-    low = low - a.law.explained(near_a[1]) - b.law.explained(near_b[1])
-    high = high - a.law.explained(near_a[0]) - b.law.explained(near_b[0])
+    low = low - a.law.explained_variance(near_a[1]) - b.law.explained_variance(near_b[1])
+    high = high - a.law.explained_variance(near_a[0]) - b.law.explained_variance(near_b[0])
     first = np.minimum(np.searchsorted(edges, low - 1e-12 * top, side="right"), number)
     last = np.minimum(np.searchsorted(edges, high + 1e-12 * top, side="right"), number)
     lower, tail = np.ones(sizes.shape[1]), np.zeros(sizes.shape[1])
@@ -83,8 +92,8 @@ def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
         counts=np.concatenate([a.counts, b.counts]),
         coefficient=np.concatenate([a.coefficient, b.coefficient]),
         contrast=np.concatenate([a.contrast, b.contrast]),
-        least=np.concatenate([a.least, b.least]),
-        largest=np.concatenate([a.largest, b.largest]),
+        least_share=np.concatenate([a.least_share, b.least_share]),
+        largest_share=np.concatenate([a.largest_share, b.largest_share]),
         free=a.free or b.free,
     )
 
@@ -92,15 +101,19 @@ def _together(a: DifferenceLaw, b: DifferenceLaw) -> DifferenceLaw:
 def _range(law: DifferenceLaw, sizes: Floats, log_p: float) -> tuple[Floats, Floats]:
     """Return an interval for the mean of sum s^2 abs(D), each end failing with probability p."""
     square = law.coefficient**2
-    is_determined = law.least == law.largest
+    is_determined = law.least_share == law.largest_share
     low = high = np.full(
-        sizes.shape[1], float((law.counts * square)[is_determined] @ law.least[is_determined])
+        sizes.shape[1], float((law.counts * square)[is_determined] @ law.least_share[is_determined])
     )
     if not is_determined.all():
         undetermined_square = np.where(is_determined, 0, square)
-        around = mean_around(undetermined_square @ sizes, float(undetermined_square.max()), log_p)
+        around = bernstein_limits(
+            undetermined_square @ sizes, float(undetermined_square.max()), log_p
+        )
         low, high = low + around[0], high + around[1]
-    lower_bound, upper_bound = (float(law.counts * square @ x) for x in (law.least, law.largest))
+    lower_bound, upper_bound = (
+        float(law.counts * square @ x) for x in (law.least_share, law.largest_share)
+    )
     return np.clip(low, lower_bound, upper_bound), np.clip(high, lower_bound, upper_bound)
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.laws.law import Law, tilted_signs
-from estimators.bounds.tails import BERRY_ESSEEN
+from estimators.bounds.normal import BERRY_ESSEEN
+from estimators.bounds.signs.law import Law, tilted_signs
 from estimators.comparison.moments import log_berry_esseen, moments_within
 from estimators.estimate import Floats
 

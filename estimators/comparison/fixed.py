@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import Places
-from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
-from estimators.bounds.laws.law import Law
-from estimators.bounds.laws.repeated import RepeatedLaw
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.signs.law import Law
+from estimators.bounds.signs.repeated import RepeatedLaw
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.cells import Cells, HypothesisLine
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
@@ -44,7 +44,7 @@ class SumPair(NamedTuple):
     @property
     def slack(self) -> float:
         """The largest change of a mean by rounding."""
-        return ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
+        return THETA_ROUNDING * 2 + self.first.offset_rounding + self.second.offset_rounding
 
     def variance(self, factor: Floats) -> Floats:
         """Return about the variance of factor X + Y."""
@@ -56,12 +56,12 @@ class SumPair(NamedTuple):
 
     def tilts(self, factor: Floats, log_p: float) -> Floats:
         """Return first tilts of the cells, shape (k, CELLS_PER_INTERVAL)."""
-        tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.steepest(factor))
+        tilt = np.minimum(np.sqrt(-2 * log_p / self.variance(factor)), self.max_tilt(factor))
         return np.repeat(tilt[:, None], CELLS_PER_INTERVAL, axis=1)
 
-    def steepest(self, factor: Floats) -> Floats:
+    def max_tilt(self, factor: Floats) -> Floats:
         """Return the steepest tilts."""
-        limit: Floats = np.minimum(self.first.steepest / factor, self.second.steepest)
+        limit: Floats = np.minimum(self.first.max_tilt / factor, self.second.max_tilt)
         return limit
 
     def worst(self, line: HypothesisLine, tilts: Floats, *, chernoff: bool = False) -> Worst:
@@ -86,11 +86,14 @@ class SumPair(NamedTuple):
             start,
             np.maximum(start, end),
             lines,
-            all(x.exact and not isinstance(x, RepeatedLaw) for x in (self.first, self.second)),
+            all(
+                x.is_determined_by_mean and not isinstance(x, RepeatedLaw)
+                for x in (self.first, self.second)
+            ),
         )
-        tilt, steepest = tilts.ravel(), self.steepest(lines.factor)
+        tilt, max_tilt = tilts.ravel(), self.max_tilt(lines.factor)
         for _ in range(TILT_STEPS):
-            tilt = np.minimum(cells.improve_tilt(tilt), steepest)
+            tilt = np.minimum(cells.improve_tilt(tilt), max_tilt)
         chance, slope = cells.log_chance(tilt, chernoff=chernoff)
         chance = np.where(start > end, -np.inf, chance).reshape(tilts.shape)
         worst_cell = chance.argmax(axis=1)[:, None]
@@ -100,7 +103,7 @@ class SumPair(NamedTuple):
             tilt.reshape(tilts.shape),
         )
 
-    def at(self, rows: Places) -> SumPair:
+    def at(self, rows: RowIndices) -> SumPair:
         """Return the sums of these categories; some may be repeated."""
         first_interval = self.first_interval[0][rows], self.first_interval[1][rows]
         return self._replace(
@@ -127,7 +130,7 @@ def lower_limit(sums: SumPair, log_p: float) -> Floats:
     ones = np.ones_like(sums.first_observed)
     width = np.sqrt(-2 * log_p * sums.variance(ones))
 
-    def line(delta: Floats, _: Places) -> HypothesisLine:
+    def line(delta: Floats, _: RowIndices) -> HypothesisLine:
         return HypothesisLine(delta, np.ones_like(delta), np.zeros_like(delta))
 
     observed = sums.first_observed + sums.second_observed
@@ -156,7 +159,7 @@ def lower_ratio(sums: SumPair, origin: float, log_p: float) -> Floats:
     sd = np.sqrt(sums.variance(observed)) / below
     step = float(RATIO_CELL_WIDTHS[0]) * sd
 
-    def line(ratio: Floats, rows: Places) -> HypothesisLine:
+    def line(ratio: Floats, rows: RowIndices) -> HypothesisLine:
         ratio = np.maximum(ratio, 1e-12)
         return HypothesisLine((ratio - 1) * origin, ratio, np.minimum(step[rows], ratio), origin)
 
@@ -194,7 +197,7 @@ def _proves_smaller(
         chance = np.where(
             is_last_cell, plain.log_chance, np.minimum(at.log_chance, plain.log_chance)
         )
-        rejected |= chance <= log_p - SAFETY
+        rejected |= chance <= log_p - LOG_P_SAFETY
         tilts = at.tilts
     all_rejected: np.ndarray[tuple[int], np.dtype[np.bool_]]
     all_rejected = (rejected | (tops.ravel() <= 0)).reshape(k, number).all(axis=1)
@@ -203,7 +206,7 @@ def _proves_smaller(
 
 def _search(
     sums: SumPair,
-    line: Callable[[Floats, Places], HypothesisLine],
+    line: Callable[[Floats, RowIndices], HypothesisLine],
     observed: Floats,
     width: Floats,
     domain: tuple[float, float],
@@ -214,8 +217,8 @@ def _search(
     `line`: from values to lines; `observed`, `width`, shape (k,): about where half of the tail is,
     and how far the limit is from there.
     """
-    goal, (domain_low, domain_high) = log_p - SAFETY, domain
-    aim = goal - CLOSE / 2
+    goal, (domain_low, domain_high) = log_p - LOG_P_SAFETY, domain
+    aim = goal - LOG_P_TOLERANCE / 2
     # for a normal tail, the slope of ln p(delta) is that of the cumulant times this
     sharper = 1 + 1 / max(1.0, -2 * log_p - 2)
     low = np.full_like(observed, domain_low)
@@ -232,8 +235,8 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         limits[rows] = low
-        left = ~(rejected & (at.log_chance >= goal - CLOSE)) & (low < domain_high)
-        left &= high - low > CLOSE / 4 * width
+        left = ~(rejected & (at.log_chance >= goal - LOG_P_TOLERANCE)) & (low < domain_high)
+        left &= high - low > LOG_P_TOLERANCE / 4 * width
         if not left.any():
             break
         wanted = value + (aim - at.log_chance) / np.maximum(at.slope * sharper, 1e-12)

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from estimators.bounds import FlipNoise, LaplaceNoise, Law, interval
-from estimators.bounds.deviations import Noise
-from estimators.bounds.fourier.windows import WindowNoise
-from estimators.bounds.inversion import SAFETY
+from estimators.bounds.piecewise.noise import PiecewiseNoise
+from estimators.bounds.signs.noise import Noise
+from estimators.bounds.tolerances import LOG_P_SAFETY
 from estimators.comparison import blocks, fixed, mixtures, symbol_differences
 from estimators.comparison.arms import Arm
 from estimators.comparison.p_values import (
@@ -130,7 +130,7 @@ def anytime(
         with np.errstate(divide="ignore"):
             upper = np.where(inverse_limit > 0, 1 / inverse_limit, np.inf)
     evidence = np.maximum(*(_evidence(mixture, log_p) for mixture in (above, below)))
-    p_value = np.minimum(2 * np.exp(SAFETY - evidence), 1.0)
+    p_value = np.minimum(2 * np.exp(LOG_P_SAFETY - evidence), 1.0)
     return consistent(lower, upper, p_value, beta, null)
 
 
@@ -182,7 +182,7 @@ def _p_value(side: _Side, beta: float) -> Floats:
     p_value, gamma = np.ones_like(side.first_observed), beta
     for _ in range(3):
         chance = fixed.log_chance(side.sums(gamma), math.log((1 - NUISANCE_SHARE) / 2 * gamma))
-        q = np.exp(chance + SAFETY) / ((1 - NUISANCE_SHARE) / 2)
+        q = np.exp(chance + LOG_P_SAFETY) / ((1 - NUISANCE_SHARE) / 2)
         p_value = np.minimum(p_value, np.maximum(q, gamma))
         smallest_q = float(q.min())
         if smallest_q >= gamma / 2 or smallest_q < 1e-300:
@@ -232,11 +232,11 @@ def difference_noise(a: Noise | None, b: Noise | None) -> Noise | None:
     None if the users' own values determine a law, or the two have no common grid.
     """
     if isinstance(a, CoordinateNoise) and isinstance(b, CoordinateNoise):
-        return a.with_other(b)
+        return a.joined_with(b)
     if isinstance(a, FlipNoise) and isinstance(b, FlipNoise):
         return FlipNoise(*(np.concatenate(x) for x in zip(_flips(a), _flips(b), strict=True)))
-    if isinstance(a, WindowNoise) and isinstance(b, WindowNoise):
-        return a.with_other(b)
+    if isinstance(a, PiecewiseNoise) and isinstance(b, PiecewiseNoise):
+        return a.joined_with(b)
     if not isinstance(a, LaplaceNoise) or not isinstance(b, LaplaceNoise):
         return None
     if a.unit != b.unit:

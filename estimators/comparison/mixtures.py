@@ -1,8 +1,8 @@
 r"""Bounds on two means that hold at all times at once: a mixture over pairs of tilts.
 
 Theorem 9 of docs/proofs/comparisons.md, where X and Y are the arms. On the scale where a report of
-a level has a fixed coefficient (:mod:`estimators.bounds.anytime`), the mixture is over pairs of
-tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
+a level has a fixed coefficient (:mod:`estimators.bounds.signs.anytime`), the mixture is over pairs
+of tilts x, y of exp(x T_X - K_X(x) + y T_Y - K_Y(y)).
 
 **The weights.** Without a plan they are the product of the weights of :mod:`.anytime`. With a
 planned ratio of reports, stated before the start, 0.8 of the weight is on pairs near that ratio.
@@ -19,8 +19,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import CENTRE, LOG_WEIGHTS, RATIO, REACH, SPREAD, TILTS, Places
-from estimators.bounds.inversion import CLOSE, ROUNDING, SAFETY
+from estimators.bounds.mixtures import (
+    CENTRAL_TILT,
+    LOG_MIXTURE_WEIGHTS,
+    LOG_TILT_SPREAD,
+    MIXTURE_TILTS,
+    TILT_RATIO,
+    TILTS_PER_SIDE,
+    RowIndices,
+)
+from estimators.bounds.tolerances import LOG_P_SAFETY, LOG_P_TOLERANCE, THETA_ROUNDING
 from estimators.comparison.streams import ReportStream
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
@@ -55,20 +63,22 @@ class TiltPlan(NamedTuple):
         1.0
         """
         if split is None:
-            return cls(TILTS, TILTS, LOG_WEIGHTS[:, None] + LOG_WEIGHTS)
-        second, steps = TILTS * split, np.arange(TILTS.size) * np.log(RATIO)
-        log_second = _cauchy(np.log(second / CENTRE))
-        middle = (np.log(TILTS[:, None] / CENTRE) + np.log(second / CENTRE)) / 2
+            return cls(
+                MIXTURE_TILTS, MIXTURE_TILTS, LOG_MIXTURE_WEIGHTS[:, None] + LOG_MIXTURE_WEIGHTS
+            )
+        second, steps = MIXTURE_TILTS * split, np.arange(MIXTURE_TILTS.size) * np.log(TILT_RATIO)
+        log_second = _cauchy(np.log(second / CENTRAL_TILT))
+        middle = (np.log(MIXTURE_TILTS[:, None] / CENTRAL_TILT) + np.log(second / CENTRAL_TILT)) / 2
         log_distance = steps[:, None] - steps
         log_planned = -np.log1p((log_distance / RATIO_SPREAD) ** 2) - np.log1p(
-            (middle / SPREAD) ** 2
+            (middle / LOG_TILT_SPREAD) ** 2
         )
         log_planned -= np.log(np.exp(log_planned).sum())
-        product = LOG_WEIGHTS[:, None] + log_second
+        product = LOG_MIXTURE_WEIGHTS[:, None] + log_second
         weights = np.logaddexp(
             np.log(PLANNED_SHARE) + log_planned, np.log1p(-PLANNED_SHARE) + product
         )
-        return cls(TILTS, second, weights)
+        return cls(MIXTURE_TILTS, second, weights)
 
     def swapped(self) -> TiltPlan:
         """Return the plan for the streams in the other order."""
@@ -76,7 +86,7 @@ class TiltPlan(NamedTuple):
 
 
 def _cauchy(offsets: Floats) -> Floats:
-    log_density = -np.log1p((offsets / SPREAD) ** 2)
+    log_density = -np.log1p((offsets / LOG_TILT_SPREAD) ** 2)
     log_weights: Floats = log_density - np.log(np.exp(log_density).sum())
     return log_weights
 
@@ -131,7 +141,7 @@ class Mixture(NamedTuple):
     second: ReportStream
     plan: TiltPlan
 
-    def at(self, rows: Places) -> Mixture:
+    def at(self, rows: RowIndices) -> Mixture:
         """Return the mixture for these of the k numbers."""
         return Mixture(self.first.at(rows), self.second.at(rows), self.plan)
 
@@ -151,13 +161,17 @@ class Mixture(NamedTuple):
             (self.first, x, self.plan.first, factor * tilt),
             (self.second, y, self.plan.second, tilt),
         ):
-            steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[REACH]))
-            grid_step = np.floor(np.clip(steps / np.log(RATIO), -REACH, REACH)).astype(np.intp)
-            start = np.clip(grid_step + REACH - TERMS_BELOW_BEST, 0, grid.size - TERMS_PER_STREAM)
+            steps = np.log(np.maximum(steep, 1e-300) / (stream.total * grid[TILTS_PER_SIDE]))
+            grid_step = np.floor(
+                np.clip(steps / np.log(TILT_RATIO), -TILTS_PER_SIDE, TILTS_PER_SIDE)
+            ).astype(np.intp)
+            start = np.clip(
+                grid_step + TILTS_PER_SIDE - TERMS_BELOW_BEST, 0, grid.size - TERMS_PER_STREAM
+            )
             index = start[:, None] + np.arange(TERMS_PER_STREAM)
             tilts = grid[index] * stream.total
-            allowed = tilts <= stream.steepest
-            tilts = np.minimum(tilts, stream.steepest)
+            allowed = tilts <= stream.max_tilt
+            tilts = np.minimum(tilts, stream.max_tilt)
             value, slope = stream.lines(theta, tilts)
             score = np.where(allowed, tilts * stream.observed[:, None] - value, -np.inf)
             parts.append((score, slope))
@@ -183,7 +197,7 @@ class Mixture(NamedTuple):
             x = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
             value, rise, bend, fall = pairs.at(x, means)
             unsure = np.abs(rise) * np.maximum(np.where(rise > 0, x - low, high - x), 0)
-            if unsure.max(initial=0.0) < CLOSE / 100:
+            if unsure.max(initial=0.0) < LOG_P_TOLERANCE / 100:
                 break
         return x, value - unsure, fall
 
@@ -199,7 +213,7 @@ class Mixture(NamedTuple):
             y = np.clip(means.target - means.factor * x, -1.0, 1.0)
             pairs = self.pairs(x, y, tilt, means.factor)
             x, evidence, _ = self.minimize(pairs, x, means)
-            if (evidence <= best + CLOSE).all():  # one more tangent gains nothing
+            if (evidence <= best + LOG_P_TOLERANCE).all():  # one more tangent gains nothing
                 return np.maximum(best, evidence)
             best = np.maximum(best, evidence)
         return best
@@ -217,13 +231,13 @@ def lower_limit(mixture: Mixture, log_p: float) -> Floats:
     `log_p`: ln p, the failure probability over all times.
     """
 
-    def means(delta: Floats, _: Places) -> Means:
+    def means(delta: Floats, _: RowIndices) -> Means:
         ones = np.ones_like(delta)
         return Means(delta, ones, ones)
 
     observed = mixture.first.observed + mixture.second.observed
     limit = _search(mixture, means, observed, (-2.0, 2.0), log_p)
-    return np.maximum(limit - 4 * ROUNDING, -2.0)
+    return np.maximum(limit - 4 * THETA_ROUNDING, -2.0)
 
 
 def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
@@ -240,18 +254,18 @@ def lower_ratio(mixture: Mixture, origin: float, log_p: float) -> Floats:
     below = np.maximum(origin + np.clip(-mixture.first.observed, -1, 1), sd)
     above = origin + np.clip(mixture.second.observed, -1, 1)
 
-    def means(ratio: Floats, rows: Places) -> Means:
+    def means(ratio: Floats, rows: RowIndices) -> Means:
         ratio = np.maximum(ratio, 1e-12)
         return Means((ratio - 1) * origin, ratio, below[rows])
 
     observed = np.maximum(above, 1e-9) / below
     limit = _search(mixture, means, observed, (0.0, np.inf), log_p)
-    return np.maximum(limit * (1 - 4 * ROUNDING), 0.0)
+    return np.maximum(limit * (1 - 4 * THETA_ROUNDING), 0.0)
 
 
 def _search(
     mixture: Mixture,
-    means: Callable[[Floats, Places], Means],
+    means: Callable[[Floats, RowIndices], Means],
     observed: Floats,
     domain: tuple[float, float],
     log_p: float,
@@ -260,7 +274,7 @@ def _search(
 
     `means`: from values to lines of means; `observed`, shape (k,).
     """
-    goal, (domain_low, domain_high) = SAFETY - log_p, domain
+    goal, (domain_low, domain_high) = LOG_P_SAFETY - log_p, domain
     value, rows = np.clip(observed, domain_low, domain_high), np.arange(observed.size)
     at = means(value, rows)
     width = (goal + 2) / mixture.tilt(at.factor, goal) * 2 / at.by_value
@@ -278,10 +292,14 @@ def _search(
         low = np.where(rejected, np.maximum(low, value), low)
         high = np.where(rejected, high, np.minimum(high, value))
         limits[rows] = low
-        left = ~(rejected & (evidence <= goal + CLOSE)) & (high - low > CLOSE / 4 * width)
+        left = ~(rejected & (evidence <= goal + LOG_P_TOLERANCE)) & (
+            high - low > LOG_P_TOLERANCE / 4 * width
+        )
         if not left.any():
             break
-        moved = value + (evidence - goal - CLOSE / 2) / np.maximum(fall * at.by_value, 1e-300)
+        moved = value + (evidence - goal - LOG_P_TOLERANCE / 2) / np.maximum(
+            fall * at.by_value, 1e-300
+        )
         value = np.where((moved > low) & (moved < high), moved, (low + high) / 2)
         rows, value, x = rows[left], value[left], x[left]
         low, high, width = low[left], high[left], width[left]

@@ -1,7 +1,7 @@
 r"""A difference of two means from counts of symbols, for fixed numbers of reports.
 
 Theorem 5 of docs/proofs/comparisons.md, with the bets of
-:mod:`estimators.bounds.bets.symbol_limits`.
+:mod:`estimators.bounds.piecewise.limits`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from estimators.bounds.anytime import Places
-from estimators.bounds.bets.cells import Bet, Fourier, bins_between, cell_edges, cells_of
-from estimators.bounds.bets.symbol_bets import SymbolBets, fair
-from estimators.bounds.bets.symbol_limits import mean_range, spread
-from estimators.bounds.inversion import ROUNDING, SAFETY
-from estimators.bounds.laws.window_law import WindowLaw
+from estimators.bounds.mixtures import RowIndices
+from estimators.bounds.piecewise.bets import SymbolBets, log_expected_wealth
+from estimators.bounds.piecewise.cells import (
+    CellBet,
+    FourierRemainders,
+    cell_edges,
+    cells_meeting,
+    mean_bins_meeting,
+)
+from estimators.bounds.piecewise.law import PiecewiseLaw
+from estimators.bounds.piecewise.limits import mean_interval, variance_interval
+from estimators.bounds.tolerances import LOG_P_SAFETY, THETA_ROUNDING
 from estimators.estimate import Floats
 from estimators.interruption import checkpoint
 
@@ -40,21 +46,21 @@ def limits(a: SymbolBets, b: SymbolBets, beta: float) -> tuple[float, float, flo
     """
     log_p = math.log(beta / 2)
     inner, log_left = log_p + math.log(STATEMENT_SHARE), log_p + math.log1p(-STATEMENTS_SHARE)
-    boxes = [mean_range(arm, inner) for arm in (a, b)]
-    around = [spread(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
-    joint_law = WindowLaw.of(
+    boxes = [mean_interval(arm, inner) for arm in (a, b)]
+    around = [variance_interval(arm, box, inner) for arm, box in zip((a, b), boxes, strict=True)]
+    joint_law = PiecewiseLaw.of(
         a.law.shapes + b.law.shapes,
         np.concatenate([a.law.counts, b.law.counts]),
         np.concatenate([a.law.coefficient, b.law.coefficient]),
         free=a.law.free or b.law.free,
     )
-    edges, steepest = cell_edges(joint_law), min(a.steepest, b.steepest)
+    edges, max_tilt = cell_edges(joint_law), min(a.max_tilt, b.max_tilt)
     ends = around[0][0] + around[1][0], around[0][1] + around[1][1]
     cells = [
-        Bet(joint_law, float(edges[cell]), float(edges[cell + 1]), steepest, log_left)
-        for cell in cells_of(edges, ends)
+        CellBet(joint_law, float(edges[cell]), float(edges[cell + 1]), max_tilt, log_left)
+        for cell in cells_meeting(edges, ends)
     ]
-    fourier = Fourier()
+    fourier = FourierRemainders()
     above = _Pair((a, b.mirrored()), (boxes[0], _mirrored(boxes[1])), cells).lower_side(fourier)
     below = _Pair((a.mirrored(), b), (_mirrored(boxes[0]), boxes[1]), cells).lower_side(fourier)
     return above.lower, -below.lower, 2 * min(above.tail, below.tail) + STATEMENTS_SHARE * beta
@@ -75,21 +81,21 @@ class _Pair:
     """The bets on the sum of two means: all cells have a tilt, a gain and K of both arms."""
 
     def __init__(
-        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[Bet]
+        self, arms: tuple[SymbolBets, SymbolBets], boxes: tuple[Box, Box], cells: Sequence[CellBet]
     ) -> None:
         self.arms, self.boxes, self.cells = arms, boxes, cells
         self.tilts = np.array([cell.tilt for cell in cells])
         self.gains = arms[0].gains(self.tilts) + arms[1].gains(self.tilts)
-        bins = [bins_between(*box) for box in boxes]
+        bins = [mean_bins_meeting(*box) for box in boxes]
         sizes = [len(arm.law.shapes) for arm in arms]
         # every pair of a bin of the one mean and a bin of the other, shape (pairs, levels)
         low, high = (
             np.array([np.repeat([x, y], sizes) for x in bins[0][end] for y in bins[1][end]])
             for end in (0, 1)
         )
-        self.own_logs = [cell.log_own(low, high) for cell in cells]
+        self.own_logs = [cell.log_berry_esseen(low, high) for cell in cells]
 
-    def lower_side(self, fourier: Fourier) -> LowerSide:
+    def lower_side(self, fourier: FourierRemainders) -> LowerSide:
         """Return a sum of means that is rejected as too small, with all smaller ones, or -2.
 
         As in :func:`.cells.narrowest_common`, a cell that cannot decide has no Fourier integral.
@@ -100,13 +106,13 @@ class _Pair:
         def side_limits(chosen: list[int], remainders: list[float]) -> tuple[Floats, Floats]:
             log_r = np.array(
                 [
-                    self.cells[i].with_own(self.own_logs[i], x).max()
+                    self.cells[i].combine_remainders(self.own_logs[i], x).max()
                     for i, x in zip(chosen, remainders, strict=True)
                 ]
             )
             log_p = self.cells[0].log_p
-            excess = at_zero[chosen] - self.gains[chosen] + log_r + SAFETY
-            lower = self.lower_limit(np.array(chosen), SAFETY - log_p + log_r)
+            excess = at_zero[chosen] - self.gains[chosen] + log_r + LOG_P_SAFETY
+            lower = self.lower_limit(np.array(chosen), LOG_P_SAFETY - log_p + log_r)
             return lower, np.exp(np.minimum(excess, 0.0))
 
         every = list(range(len(self.cells)))
@@ -114,11 +120,11 @@ class _Pair:
         lower, tail = 2.0, 0.0
         for cell in np.argsort(above, kind="stable").tolist():
             if above[cell] < lower or below[cell] > tail:
-                cell_lower, chance = side_limits([cell], [fourier.of(self.cells[cell])])
+                cell_lower, chance = side_limits([cell], [fourier.remainder_of(self.cells[cell])])
                 lower, tail = min(lower, float(cell_lower[0])), max(tail, float(chance[0]))
-        return LowerSide(max(lower - 2 * ROUNDING, -2.0), tail)
+        return LowerSide(max(lower - 2 * THETA_ROUNDING, -2.0), tail)
 
-    def largest(self, chosen: Places, delta: Floats) -> tuple[Floats, Floats]:
+    def largest(self, chosen: RowIndices, delta: Floats) -> tuple[Floats, Floats]:
         """Return an upper bound on K(x, delta - x) for all x that the boxes allow, and its slope.
 
         `chosen`, shape (k,): cells; `delta`, shape (k,). The result has shape (k,): where no x is
@@ -130,7 +136,10 @@ class _Pair:
         x = (begin + end) / 2
         for turn in range(MAX_MEAN_STEPS + 1):
             checkpoint()
-            a, b = fair(a_law, tilts, x), fair(b_law, tilts, delta - x)
+            a, b = (
+                log_expected_wealth(a_law, tilts, x),
+                log_expected_wealth(b_law, tilts, delta - x),
+            )
             rise = a.slope - b.slope
             if turn < MAX_MEAN_STEPS:
                 x = np.clip(x - rise / (a.curvature + b.curvature), begin, end)
@@ -140,7 +149,7 @@ class _Pair:
         value = np.where(begin > end, np.where(delta < first + b_low, -np.inf, np.inf), value)
         return value, np.where(fixed, a.slope, b.slope)
 
-    def lower_limit(self, chosen: Places, cost: Floats) -> Floats:
+    def lower_limit(self, chosen: RowIndices, cost: Floats) -> Floats:
         """Return the largest delta that is found to be rejected, or the least of the boxes.
 
         `chosen`, shape (k,): cells; `cost`, shape (k,): what the gain has to exceed K by. The

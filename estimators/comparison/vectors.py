@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds import Directions
-from estimators.bounds.caps import concentration
-from estimators.bounds.caps.coordinates import SPENT, CapReports, EvenCapReports
+from estimators.bounds.ranked_directions.bennett import (
+    MIN_VARIANCE,
+    bennett_deviation,
+    bennett_factor,
+    bennett_length,
+)
+from estimators.bounds.ranked_directions.coordinates import (
+    SQUARES_SHARE,
+    CoordinateBounds,
+    UniformCoordinateBounds,
+)
 from estimators.bounds.spheres import VectorLaw
 from estimators.estimate import Counts, Floats
 from estimators.mechanisms.caps import Caps
@@ -33,7 +42,7 @@ class CoordinateNoise:
     that `trace` is too small.
     """
 
-    law: Directions | EvenCapReports
+    law: Directions | UniformCoordinateBounds
     arm_law: VectorLaw
     spread: float = math.inf
     trace: float = math.inf
@@ -45,24 +54,24 @@ class CoordinateNoise:
         return min(self.law.coordinate_variance, self.spread)
 
     @property
-    def steepest(self) -> float:
+    def max_tilt(self) -> float:
         """The largest tilt for :meth:`cumulant`."""
-        return self.law.steepest
+        return self.law.max_tilt
 
     def cumulant(self, tilt: Floats) -> Floats:
         """Bound ln E exp(tilt N_j), on either side."""
         bound = self.law.cumulant(tilt)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return bound
-        return np.minimum(bound, self.spread * concentration.bennett(tilt, self.law.largest(1.0)))
+        return np.minimum(bound, self.spread * bennett_factor(tilt, self.law.max_deviation(1.0)))
 
     def deviation(self, log_p: float) -> float:
         """Bound abs(N_j) with probability 1 - 2 p."""
         bound = self.law.coordinate_deviation(log_p)
         if isinstance(self.law, Directions) or math.isinf(self.spread):
             return bound
-        narrow = np.array([self.spread]), self.law.largest(1.0), log_p
-        return min(bound, float(concentration.deviation(*narrow)[0]))
+        narrow = np.array([self.spread]), self.law.max_deviation(1.0), log_p
+        return min(bound, float(bennett_deviation(*narrow)[0]))
 
     def radius(self, beta: float) -> float:
         """Bound abs(N) with probability 1 - beta."""
@@ -70,10 +79,10 @@ class CoordinateNoise:
         bound = self.law.radius(log_beta)
         if isinstance(self.law, Directions) or math.isinf(self.trace):
             return bound
-        longest = self.law.largest(1 + math.sqrt(self.law.dimension) * self.law.unit)
-        return min(bound, concentration.length(self.law.dimension, self.trace, longest, log_beta))
+        longest = self.law.max_deviation(1 + math.sqrt(self.law.dimension) * self.law.unit)
+        return min(bound, bennett_length(self.law.dimension, self.trace, longest, log_beta))
 
-    def with_other(self, second_noise: CoordinateNoise) -> CoordinateNoise:
+    def joined_with(self, second_noise: CoordinateNoise) -> CoordinateNoise:
         """Return the noise of the difference."""
         law, second_law = self.law, second_noise.law
         joined: dict[str, Any] = {"unit": max(law.unit, second_law.unit)}
@@ -108,12 +117,12 @@ def mean_and_noise(
         :func:`estimators.weights.total_weight`.
     """
     mean, law, slack = mechanism.mean_and_law(table, shares)
-    if not isinstance(law, CapReports):
+    if not isinstance(law, CoordinateBounds):
         assert isinstance(law, Directions)  # noqa: S101
         return mean, CoordinateNoise(law, law), 0.0, slack
-    share = SPENT / 2 * question.beta
+    share = SQUARES_SHARE / 2 * question.beta
     columns = law.columns(math.log(share / law.dimension), fixed=question.bound != "anytime")
-    noise = CoordinateNoise(law.even_at(columns.max(axis=1)), law)
+    noise = CoordinateNoise(law.uniform_at(columns.max(axis=1)), law)
     assert isinstance(mechanism, Caps)  # noqa: S101
     if (
         max(level_law.mean**2 / level_law.mean_squares[1] for level_law in mechanism.laws)
@@ -125,7 +134,7 @@ def mean_and_noise(
 
 def _narrow(
     noise: CoordinateNoise,
-    law: CapReports,
+    law: CoordinateBounds,
     columns: NDArray[np.intp],
     question: Question,
     total: float,
@@ -135,20 +144,20 @@ def _narrow(
     Theorem 10 of docs/proofs/comparisons.md.
     """
     assert law.mean is not None  # noqa: S101
-    share = SPENT / 2 * question.beta
+    share = SQUARES_SHARE / 2 * question.beta
     coordinate_log_p, length_log_p = math.log(share / (2 * law.dimension)), math.log(share)
     if question.bound == "anytime":
         side, radius = law.anytime_coordinate_deviation(coordinate_log_p, total), math.inf
     else:
         side, radius = law.coordinate_deviation(coordinate_log_p), law.radius(length_log_p)
     nearest = np.maximum(np.abs(law.mean) - side, 0.0)
-    left = law.variances(columns) - law.steady(nearest)
+    left = law.variances(columns) - law.least_square_sum(nearest)
     around = max(float(np.linalg.norm(law.mean)) - radius, 0.0)
-    trace = law.variance - float(law.steady(np.array([around]))[0])
+    trace = law.variance - float(law.least_square_sum(np.array([around]))[0])
     return dataclasses.replace(
         noise,
-        spread=max(float(left.max()), concentration.LEAST),
-        trace=max(trace, concentration.LEAST),
+        spread=max(float(left.max()), MIN_VARIANCE),
+        trace=max(trace, MIN_VARIANCE),
         failure=share,
     )
 
@@ -165,6 +174,6 @@ def radius(
         arm's length has half of beta.
     """
     if totals is None:
-        return a.with_other(b).radius(beta)
+        return a.joined_with(b).radius(beta)
     half = math.log(beta / 2)
     return a.arm_law.anytime_radius(half, totals[0]) + b.arm_law.anytime_radius(half, totals[1])

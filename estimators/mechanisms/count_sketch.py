@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from estimators.bounds.collisions import Collisions
+from estimators.bounds.block_differences.law import DifferenceLaw
 from estimators.bounds.heterogeneity import heterogeneity_of_differences
-from estimators.bounds.laws.difference_law import DifferenceLaw
+from estimators.bounds.sketches.count_sketch import Collisions
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import buckets_and_signs, hash_constants, row_constants
@@ -181,7 +181,7 @@ class CountSketch(OutputSets, Differences):
         value, scatter, sizes = self._gathered(decoded, law.coefficient, keys)
         has_own_frequencies = not question.one_mean(len(self.epsilons))
         bounds = self.collisions.limits(
-            law, value, scatter, sizes, question, total, own=has_own_frequencies
+            law, value, scatter, sizes, question, total, free=has_own_frequencies
         )
         worst = float(law.counts @ (law.coefficient**2 * self._worst[counts > 0]))
         p_value = self._heterogeneity(decoded, law, keys[:KEYS_AT_A_TIME], sizes)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from estimators.bounds.heterogeneity import heterogeneity
-from estimators.bounds.projections import projection_limits
+from estimators.bounds.sketches.random_signs import projection_limits
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact import hadamard
 from estimators.exact.hashing import hash_constants, mix

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from estimators.bounds import limits
 from estimators.bounds.heterogeneity import heterogeneity_of_points
-from estimators.bounds.point_collisions import (
-    Table,
-    collisions_log_p,
-    least_collisions,
-    most_collisions,
+from estimators.bounds.sketches.hashed_points import (
+    HashTable,
+    collision_log_p,
+    max_collision_share,
+    min_collision_share,
 )
 from estimators.estimate import Counts, Estimate, Floats
 from estimators.exact.hashed_rows import HashedRows
@@ -130,7 +130,7 @@ class StringLookups(SupportReports):
         if question.bound == "anytime":  # a level that may still come must not change p's shares
             levels = np.arange(len(counts))
         tables = self._tables(levels)
-        log_collision = collisions_log_p(log_p, len(tables))
+        log_collision = collision_log_p(log_p, len(tables))
 
         def side(crowd: Floats, log_noise: float, end: int) -> Floats:
             """Return one end of the intervals for f, if a level's collisions are a known share."""
@@ -143,7 +143,7 @@ class StringLookups(SupportReports):
             if question.bound == "anytime":
                 n = float(counts.sum())
                 log_collision -= math.log(n) + math.log1p(n)
-            largest_share = max(most_collisions(*table, log_collision) for table in tables)
+            largest_share = max(max_collision_share(*table, log_collision) for table in tables)
             lower = (side(np.zeros(len(counts)), half, 0) - largest_share) / max(
                 1 - largest_share, 1e-12
             )
@@ -152,8 +152,8 @@ class StringLookups(SupportReports):
             crowd = np.zeros((2, len(counts)))
             for level, table in zip(levels.tolist(), tables, strict=True):
                 crowd[:, level] = (
-                    most_collisions(*table, log_collision),
-                    least_collisions(*table, log_collision),
+                    max_collision_share(*table, log_collision),
+                    min_collision_share(*table, log_collision),
                 )
             lower = side(crowd[0], half, 0)
             upper = side(crowd[1], half if crowd[1].any() else log_p, 1)
@@ -167,7 +167,7 @@ class StringLookups(SupportReports):
         crowded_q = [q + (p - q) * c for (p, q), c in zip(self.signs.exact, shares, strict=True)]
         return ReportedSigns([p for p, _ in self.signs.exact], crowded_q)
 
-    def _tables(self, levels: NDArray[np.intp]) -> list[Table]:
+    def _tables(self, levels: NDArray[np.intp]) -> list[HashTable]:
         """Return the rows and points of each of these levels."""
         chosen = [self.hashed_rows[level] for level in levels.tolist()]
         return [(rows.rows, rows.geometry.points) for rows in chosen]
