@@ -31,9 +31,9 @@ from producers.device.rounds import Round
 from producers.wire.batch import check_batch, parse_batch
 
 BATCH_REPORTS, BATCH_BYTES = 1_000, 500_000
-BATCHES_UNREAD, BYTES_UNREAD = 200, 1_000_000
+MAX_UNREAD_BATCHES, MAX_UNREAD_BYTES = 200, 1_000_000
 """Read before more are sent: the in-process broker keeps 5 MB of a partition."""
-MOST_BYTES = 200_000_000
+MAX_LEVEL_BYTES = 200_000_000
 """Of a level's reports: of wide ones there are fewer."""
 SILENCE_SECONDS = 30.0
 NO_LEAK = Leak(0.0, "none", (0, 0), (0, 0))
@@ -66,7 +66,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scratch:
+class ScratchTopic:
     """A topic for the attack alone, and how to reach it."""
 
     properties: dict[str, Any]
@@ -75,16 +75,16 @@ class Scratch:
 
 
 @contextlib.contextmanager
-def embedded_topic() -> Iterator[Scratch]:
+def embedded_topic() -> Iterator[ScratchTopic]:
     """Make a topic in librdkafka's in-process broker."""
     with EmbeddedBroker() as broker:
         topic = _name()
         partitions = broker.create_topic(topic)
-        yield Scratch({"bootstrap.servers": broker.bootstrap_servers}, topic, partitions)
+        yield ScratchTopic({"bootstrap.servers": broker.bootstrap_servers}, topic, partitions)
 
 
 @contextlib.contextmanager
-def kafka_topic(settings: Settings) -> Iterator[Scratch]:
+def kafka_topic(settings: Settings) -> Iterator[ScratchTopic]:
     """Make a topic in the deployment's Kafka, and delete it at the end.
 
     Raises
@@ -107,7 +107,7 @@ def kafka_topic(settings: Settings) -> Iterator[Scratch]:
             "right, or leave out --kafka to use the in-process broker"
         ) from None
     try:
-        yield Scratch(clients.reporting(settings), topic, 1)
+        yield ScratchTopic(clients.reporting(settings), topic, 1)
     finally:
         admin.delete_topics([topic])[topic].result(clients.ANSWER_SECONDS)
 
@@ -116,13 +116,15 @@ def _name() -> str:
     return f"dither.audit.{uuid.uuid4()}"
 
 
-def attack(metric: Metric, scratch: Scratch, reports: int, confidence: float) -> Iterator[Finding]:
+def attack(
+    metric: Metric, scratch_topic: ScratchTopic, reports: int, confidence: float
+) -> Iterator[Finding]:
     """Attack each level of a metric in turn.
 
     Parameters
     ----------
     metric : Metric
-    scratch : Scratch
+    scratch_topic : ScratchTopic
         Its messages are read from here: nobody else may write.
     reports : int
         How many a level makes: half of them are attacked, a quarter under each of two values.
@@ -133,9 +135,9 @@ def attack(metric: Metric, scratch: Scratch, reports: int, confidence: float) ->
     metric = dataclasses.replace(metric, max_batch_reports=None)
     rows = BATCH_BYTES // (metric.randomizer.width + 1)
     rows = max(2, min(BATCH_REPORTS, rows) // 2 * 2)
-    reports = min(reports, MOST_BYTES // metric.randomizer.width)
+    reports = min(reports, MAX_LEVEL_BYTES // metric.randomizer.width)
     batches = max(4, reports // rows // 4) * 4
-    with _Attacker(metric, scratch, rows) as attacker:
+    with _Attacker(metric, scratch_topic, rows) as attacker:
         for level in range(len(metric.levels)):
             yield attacker.attack(level, batches, confidence)
 
@@ -147,38 +149,40 @@ class _Attacker:
     the other places of the next one; between stands the first value, whatever is attacked.
     """
 
-    def __init__(self, metric: Metric, scratch: Scratch, rows: int) -> None:
+    def __init__(self, metric: Metric, scratch_topic: ScratchTopic, rows: int) -> None:
         self.metric, self.rows = metric, rows
-        in_order = (
-            b"in order" if isinstance(metric, SearchMetric) else None
-        )  # answers do not say when
+        # answers do not say when: one partition keeps their order
+        key = b"in order" if isinstance(metric, SearchMetric) else None
         self.reporter = Reporter(
             metric,
-            scratch.properties,
-            topic=scratch.topic,
+            scratch_topic.properties,
+            topic=scratch_topic.topic,
             batch_reports=rows,
             batch_age=1e6,
-            key=in_order,
+            key=key,
         )
         self.round = Round.of(metric, Progress(), 0) if isinstance(metric, SearchMetric) else None
         self.consumer = Consumer(
             {
                 **clients.CONSUMER,
-                **_shared(scratch.properties),
+                **_shared(scratch_topic.properties),
                 "message.max.bytes": 1_000,  # a producer's: fetch.max.bytes may not be below it
-                "group.id": scratch.topic,
+                "group.id": scratch_topic.topic,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
             },
             logger=clients.QUIET,
         )
         self.consumer.assign(
-            [TopicPartition(scratch.topic, number, 0) for number in range(scratch.partitions)]
+            [
+                TopicPartition(scratch_topic.topic, number, 0)
+                for number in range(scratch_topic.partitions)
+            ]
         )
         self.sent = 0
         self.epoch_ms = int(time.time() * 1000)
         size = rows * (metric.randomizer.width + 1)
-        self.unread = max(1, min(BATCHES_UNREAD, BYTES_UNREAD // size))
+        self.unread = max(1, min(MAX_UNREAD_BATCHES, MAX_UNREAD_BYTES // size))
 
     def __enter__(self) -> _Attacker:
         return self
@@ -191,31 +195,33 @@ class _Attacker:
         """Send batches of a level, read them back, and look for what tells two values apart."""
         values, epsilon = self._values(), float(self.metric.levels[level])
         claimed = float(self.metric.randomizer.epsilons[level])
-        found: list[Reports] = []
+        decoded_batches: list[Reports] = []
         fault = ""
         for begin in range(0, batches, self.unread):
             size = min(self.unread, batches - begin)
             try:
                 for index in range(begin, begin + size):
                     self._send(values[index // 2 % 2][index % 2], epsilon)
-                received, wrong = self._receive(size, level)
+                received, receive_fault = self._receive(size, level)
             except ReportError as error:
                 broken = f"a report that its own mechanism refuses: {error.detail}"
                 return Finding(claimed, 0, NO_LEAK, broken)
-            found += received
-            fault = fault or wrong
-        trials = self._trials(np.stack(found))
+            decoded_batches += received
+            fault = fault or receive_fault
+        trials = self._trials(np.stack(decoded_batches))
         leak = largest_leak(self.metric, level, *trials, confidence)
         return Finding(claimed, batches * self.rows, leak, fault)
 
     def _values(self) -> list[list[NDArray[Any]]]:
         """Return, for each value, those of the first and of the second batch of a pair."""
         first, second = opposite_values(self.metric)
-        found = []
+        batches_by_value = []
         for value in (first, second):
-            one, other = [value, first], [first, value]
-            found.append([np.array(pair * (self.rows // 2)) for pair in (one, other)])
-        return found
+            first_batch, second_batch = [value, first], [first, value]
+            batches_by_value.append(
+                [np.array(pair * (self.rows // 2)) for pair in (first_batch, second_batch)]
+            )
+        return batches_by_value
 
     def _send(self, values: NDArray[Any], epsilon: float) -> None:
         """Report a batch; its event time says which one it is, or its place in the log."""
@@ -228,26 +234,26 @@ class _Attacker:
     def _receive(self, batches: int, level: int) -> tuple[list[Reports], str]:
         """Return the reports of the batches sent last, in that order, and what is wrong."""
         self.reporter.flush()
-        found: dict[int, Reports] = {}
+        reports_by_order: dict[int, Reports] = {}
         fault, deadline = "", time.monotonic() + SILENCE_SECONDS
-        while len(found) < batches:
+        while len(reports_by_order) < batches:
             for message in self.consumer.consume(batches, timeout=0.1):
                 if message.error() is not None:
                     raise KafkaException(message.error())
                 batch = parse_batch(message.value() or b"")
                 check_batch(batch, {self.metric.name: self.metric})
-                if strange := batch.levels.strip(bytes([level])):
-                    sent, wanted = self.metric.levels[strange[0]], self.metric.levels[level]
-                    fault = f"epsilon = {sent:g} on the wire, where {wanted:g} was demanded"
-                place = batch.time_ms if self.round is None else len(found)
-                found[place] = self.metric.randomizer.decode(batch.values)
+                if wrong_levels := batch.levels.strip(bytes([level])):
+                    sent, demanded = (self.metric.levels[i] for i in (wrong_levels[0], level))
+                    fault = f"epsilon = {sent:g} on the wire, where {demanded:g} was demanded"
+                order = batch.time_ms if self.round is None else len(reports_by_order)
+                reports_by_order[order] = self.metric.randomizer.decode(batch.values)
                 deadline = time.monotonic() + SILENCE_SECONDS
             if time.monotonic() > deadline:
                 raise DitherError(
-                    f"{len(found)} of {batches} batches came back from Kafka within "
+                    f"{len(reports_by_order)} of {batches} batches came back from Kafka within "
                     f"{SILENCE_SECONDS:g} s"
                 )
-        return [found[time_ms] for time_ms in sorted(found)], fault
+        return [reports_by_order[order] for order in sorted(reports_by_order)], fault
 
     def _trials(self, batches: Reports) -> tuple[Trials, Trials]:
         """Return what is attacked under each value, from batches in the order of :meth:`attack`."""
@@ -256,11 +262,11 @@ class _Attacker:
         pairs = batches.reshape(-1, 2, 2, self.rows // 2, 2, *shape)
 
         def trials(value: int) -> Trials:
-            one, other = pairs[:, value, 0], pairs[:, value, 1]
-            attacked = np.concatenate([one[:, :, 0], other[:, :, 1]], axis=1)
-            beside = np.concatenate([one[:, :, 1], other[:, :, 0]], axis=1)
-            across = np.concatenate([other[:, :, 0], one[:, :, 1]], axis=1)
-            return Trials(*(x.reshape(-1, *shape) for x in (attacked, beside, across)))
+            first_batches, second_batches = pairs[:, value, 0], pairs[:, value, 1]
+            attacked = np.concatenate([first_batches[:, :, 0], second_batches[:, :, 1]], axis=1)
+            neighbours = np.concatenate([first_batches[:, :, 1], second_batches[:, :, 0]], axis=1)
+            across = np.concatenate([second_batches[:, :, 0], first_batches[:, :, 1]], axis=1)
+            return Trials(*(x.reshape(-1, *shape) for x in (attacked, neighbours, across)))
 
         return trials(0), trials(1)
 

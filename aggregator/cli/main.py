@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from aggregator.feature import features
 
-GROUPS = {
+COMMAND_GROUPS = {
     "Run": {
         "demo": "Replay a year of flights as private telemetry; needs no server.",
         "up": "Run the whole service on this machine, for your own metrics.",
@@ -53,7 +53,7 @@ GROUPS = {
 
 def command_groups() -> dict[str, dict[str, str]]:
     """Return the help of all commands, the features' among them, by group and name."""
-    groups = {group: dict(commands) for group, commands in GROUPS.items()}
+    groups = {group: dict(commands) for group, commands in COMMAND_GROUPS.items()}
     for feature in features():
         for name, (group, text) in feature.commands.items():
             groups[group][name] = text
@@ -111,12 +111,12 @@ class LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         """Complete the commands' names without importing any of them."""
-        found = [
+        items = [
             CompletionItem(name, help=text)
             for name, text in command_help().items()
             if name.startswith(incomplete)
         ]
-        return found or super().shell_complete(ctx, incomplete)
+        return items or super().shell_complete(ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -23,14 +23,14 @@ QUIET_SECONDS, LOOK_SECONDS = 3.0, 0.2
 """So long without a newly counted report, the workers are waited for no more; between two looks."""
 
 
-class Look(NamedTuple):
+class RedisLook(NamedTuple):
     """What Redis says: how far everything is counted, and definitions by digest."""
 
     progress: TopicProgress
     definitions: Mapping[str, bytes]
 
 
-def look(settings: Settings) -> Look | None:
+def look(settings: Settings) -> RedisLook | None:
     """Return what Redis says; None if it does not answer, or its client is not installed."""
     try:
         import redis
@@ -41,17 +41,17 @@ def look(settings: Settings) -> Look | None:
         return None
     try:
         with Store(connect(settings.redis.url), settings.topics.reports) as store:
-            return Look(store.overview(), store.registry.definitions())
+            return RedisLook(store.overview(), store.registry.definitions())
     except (DitherError, redis.RedisError):
         return None
 
 
-def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
+def not_counted(redis_look: RedisLook, settings: Settings, metric: Metric) -> str:
     """Say so if the workers are known not to count a metric; empty if they do, or nobody tells.
 
     Parameters
     ----------
-    found : Look
+    redis_look : RedisLook
     settings : Settings
         Where the metric's definition comes from.
     metric : Metric
@@ -59,12 +59,14 @@ def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
     from aggregator.state.definition_history import Definitions, in_force
 
     try:
-        histories = [in_force(one.owner) for one in found.progress.partitions.values()]
+        histories = [
+            in_force(partition.owner) for partition in redis_look.progress.partitions.values()
+        ]
         newest = {history[-1][1] for history in histories if history}
-        counted = [Definitions.decode(found.definitions[digest]).metrics for digest in newest]
+        counted = [Definitions.decode(redis_look.definitions[digest]).metrics for digest in newest]
     except (DitherError, KeyError, ValueError):
         return ""
-    revisions = {one[metric.name].revision for one in counted if metric.name in one}
+    revisions = {metrics[metric.name].revision for metrics in counted if metric.name in metrics}
     if not counted or revisions == {metric.revision}:
         return ""
     return (
@@ -85,13 +87,13 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
         With ascending times.
     """
     key = metric_key(metric.name, metric.revision)
-    marks = [one.watermarks.get(key) for one in progress.partitions.values()]
+    marks = [partition.watermarks.get(key) for partition in progress.partitions.values()]
     closed = max((mark.closed for mark in marks if mark is not None), default=NEVER)
     return int(np.searchsorted(population.time_ms, closed // metric.pane_ms * metric.pane_ms))
 
 
 def await_outcome(
-    settings: Settings, metric: Metric, before: Look | None, reports: int
+    settings: Settings, metric: Metric, initial_look: RedisLook | None, reports: int
 ) -> dict[str, int] | None:
     """Return the metric's reports since a look by outcome, of all senders; None: not known.
 
@@ -102,22 +104,26 @@ def await_outcome(
     settings : Settings
         Where Redis is.
     metric : Metric
-    before : Look or None
+    initial_look : RedisLook or None
         From before the first report.
     reports : int
     """
-    if before is None:
+    if initial_look is None:
         return None
-    counted, since = Counter[str](), time.monotonic()
-    is_counting = bool(before.progress.partitions)
-    while is_counting and counted.total() < reports and time.monotonic() - since < QUIET_SECONDS:
+    counted, changed_at = Counter[str](), time.monotonic()
+    is_counting = bool(initial_look.progress.partitions)
+    while (
+        is_counting and counted.total() < reports and time.monotonic() - changed_at < QUIET_SECONDS
+    ):
         time.sleep(LOOK_SECONDS)
-        if (after := look(settings)) is None:
+        if (current_look := look(settings)) is None:
             return None
-        new = after.progress.outcomes() - before.progress.outcomes()
-        now = Counter({what: count for (name, what), count in new.items() if name == metric.name})
-        if now != counted:
-            counted, since = now, time.monotonic()
+        increase = current_look.progress.outcomes() - initial_look.progress.outcomes()
+        counts = Counter(
+            {outcome: count for (name, outcome), count in increase.items() if name == metric.name}
+        )
+        if counts != counted:
+            counted, changed_at = counts, time.monotonic()
     return dict(counted)
 
 
@@ -141,10 +147,12 @@ list --metric delay`). Of 2 it is not known: no worker has counted them"
     """
     if outcome is None:
         return "delivered. It is not known what is counted: no Redis answers (see --redis)"
-    listed = ", ".join(f"{count:,} {what}" for what, count in outcome.items()) or "0 accepted"
-    where = f" (`dither deadletters list --metric {metric}`)" * bool(
+    listed = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
+    command = f" (`dither deadletters list --metric {metric}`)" * bool(
         outcome.keys() - {"accepted", "duplicate"}
     )
-    rest = reports - sum(outcome.values())
-    unknown = f". Of {rest:,} it is not known: no worker has counted them" * (rest > 0)
-    return f"since the start, of all senders' reports of {metric}: {listed}{where}{unknown}"
+    unaccounted = reports - sum(outcome.values())
+    unknown = f". Of {unaccounted:,} it is not known: no worker has counted them" * (
+        unaccounted > 0
+    )
+    return f"since the start, of all senders' reports of {metric}: {listed}{command}{unknown}"

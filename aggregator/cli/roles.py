@@ -170,7 +170,7 @@ def roles(settings: Settings) -> dict[str, Role]:
             kafka=(KafkaRight("Describe", "topic", reports),),  # where the log begins and ends
             redis=(
                 f"~{_partitions(reports)}",
-                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPTS}"),
+                *_commands(f"ping hgetall smembers hset hget scan unlink {SCRIPT_COMMANDS}"),
             ),
         ),
         Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
@@ -202,9 +202,9 @@ def _worker(topic: str) -> tuple[str, ...]:
     )
 
 
-SCRIPTS = "evalsha script|load"
+SCRIPT_COMMANDS = "evalsha script|load"
 """With these a user can have Redis run any script: whoever only reads must not have them."""
-READS = "ping smembers sismember hgetall hmget get mget exists pttl"
+READ_COMMANDS = "ping smembers sismember hgetall hmget get mget exists pttl"
 
 
 def _partition_reads(topic: str) -> tuple[str, ...]:
@@ -219,18 +219,20 @@ def _reader(topic: str) -> tuple[str, ...]:
         f"%R~{coordinator_key(topic)}:lease",
         f"%R~{deaths_key(topic)}",
         f"%R~{stuck_key(topic)}",
-        *_commands(f"{READS} zrangebyscore zrange zcard info"),
+        *_commands(f"{READ_COMMANDS} zrangebyscore zrange zcard info"),
         f"%R~{publisher_key(topic)}:*",
     )
 
 
 def _publisher(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPTS} incr set pexpire del zadd sadd hset hincrby hget"))
+    writes = " ".join(
+        _commands(f"{SCRIPT_COMMANDS} incr set pexpire del zadd sadd hset hincrby hget")
+    )
     return (*_reader(topic), f"(~{publisher_key(topic)}:* {writes})")
 
 
 def _coordinator(topic: str) -> tuple[str, ...]:
-    writes = " ".join(_commands(f"{SCRIPTS} exists incr set pexpire del hset hget"))
+    writes = " ".join(_commands(f"{SCRIPT_COMMANDS} exists incr set pexpire del hset hget"))
     return (
         *_partition_reads(topic),
         f"%R~{policies_key(topic)}",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from aggregator import child_guard
 
-LINES = 10
+MAX_SHOWN_LINES = 10
 """Last lines of a process that are shown when it has ended."""
 REST_SECONDS = 1.0
 """Time for its last lines to arrive."""
@@ -37,7 +37,7 @@ class Child:
         self.process = child_guard.start(
             command, grace, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        self._last: deque[str] = deque(maxlen=LINES)
+        self._last: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
         self._reader = threading.Thread(target=self._read, name=f"errors of {name}", daemon=True)
         self._reader.start()
 

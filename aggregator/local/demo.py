@@ -46,7 +46,7 @@ DECIDING_SECONDS = 1.5
 """About how long a round takes from its last answer to the first one of the next."""
 DRAIN_SECONDS = 180.0
 """Without any progress."""
-NEAR = 0.9
+MIN_TRUTH_SHARE = 0.9
 """Share of the counted reports that a truth beside their estimate is of, at least."""
 
 
@@ -86,11 +86,13 @@ class Demonstration:
             self._population = flights()  # while the processes start
             definitions = Definitions.load(self.settings.metrics)
             self._searches = {
-                name: one for name, one in definitions.items() if isinstance(one, SearchMetric)
+                name: metric
+                for name, metric in definitions.items()
+                if isinstance(metric, SearchMetric)
             }
             self.metrics = {n: m for n, m in definitions.items() if n not in self._searches}
             self._extremes = {
-                name: _truth_of(one, self._population) for name, one in self._searches.items()
+                name: _truth_of(metric, self._population) for name, metric in self._searches.items()
             }
             store = Store(connect(self.settings.redis.url), self.settings.topics.reports)
             self._store = self._stack.enter_context(store)
@@ -188,10 +190,10 @@ class Demonstration:
         return View(
             progress=self._progress,
             truths={
-                name: self._truth(name, found.reports)
-                if found.privacy is None
+                name: self._truth(name, estimate.reports)
+                if estimate.privacy is None
                 else self._truth_of_pane(windows[name])
-                for name, found in estimates.items()
+                for name, estimate in estimates.items()
             },
             windows=windows,
             estimates=estimates,
@@ -251,8 +253,8 @@ class Demonstration:
             if not isinstance(metric, TrustedMetric):
                 continue
             last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
-            there = Releases(store).latest(metric, key)
-            if last is not None and (there is None or (there.start_ms or 0) < last):
+            release = Releases(store).latest(metric, key)
+            if last is not None and (release is None or (release.start_ms or 0) < last):
                 return False
         return True
 
@@ -297,8 +299,12 @@ def truth_when(history: list[Truth], counted: int) -> Truth | None:
     counted : int
     """
     later = bisect.bisect_right(history, counted, key=lambda truth: truth.reports)
-    found = history[later - 1] if later else None
-    return found if found is not None and found.reports >= NEAR * counted else None
+    last_truth = history[later - 1] if later else None
+    return (
+        last_truth
+        if last_truth is not None and last_truth.reports >= MIN_TRUTH_SHARE * counted
+        else None
+    )
 
 
 def _truth_of(metric: Metric, part: Population) -> Truth:

@@ -15,8 +15,8 @@ from aggregator.timestamps import iso
 from estimators import LocalMetric, Metric
 from producers.populations.population import Population
 
-BETA = 0.05
-SHOWN = 4
+DISCOVERY_BETA = 0.05
+MAX_SHOWN_STRINGS = 4
 """Strings of a metric that are named in a line."""
 
 
@@ -45,16 +45,20 @@ class TrueDiscovery:
     @property
     def note(self) -> str:
         """What was found, in words, beside the truth."""
-        name, found = self.discovered.window.metric.name, list(self.discovered.found)
+        name, strings = self.discovered.window.metric.name, list(self.discovered.found)
         if self.discovered.status != "final":
             return f"{name}: strings are found in closed panes, of which there are none yet"
         first = ", ".join(
             f"{row.string} {row.value:.1%} (truth: {self.truth.get(row.string, 0):.1%})"
-            for row in found[:SHOWN]
+            for row in strings[:MAX_SHOWN_STRINGS]
         )
-        more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        more = (
+            f", and {len(strings) - MAX_SHOWN_STRINGS} more"
+            if len(strings) > MAX_SHOWN_STRINGS
+            else ""
+        )
         return (
-            f"{name}: {len(found)} strings found until {str(iso(self.last_ms))[:10]}, of "
+            f"{name}: {len(strings)} strings found until {str(iso(self.last_ms))[:10]}, of "
             f"{len(self.truth)} that devices hold: {first}{more}"
         )
 
@@ -91,7 +95,7 @@ class TrueDiscoveries:
 
     def __init__(self, reader: MetricReader, population: Population) -> None:
         self._reader, self._population = reader, population
-        self._found: dict[str, TrueDiscovery] = {}
+        self._discoveries: dict[str, TrueDiscovery] = {}
 
     def now(self) -> tuple[TrueDiscovery, ...]:
         """Return what is found now, a discovery a metric."""
@@ -99,12 +103,12 @@ class TrueDiscoveries:
             if not discovers(metric):
                 continue
             described, reading = describe_discovery(self._reader, name)
-            known = self._found.get(name)
-            if known is None or known.discovered.window.end_ms != described.end_ms:
-                answer = discover_strings(self._reader.read(described), BETA, reading)
+            discovery = self._discoveries.get(name)
+            if discovery is None or discovery.discovered.window.end_ms != described.end_ms:
+                answer = discover_strings(self._reader.read(described), DISCOVERY_BETA, reading)
                 part = self._reported(name, described.end_ms)
-                self._found[name] = TrueDiscovery(answer, *part)
-        return tuple(self._found.values())
+                self._discoveries[name] = TrueDiscovery(answer, *part)
+        return tuple(self._discoveries.values())
 
     def _reported(self, name: str, end_ms: int | None) -> tuple[dict[str, float], int | None]:
         """Return the true shares of what is reported before a time, and when the last report is."""

@@ -16,7 +16,7 @@ from estimators import Estimate, Metric, SearchMetric, TrustedMetric
 from producers.populations.replay import Progress
 from producers.populations.truth import Truth
 
-NOTES: dict[type[Metric], str] = {
+KIND_NOTES: dict[type[Metric], str] = {
     TrustedMetric: "trusted collection: the latest release, beside the truth of the same weeks",
     SearchMetric: "found in rounds; the few values beyond the certified one are hidden by noise",
 }
@@ -68,15 +68,15 @@ class View:
     @property
     def findings(self) -> list[str]:
         """What was discovered, decided and raised, beside the truth."""
-        found = [one.note for one in self.discoveries]
-        return [*found, *watch_notes(self.alarms, self.comparisons)]
+        notes = [discovery.note for discovery in self.discoveries]
+        return [*notes, *watch_notes(self.alarms, self.comparisons)]
 
     @property
     def notes(self) -> list[str]:
         """On metrics whose numbers are not what one would expect."""
         return [
             f"{name}: {_round(window)}{note}"
-            for kind, note in NOTES.items()
+            for kind, note in KIND_NOTES.items()
             for name, window in self.windows.items()
             if isinstance(window.metric, kind)
         ]
@@ -95,10 +95,10 @@ class View:
 
     def statement(self, name: str) -> str:
         """Return what is certain of a minimum or maximum; empty if there is no search."""
-        found, metric = search_progress(self.windows[name]), self.windows[name].metric
-        if found is None:
+        search, metric = search_progress(self.windows[name]), self.windows[name].metric
+        if search is None:
             return ""
-        return certified_number(SearchMetric.require(metric), found.certified)
+        return certified_number(SearchMetric.require(metric), search.certified)
 
     def is_uninformative(self, name: str, lower: float, upper: float) -> bool:
         """Return whether bounds are vacuous: all that a metric's numbers can be.
@@ -135,13 +135,13 @@ class Outcome:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return truth, estimate and bounds for every metric and category, or coordinate."""
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         for name, estimate in self.view.estimates.items():
             numbers = (self.view.truths[name].value, estimate.shown, estimate.lower, estimate.upper)
             columns = (np.atleast_1d(column).tolist() for column in numbers)
-            rows = zip(self.view.labels(name), *columns, strict=True)
-            for category, truth, value, lower, upper in rows:
-                found.append(
+            numbered = zip(self.view.labels(name), *columns, strict=True)
+            for category, truth, value, lower, upper in numbered:
+                rows.append(
                     {
                         "metric": name,
                         "category": category or None,
@@ -153,7 +153,7 @@ class Outcome:
                         "vacuous": self.view.is_uninformative(name, lower, upper),
                     }
                 )
-        return found
+        return rows
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -162,7 +162,7 @@ class Outcome:
             "reports_per_second": round(self.reports_per_second, 1),
             "verified": self.verified,
             "metrics": self.rows(),
-            "alarms": [one.as_dict() for one in self.view.alarms],
-            "comparisons": [one.as_dict() for one in self.view.comparisons],
-            "discoveries": [one.as_dict() for one in self.view.discoveries],
+            "alarms": [watch.as_dict() for watch in self.view.alarms],
+            "comparisons": [watch.as_dict() for watch in self.view.comparisons],
+            "discoveries": [watch.as_dict() for watch in self.view.discoveries],
         }

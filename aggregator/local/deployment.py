@@ -24,8 +24,8 @@ ORPHAN_SECONDS = 5
 """Time in which a process must end by itself after this one was killed."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
-LOOPBACK = "127.0.0.1"
-NAMES = {
+LOOPBACK_HOST = "127.0.0.1"
+PROCESS_NAMES = {
     "aggregate": "the worker, `dither aggregate`,",
     "serve": "the HTTP server, `dither serve`,",
     "coordinate": "the coordinator of rounds, `dither coordinate`,",
@@ -66,7 +66,7 @@ class LocalDeployment:
     def url(self) -> str:
         """Where the HTTP server answers."""
         scheme = "https" if self.settings.serve.tls_certificate else "http"
-        return f"{scheme}://{LOOPBACK}:{self.settings.serve.port}/"
+        return f"{scheme}://{LOOPBACK_HOST}:{self.settings.serve.port}/"
 
     def __enter__(self) -> Self:
         with self._stack:
@@ -74,7 +74,7 @@ class LocalDeployment:
                 allow_any_past(self.settings)
             self.places = f"{self._kafka()} and {self._redis()}"
             topic_admin.ensure_topics(self.settings)
-            refuse_taken(LOOPBACK, self.settings.serve.port)
+            refuse_taken(LOOPBACK_HOST, self.settings.serve.port)
             self._stack.enter_context(self._process("aggregate", f"--workers={self.workers}"))
             self._stack.enter_context(self._process("serve"))
             if self.searches:
@@ -107,7 +107,7 @@ class LocalDeployment:
             If it ended, or does not answer within 30 seconds.
         """
         deadline = time.monotonic() + ANSWER_SECONDS
-        address = (LOOPBACK, self.settings.serve.port)
+        address = (LOOPBACK_HOST, self.settings.serve.port)
         while time.monotonic() < deadline:
             self.check()
             with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
@@ -137,11 +137,13 @@ class LocalDeployment:
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
         """Run a command of ours beside this process, out of Ctrl-C's reach."""
-        ours = _environment(self.settings)
-        others = {k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in ours}
-        alone = (f"--config={os.devnull}", "--log-level=error")  # `ours` has all settings
+        own_variables = _environment(self.settings)
+        inherited = {
+            k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in own_variables
+        }
+        alone = (f"--config={os.devnull}", "--log-level=error")  # `own_variables` has all settings
         line = [sys.executable, "-m", "aggregator", command, *arguments, *alone]
-        child = Child(NAMES[command], line, ORPHAN_SECONDS, {**others, **ours})
+        child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, {**inherited, **own_variables})
         self._children.append(child)
         try:
             yield
@@ -157,20 +159,20 @@ def allow_any_past(settings: Settings) -> None:
 
 def free_port() -> int:
     """Return a port of the loopback interface that nobody listens on."""
-    with socket.create_server((LOOPBACK, 0)) as server:
+    with socket.create_server((LOOPBACK_HOST, 0)) as server:
         return int(server.getsockname()[1])
 
 
 def _environment(settings: Settings) -> dict[str, str]:
     """Return what is set or chosen here as variables, for child processes."""
-    settings.serve.host = LOOPBACK
+    settings.serve.host = LOOPBACK_HOST
     if "access.anonymous" not in settings.sources:
         # whoever reaches it can do as much on this machine
         settings.access.anonymous = list(SCOPES)
-    usual, found = dict(values(Settings())), {}
+    default_values, variables = dict(values(Settings())), {}
     for key, value in values(settings):
-        if key in settings.sources or value != usual.get(key):
+        if key in settings.sources or value != default_values.get(key):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             text = " ".join(value) if isinstance(value, list) else text
-            found[f"DITHER_{key.upper().replace('.', '_')}"] = text
-    return found
+            variables[f"DITHER_{key.upper().replace('.', '_')}"] = text
+    return variables

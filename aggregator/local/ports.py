@@ -7,7 +7,7 @@ import socket
 
 from aggregator.errors import DitherError
 
-TAKEN = (errno.EADDRINUSE, errno.EACCES)
+TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
@@ -29,18 +29,20 @@ def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") ->
     failures: list[OSError] = []
     try:
         kind, flags = socket.SOCK_STREAM, socket.AI_PASSIVE
-        found = socket.getaddrinfo(host or None, port, type=kind, flags=flags)
+        addresses = socket.getaddrinfo(host or None, port, type=kind, flags=flags)
     except OSError as error:
         raise _no_address(host, error) from None
-    for family, _, _, _, address in found:
+    for family, _, _, _, address in addresses:
         try:
             socket.create_server(address, family=family).close()
         except OSError as error:
             failures.append(error)
-    taken = [error for error in failures if error.errno in TAKEN]
-    if taken:
-        raise DitherError(f"port {port} of {host}: {taken[0].strerror}: choose another ({choose})")
-    if len(failures) == len(found):
+    taken_errors = [error for error in failures if error.errno in TAKEN_ERRORS]
+    if taken_errors:
+        raise DitherError(
+            f"port {port} of {host}: {taken_errors[0].strerror}: choose another ({choose})"
+        )
+    if len(failures) == len(addresses):
         raise _no_address(host, failures[0])
 
 

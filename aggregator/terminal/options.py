@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aggregator.storage.store import Store
 
 
-FLAGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
+FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
 """The settings that options of their own set."""
 
 
@@ -58,7 +58,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_settings(
         config: str | None, assignments: tuple[str, ...], show_settings: bool, **arguments: Any
     ) -> Any:
-        flags = {key: arguments.pop(option) for option, key in FLAGS.items()}
+        flags = {key: arguments.pop(option) for option, key in FLAG_SETTINGS.items()}
         for assignment in assignments:
             key, equals, value = assignment.partition("=")
             if not equals:

@@ -13,7 +13,7 @@ import click
 if TYPE_CHECKING:
     from aggregator.reading.frames.frame import Frame
 
-STDOUT = "-"
+STDOUT_PATH = "-"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Output:
         """
         if self.as_csv:
             click.echo(frame.to_csv(), nl=False)
-        elif self.parquet == STDOUT:
-            whole = io.BytesIO()
-            frame.to_parquet(whole)
-            click.echo(whole.getvalue(), nl=False)
+        elif self.parquet == STDOUT_PATH:
+            buffer = io.BytesIO()
+            frame.to_parquet(buffer)
+            click.echo(buffer.getvalue(), nl=False)
         elif self.parquet is not None:
             frame.to_parquet(self.parquet)
 

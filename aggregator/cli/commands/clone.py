@@ -9,14 +9,14 @@ import click
 from aggregator.errors import DitherError
 
 
-def command_of_clone(module: str, name: str, what: str, remedy: str) -> click.Command:
+def command_of_clone(module: str, name: str, program: str, remedy: str) -> click.Command:
     """Return a command where the repository is there to have it; else one that says it is needed.
 
     Parameters
     ----------
     module, name : str
         Where the command is.
-    what : str
+    program : str
         What is not installed, for the message.
     remedy : str
         What to do in a clone.
@@ -28,7 +28,7 @@ def command_of_clone(module: str, name: str, what: str, remedy: str) -> click.Co
             raise  # the repository is there, and something else is missing
         return _missing(
             name,
-            f"{what}: not part of an installed package: clone the repository, "
+            f"{program}: not part of an installed package: clone the repository, "
             f"`make setup`, and {remedy}",
         )
     assert isinstance(command, click.Command)  # noqa: S101

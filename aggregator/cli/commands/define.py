@@ -18,7 +18,7 @@ from estimators.errors import DefinitionError
 from estimators.metrics.categories import OPEN
 from producers.populations.suggestion import KINDS, LEVELS, suggest
 
-OPTIONS = {"range": "--range", "levels": "--level", "name": "--name"}
+OPTION_BY_KEY = {"range": "--range", "levels": "--level", "name": "--name"}
 """That give a key of the definition."""
 
 
@@ -113,18 +113,18 @@ def define(
     if table is None or column is None:
         raise click.UsageError("expected a FILE and --column, or --examples")
     try:
-        found = suggest(table, column, levels=sorted(levels), **options)
+        suggestion = suggest(table, column, levels=sorted(levels), **options)
     except DefinitionError as error:
-        option = OPTIONS.get(error.key.partition(".")[2])
+        option = OPTION_BY_KEY.get(error.key.partition(".")[2])
         message = (
             f"{option} {shown(error.value)}: expected {error.expected}" if option else str(error)
         )
         raise DitherError(message) from None
     except ValueError as error:
         raise DitherError(str(error)) from None
-    for note in found.notes:
+    for note in suggestion.notes:
         click.echo(note, err=True)
-    click.echo(found.text)
+    click.echo(suggestion.text)
 
 
 def discovering(examples: Path, name: str, levels: list[float]) -> str:

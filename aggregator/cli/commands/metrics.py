@@ -23,11 +23,11 @@ from estimators import LocalMetric, Metric, TrustedMetric
 from estimators.metrics.attributes import Slicing
 from estimators.metrics.categories import OPEN, CodedVocabulary
 
-UNKNOWN: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
+UNKNOWN_COUNTS: dict[str, Any] = dict.fromkeys(("reports", "refused", "earlier", "event_time"))
 """A metric's counts if Redis does not answer."""
 
 
-COLUMNS = (
+METRIC_COLUMNS = (
     *("metric", "revision", "kind", "mechanism", "unit", "levels", "pane"),
     *("reports", "refused", "event_time"),
 )
@@ -48,7 +48,7 @@ def metrics(settings: Settings, output: Output) -> None:
     numbers. A table (--csv) has the numbers of each metric; --json has its whole definition.
     """
     defined = defined_metrics(settings)
-    counted, left_out = dict.fromkeys(defined, UNKNOWN), list[LeftOut]()
+    counted, left_out = dict.fromkeys(defined, UNKNOWN_COUNTS), list[LeftOut]()
     nameless, stopped = LeftOut("", {}), list[str]()
     try:
         store = opened_store(settings)
@@ -65,7 +65,7 @@ def metrics(settings: Settings, output: Output) -> None:
     rows = [_row(metric, counted[name]) for name, metric in defined.items()]
     if output.is_table or output.as_json:
         if output.is_table:
-            output.write(Frame.of(COLUMNS, map(_cells, rows)))
+            output.write(Frame.of(METRIC_COLUMNS, map(_cells, rows)))
         else:
             click.echo(json.dumps(rows))
         for line in [*nameless.lines(), *stopped]:
@@ -97,7 +97,7 @@ def metrics(settings: Settings, output: Output) -> None:
         if isinstance(metric, LocalMetric) and isinstance(metric.domain, CodedVocabulary)
     ]
     notes += [_denied(metric) for metric in defined.values() if metric.domain.meaning.get("deny")]
-    notes += [line for one in (*left_out, nameless) for line in one.lines()]
+    notes += [line for uncounted in (*left_out, nameless) for line in uncounted.lines()]
     if notes or stopped:
         click.echo("\n" + "\n".join([*notes, *stopped]))
 

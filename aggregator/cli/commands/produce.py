@@ -169,23 +169,27 @@ def produce(
         raise DitherError(str(error)) from None
     for note in population.notes:
         click.echo(note, err=True)
-    before, late = look(settings), 0
-    if before is not None and (unknown := not_counted(before, settings, definition)):
-        click.echo(unknown, err=True)
+    initial_look, late = look(settings), 0
+    if initial_look is not None and (
+        uncounted_warning := not_counted(initial_look, settings, definition)
+    ):
+        click.echo(uncounted_warning, err=True)
     if not isinstance(definition, SearchMetric):
         if warning := _too_old(settings, population):
             click.echo(warning, err=True)
-        late = 0 if before is None else count_late(before.progress, definition, population)
+        late = (
+            0 if initial_look is None else count_late(initial_look.progress, definition, population)
+        )
         population = _without_late(definition, population, late)
     needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
-    shown = _as_dict(definition, produced, population, late)
+    summary = _as_dict(definition, produced, population, late)
     if not as_json:
-        click.echo(_as_text(definition, shown))
-    outcome = await_outcome(settings, definition, before, produced.reports)
+        click.echo(_as_text(definition, summary))
+    outcome = await_outcome(settings, definition, initial_look, produced.reports)
     if as_json:
-        click.echo(json.dumps(shown | {"outcome": outcome}))
+        click.echo(json.dumps(summary | {"outcome": outcome}))
     click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
     judged = min(produced.reports, sum((outcome or {}).values()))
     if late or (outcome or {}).get("accepted", 0) < judged:
@@ -196,15 +200,15 @@ def _without_late(metric: Metric, population: Population, late: int) -> Populati
     """Leave out the first rows, which the workers would refuse, and say so."""
     if not late:
         return population
-    told = (
+    refusal = (
         f"{late:,} of {len(population):,} rows, the last one of "
         f"{format_time(int(population.time_ms[late - 1]))}, are in panes of {metric.name} that are "
         "closed, and are not sent: workers would refuse them as late, for good. A copy of the "
         "metric by another name counts them. Another time, import old rows before live reports"
     )
     if late == len(population):
-        raise DitherError(told)
-    click.echo(told, err=True)
+        raise DitherError(refusal)
+    click.echo(refusal, err=True)
     return dataclasses.replace(population.part(late, len(population)), skipped=population.skipped)
 
 
@@ -222,11 +226,11 @@ def _too_old(settings: Settings, population: Population) -> str:
     )
 
 
-def _named_column(given: str) -> tuple[str, str]:
+def _named_column(text: str) -> tuple[str, str]:
     """Return an attribute's name and its column."""
-    name, equals, column = given.partition("=")
+    name, equals, column = text.partition("=")
     if not (name and equals and column):
-        raise click.UsageError(f"--attribute {given!r}: expected NAME=COLUMN, as in country=land")
+        raise click.UsageError(f"--attribute {text!r}: expected NAME=COLUMN, as in country=land")
     return name, column
 
 
@@ -357,8 +361,8 @@ def _as_text(metric: Metric, shown: dict[str, Any]) -> str:
         truth = ", ".join(f"{name} {number:.4f}" for name, number in numbers[:10])
     levels = ", ".join(f"{count:,} at {epsilon}" for epsilon, count in shown["levels"].items())
     missing = f"of {shown['rows']:,} rows {shown['missing']:,} had no value or no time"
-    left_out = {"late": "were late", "unsent": "were not sent"}
-    missing += "".join(f", {shown[k]:,} {what}" for k, what in left_out.items() if shown[k])
+    endings = {"late": "were late", "unsent": "were not sent"}
+    missing += "".join(f", {shown[k]:,} {ending}" for k, ending in endings.items() if shown[k])
     if shown["clipped"]:
         missing += f", {shown['clipped']:,} were clipped to {_limits(metric)}"
     return (

@@ -64,29 +64,29 @@ def _supervise(settings: Settings) -> None:
     from aggregator.web.http.listening import shared_sockets
 
     serve = settings.serve
-    first = serve.worker_port
-    own = range(first, first + serve.workers if first else 0)
-    if serve.port in own or MAX_PORT + 1 in own:
+    first_port = serve.worker_port
+    worker_ports = range(first_port, first_port + serve.workers if first_port else 0)
+    if serve.port in worker_ports or MAX_PORT + 1 in worker_ports:
         expected = f"{serve.workers} ports up to {MAX_PORT}, without {serve.port}"
-        raise SettingsError("serve.worker_port", first, expected, "serve")
+        raise SettingsError("serve.worker_port", first_port, expected, "serve")
     refuse_taken(serve.host, serve.port)
-    for port in own:
+    for port in worker_ports:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
     tls.files(settings)
-    held = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port
-    shared = ["--port", str(held[0].getsockname()[1]), "--workers", str(serve.workers)]
+    shared = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port
+    sharing_options = ["--port", str(shared[0].getsockname()[1]), "--workers", str(serve.workers)]
     runner = Supervisor(
         serve.workers,
-        [sys.executable, "-m", "aggregator", *sys.argv[1:], *shared],
+        [sys.executable, "-m", "aggregator", *sys.argv[1:], *sharing_options],
         own_arguments=lambda number: ["--worker", str(number)],
     )
     on_hangup(runner.hang_up)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: runner.stop())
     runner.run()
-    for each in held:
-        each.close()
+    for listening in shared:
+        listening.close()
 
 
 def _serve(settings: Settings, worker: int | None) -> None:

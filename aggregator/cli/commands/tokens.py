@@ -9,7 +9,7 @@ import click
 
 from aggregator.config.setting_checks import SCOPES
 
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @click.group()
@@ -36,7 +36,7 @@ def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
     """Create a token, and print it once with the line for dither.toml."""
     from aggregator.web.http.access import hashed, new_token
 
-    if not NAME.fullmatch(name):
+    if not TOKEN_NAME.fullmatch(name):
         raise click.UsageError(
             f"name {name!r}: expected lower-case letters, digits, - and _, at most 64"
         )
