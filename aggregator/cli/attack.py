@@ -1,8 +1,4 @@
-"""The attack of `dither audit --attack`: from a reporter to the bytes of its Kafka messages.
-
-It assumes nothing about the code in between: values go into a real reporter, with the operating
-system's randomness, and the attacker reads the messages that a broker delivers.
-"""
+"""The attack of `dither audit --attack`, on the bytes of a real reporter's Kafka messages."""
 
 from __future__ import annotations
 
@@ -32,9 +28,9 @@ from producers.wire.batch import check_batch, parse_batch
 
 BATCH_REPORTS, BATCH_BYTES = 1_000, 500_000
 MAX_UNREAD_BATCHES, MAX_UNREAD_BYTES = 200, 1_000_000
-"""Read before more are sent: the in-process broker keeps 5 MB of a partition."""
+"""Batches are read at this point: the in-process broker keeps 5 MB of a partition."""
 MAX_LEVEL_BYTES = 200_000_000
-"""Of a level's reports: of wide ones there are fewer."""
+"""Of a level's reports: limits the number of wide ones."""
 SILENCE_SECONDS = 30.0
 NO_LEAK = Leak(0.0, "none", (0, 0), (0, 0))
 
@@ -46,12 +42,11 @@ class Finding:
     Attributes
     ----------
     epsilon : float
-        Of a report as it was demanded: where a search splits the budget, of one answer of many.
+        Claimed for a report; for one answer if a search splits the budget.
     reports : int
         Read from the messages.
-    leak : Leak
     fault : str
-        What else is wrong with the messages; empty where nothing is.
+        Another fault of the messages, or empty.
     """
 
     epsilon: float
@@ -67,7 +62,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True)
 class ScratchTopic:
-    """A topic for the attack alone, and how to reach it."""
+    """A topic for the attack alone, and the properties of its clients."""
 
     properties: dict[str, Any]
     topic: str
@@ -76,7 +71,7 @@ class ScratchTopic:
 
 @contextlib.contextmanager
 def embedded_topic() -> Iterator[ScratchTopic]:
-    """Make a topic in librdkafka's in-process broker."""
+    """Create a topic in librdkafka's in-process broker."""
     with EmbeddedBroker() as broker:
         topic = _name()
         partitions = broker.create_topic(topic)
@@ -85,12 +80,12 @@ def embedded_topic() -> Iterator[ScratchTopic]:
 
 @contextlib.contextmanager
 def kafka_topic(settings: Settings) -> Iterator[ScratchTopic]:
-    """Make a topic in the deployment's Kafka, and delete it at the end.
+    """Create a topic in the deployment's Kafka, and delete it at the end.
 
     Raises
     ------
     DitherError
-        If the topic may not be made.
+        If the topic cannot be created.
     """
     if not settings.topics.managed:
         raise DitherError(
@@ -125,13 +120,13 @@ def attack(
     ----------
     metric : Metric
     scratch_topic : ScratchTopic
-        Its messages are read from here: nobody else may write.
+        Nobody else may write to it.
     reports : int
-        How many a level makes: half of them are attacked, a quarter under each of two values.
+        Number per level: half of them are attacked, a quarter under each of two values.
     confidence : float
         See :func:`estimators.auditing.largest_leak`.
     """
-    # a batch's size is the attack's to choose: no part of what a report says
+    # the attack may choose the size of a batch: a report does not depend on it
     metric = dataclasses.replace(metric, max_batch_reports=None)
     rows = BATCH_BYTES // (metric.randomizer.width + 1)
     rows = max(2, min(BATCH_REPORTS, rows) // 2 * 2)
@@ -143,10 +138,10 @@ def attack(
 
 
 class _Attacker:
-    """A reporter, and a consumer that reads what it sends.
+    """A reporter and a consumer of its messages.
 
-    Batches come in pairs of one value each: the value is in every other place of a batch, and in
-    the other places of the next one; between stands the first value, whatever is attacked.
+    Each value has pairs of batches: it alternates with the first value in a batch, and the next
+    batch swaps the two.
     """
 
     def __init__(self, metric: Metric, scratch_topic: ScratchTopic, rows: int) -> None:
@@ -192,7 +187,7 @@ class _Attacker:
         self.consumer.close()
 
     def attack(self, level: int, batches: int, confidence: float) -> Finding:
-        """Send batches of a level, read them back, and look for what tells two values apart."""
+        """Send batches of a level, read them back, and search for the largest leak."""
         values, epsilon = self._values(), float(self.metric.levels[level])
         claimed = float(self.metric.randomizer.epsilons[level])
         decoded_batches: list[Reports] = []
@@ -213,7 +208,7 @@ class _Attacker:
         return Finding(claimed, batches * self.rows, leak, fault)
 
     def _values(self) -> list[list[NDArray[Any]]]:
-        """Return, for each value, those of the first and of the second batch of a pair."""
+        """Return the values of the first and the second batch of a pair, for each value."""
         first, second = opposite_values(self.metric)
         batches_by_value = []
         for value in (first, second):
@@ -224,7 +219,7 @@ class _Attacker:
         return batches_by_value
 
     def _send(self, values: NDArray[Any], epsilon: float) -> None:
-        """Report a batch; its event time says which one it is, or its place in the log."""
+        """Report a batch; its event time or its offset identifies it."""
         if self.round is None:
             self.reporter.report(values, epsilon, time=(self.epoch_ms + self.sent) / 1000)
         else:
@@ -232,7 +227,7 @@ class _Attacker:
         self.sent += 1
 
     def _receive(self, batches: int, level: int) -> tuple[list[Reports], str]:
-        """Return the reports of the batches sent last, in that order, and what is wrong."""
+        """Return the reports of the last batches in order, and a fault or an empty string."""
         self.reporter.flush()
         reports_by_order: dict[int, Reports] = {}
         fault, deadline = "", time.monotonic() + SILENCE_SECONDS
@@ -256,9 +251,9 @@ class _Attacker:
         return [reports_by_order[order] for order in sorted(reports_by_order)], fault
 
     def _trials(self, batches: Reports) -> tuple[Trials, Trials]:
-        """Return what is attacked under each value, from batches in the order of :meth:`attack`."""
+        """Return the trials under each value, from batches in the order of :meth:`attack`."""
         shape = self.metric.randomizer.shape
-        # pairs of batches, one value and the other in turns; places, every other one
+        # axes: pair, value, batch of the pair, row, parity of the row
         pairs = batches.reshape(-1, 2, 2, self.rows // 2, 2, *shape)
 
         def trials(value: int) -> Trials:
@@ -272,5 +267,5 @@ class _Attacker:
 
 
 def _shared(properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the properties that a consumer takes as well."""
+    """Return the properties that a consumer accepts, too."""
     return {k: v for k, v in properties.items() if k not in clients.PRODUCER_ONLY}

@@ -18,9 +18,9 @@ from estimators.rounding import common_decimals, interval, nearest
 
 MAX_SHOWN_NUMBERS = 5
 FILE_COLUMNS = 120
-"""Of a line where there is no terminal: what is read by programs is never broken into two."""
+"""Line width without a terminal: programs read whole lines."""
 PLAIN_SECONDS = 5.0
-"""Between two views where there is no terminal to draw on."""
+"""Between two views without a terminal."""
 
 
 class Screen:
@@ -32,18 +32,18 @@ class Screen:
         self._next = 0.0
 
     def __enter__(self) -> Self:
-        """Take over the terminal, if there is one."""
+        """Start drawing if there is a terminal."""
         if self._console.is_terminal:
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back."""
+        """Stop drawing."""
         if self._console.is_terminal:
             self._live.stop()
 
     def show(self, view: View) -> None:
-        """Show what is known now."""
+        """Show a view, at most every few seconds without a terminal."""
         if self._console.is_terminal:
             self._live.update(draw(view), refresh=True)
         elif time.monotonic() >= self._next:
@@ -133,7 +133,7 @@ def _verdict(*, covered: bool, is_uninformative: bool) -> Text:
 
 
 def summary(outcome: Outcome) -> str:
-    """Return the end of the demo in words."""
+    """Return the outcome of the demo in words."""
     rows = outcome.rows()
     telling = [row for row in rows if not row["vacuous"]]
     covered = sum(row["covered"] for row in telling)

@@ -15,7 +15,13 @@ from rich.text import Text
 
 from aggregator.reading.search_progress import search_lines, search_progress
 from aggregator.reading.windows import Window
-from aggregator.terminal.format import columns, level_table, printable, release_lines, warns
+from aggregator.terminal.format import (
+    columns,
+    level_table,
+    printable,
+    release_lines,
+    suggests_uniform_weights,
+)
 from estimators import Estimate
 from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
@@ -48,16 +54,16 @@ class LiveView:
         }
 
     def __enter__(self) -> Self:
-        """Take over the terminal."""
+        """Start drawing."""
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the terminal back; what was shown last stays."""
+        """Stop drawing; the last view stays."""
         self._live.stop()
 
     def show(self, window: Window, estimate: Estimate) -> None:
-        """Show what is known now."""
+        """Redraw the estimate."""
         self._counts.append((time.monotonic(), estimate.reports))
         if not np.ndim(estimate.value) and not np.isnan(estimate.value):
             self._values.append(float(estimate.shown))
@@ -88,7 +94,7 @@ class LiveView:
         if estimate.privacy is not None:
             parts.append(Text("\n".join(["", *release_lines(estimate, window.start_ms), ""])))
         parts.append(_levels(estimate))
-        if warns(estimate):
+        if suggests_uniform_weights(estimate):
             parts.append(Text("values depend on the level: consider weights uniform", "yellow"))
         return Group(*parts)
 
@@ -129,7 +135,7 @@ class LiveView:
         return self._named_numbers(window, estimate.numbers)
 
     def _rate(self) -> float:
-        """Return reports a second over the last seconds; 0 where that is not known."""
+        """Return reports per second over the last seconds; 0 if unknown."""
         if not self._counts:
             return 0.0
         now, count = self._counts[-1]
@@ -150,7 +156,7 @@ def _levels(estimate: Estimate) -> Table:
 
 
 def band(low: float, high: float, value: float, lower: float, upper: float) -> Text:
-    """Return where a value and its bounds are between `low` and `high`, as a line of cells.
+    """Return a value and its bounds between `low` and `high` as a line of cells.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ COMMAND_GROUPS = {
         "bench": "Benchmark every stage against a baseline and other libraries.",
     },
 }
-"""Commands by what one wants to do, in the order of a newcomer's day."""
+"""Commands by purpose, in a newcomer's order."""
 
 
 def command_groups() -> dict[str, dict[str, str]]:
@@ -61,7 +61,7 @@ def command_groups() -> dict[str, dict[str, str]]:
 
 
 def command_help() -> dict[str, str]:
-    """Return the help of all commands by name, in the order in which they are listed."""
+    """Return the help of all commands by name, in the order of the list."""
     return {name: text for group in command_groups().values() for name, text in group.items()}
 
 
@@ -121,7 +121,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command when there is none of that name."""
+        """Suggest the nearest command for an unknown name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -144,7 +144,7 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Run the command line; a failure a person can act on is a message and exit code 1."""
+    """Run the command line; an expected failure is a message and exit code 1."""
     os.environ.setdefault(BLAS_THREADS, "1")  # before numpy is imported; for child processes, too
     try:
         return cli.main(args, complete_var=COMPLETE_VARIABLE, standalone_mode=True)
@@ -160,7 +160,7 @@ def main(args: list[str] | None = None) -> Any:
 
 
 def _explain(error: Exception, args: list[str]) -> str | None:
-    """Return what to tell a person about a failure; None if it is a defect of ours."""
+    """Return a message about a failure; None if it is a defect."""
     if isinstance(error, ModuleNotFoundError):
         from aggregator.extras import NEEDS, explain_missing_module
 

@@ -8,26 +8,16 @@ from typing import Any
 from aggregator.reading.grouping import slice_name
 from aggregator.reading.slices.estimates import Slices
 from aggregator.reading.windows import Window
-from aggregator.terminal.format import SHAPE_TEXTS, Shown, table
+from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate
 from estimators.metrics.attributes import NONE
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.shapes import Shape
 
-MAX_LINE_CATEGORIES = 3
-"""Categories of a slice that are shown."""
-
 
 def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
-    """Return the estimates of slices for people.
-
-    Parameters
-    ----------
-    slices : Slices
-    notes : sequence of str
-        Lines on what the answer does not contain.
-    """
+    """Return the estimates of slices for people; `notes` tell what the answer does not contain."""
     window, query = slices.window, slices.query
     together = "each slice by itself"
     if slices.simultaneous > 1:
@@ -51,7 +41,7 @@ def slices_as_text(slices: Slices, notes: Sequence[str] = ()) -> str:
 
 
 def scope_lines(window: Window) -> list[str]:
-    """Return lines on the window of slices, and on how much of it they cover."""
+    """Return lines on the window of slices and their coverage of it."""
     coverage, grouping = window.coverage, window.grouping
     lines = [_window_line(window)]
     if grouping is not None and grouping.where:

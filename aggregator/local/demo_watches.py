@@ -1,4 +1,4 @@
-"""Alarms and living comparisons of the demo, beside the truth that only its devices know."""
+"""Alarms and comparisons of the demo, beside the truth of its simulated devices."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TrueAlarm:
 
     @property
     def note(self) -> str:
-        """What it says, in words, beside the truth."""
+        """A description beside the truth."""
         raised = self.raised
         value, baseline = (
             math.nan if x is None else x for x in (raised.now.value, raised.baseline.value)
@@ -44,7 +44,7 @@ class TrueAlarm:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values for JSON."""
         raised = self.raised
         return {
             "alarm": raised.alarm,
@@ -60,10 +60,7 @@ class TrueAlarm:
 
 @dataclasses.dataclass(frozen=True)
 class TrueComparison:
-    """A comparison at the end of a final pane, and the true difference of the same devices.
-
-    `decided_at` is since when it is decided; None if it is not.
-    """
+    """A comparison at the end of a final pane, and the true difference of the same devices."""
 
     definition: ComparisonDefinition
     look: Look
@@ -72,7 +69,7 @@ class TrueComparison:
 
     @property
     def note(self) -> str:
-        """What it says, in words, beside the truth."""
+        """A description beside the truth."""
         first_slice, second_slice = (
             where if isinstance(where, str) else " ".join(f"{k}={v}" for k, v in where.items())
             for where in (self.definition.where, self.definition.against)
@@ -91,7 +88,7 @@ class TrueComparison:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return plain values for JSON."""
         return {
             "comparison": self.definition.name,
             "at": self.look.at,
@@ -104,14 +101,7 @@ class TrueComparison:
 
 
 def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAlarm]:
-    """Yield what was raised, the first one first, with the truth of the same days.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    population : Population
-        The devices.
-    """
+    """Yield the raised alarms in order, with the truth of the same days."""
     for alarm in all_alarms(reader).alarms:
         for raised in reversed(alarm.raised):
             edges = (raised.baseline.start, raised.baseline.end), (raised.since, raised.at)
@@ -122,14 +112,7 @@ def true_alarms(reader: MetricReader, population: Population) -> Iterator[TrueAl
 
 
 def true_comparisons(reader: MetricReader, population: Population) -> Iterator[TrueComparison]:
-    """Yield how comparisons of two slices stand that have looked at a pane.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    population : Population
-        The devices.
-    """
+    """Yield the last looks of comparisons of two slices, with the truth of the same devices."""
     for definition in comparisons_of(reader.metrics).values():
         run, against = ComparisonRun.resumed(reader, definition), definition.against
         if not run.history or isinstance(against, str):
@@ -144,7 +127,7 @@ def true_comparisons(reader: MetricReader, population: Population) -> Iterator[T
 
 
 def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueComparison]) -> list[str]:
-    """Return in words how comparisons stand, and what each alarm raised first and how often."""
+    """Return the comparisons and the first event of each alarm in words."""
     notes = [comparison.note for comparison in comparisons]
     for _, group in itertools.groupby(alarms, lambda alarm: alarm.raised.alarm):
         first, *later_alarms = group
@@ -156,14 +139,14 @@ def watch_notes(alarms: Sequence[TrueAlarm], comparisons: Sequence[TrueCompariso
 
 @dataclasses.dataclass(frozen=True)
 class Looks:
-    """How far alarms and comparisons have looked.
+    """The progress of alarms and comparisons.
 
     Attributes
     ----------
     until : tuple of float
-        Of each of them: Unix seconds of an alarm, milliseconds of a comparison.
+        Unix seconds of each alarm, milliseconds of each comparison.
     are_complete : bool
-        Whether all have looked at all panes that are final.
+        Whether all have looked at all final panes.
     """
 
     until: tuple[float, ...]
@@ -171,14 +154,7 @@ class Looks:
 
 
 def read_looks(reader: MetricReader, overview: TopicProgress) -> Looks:
-    """Return how far alarms and comparisons have looked.
-
-    Parameters
-    ----------
-    reader : MetricReader
-    overview : TopicProgress
-        How far everything is counted, which says what is final.
-    """
+    """Return the progress of alarms and comparisons; `overview` tells which panes are final."""
     closed = reader.finality_watermarks(overview, len(overview.partitions))
     looked_until, behind = [], False
     for alarm in all_alarms(reader).alarms:

@@ -1,4 +1,4 @@
-"""A whole deployment on one machine: servers that no setting names, workers, the HTTP server."""
+"""A deployment on one machine: embedded servers, workers and the HTTP server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aggregator.local.ports import refuse_taken
 
 LEAVE_SECONDS = 20.0
 ORPHAN_SECONDS = 5
-"""Time in which a process must end by itself after this one was killed."""
+"""A child process ends within this time after its parent was killed."""
 ANSWER_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 LOOPBACK_HOST = "127.0.0.1"
@@ -31,28 +31,25 @@ PROCESS_NAMES = {
     "coordinate": "the coordinator of rounds, `dither coordinate`,",
 }
 ANY_PAST = "36500d"
-"""The age that events may have if servers are started here: nobody else writes to them."""
+"""Largest age of events on embedded servers: nobody else writes to them."""
 
 
 class LocalDeployment:
-    """Workers, the HTTP server and a coordinator as processes: started on entering, then stopped.
+    """Runs workers, the HTTP server and a coordinator as child processes, as a context manager.
 
     Parameters
     ----------
     settings : Settings
-        A broker or a store named here is used; what is not named is started inside this machine,
-        for as long as this lives, and then named in the settings.
+        Names a broker or a store to use; a missing one is started, and its address is set.
     workers : int
-        Counting processes.
+        Number of counting processes.
     searches : bool
-        Whether a metric is asked in rounds, which somebody has to open.
+        Whether a metric needs a coordinator.
 
     Attributes
     ----------
     places : str
-        What it runs on, in words.
-    url : str
-        Where the HTTP server answers.
+        A description of the servers.
     """
 
     def __init__(self, settings: Settings, workers: int, *, searches: bool = False) -> None:
@@ -64,7 +61,7 @@ class LocalDeployment:
 
     @property
     def url(self) -> str:
-        """Where the HTTP server answers."""
+        """The address of the HTTP server."""
         scheme = "https" if self.settings.serve.tls_certificate else "http"
         return f"{scheme}://{LOOPBACK_HOST}:{self.settings.serve.port}/"
 
@@ -86,13 +83,13 @@ class LocalDeployment:
         self._stack.close()
 
     def check(self) -> None:
-        """Raise if a process has ended, which none should; say which, and how.
+        """Raise if a process has ended; say which, and how.
 
         Raises
         ------
         DitherError
         """
-        ended = [reason for child in self._children if (reason := child.ended())]
+        ended = [reason for child in self._children if (reason := child.describe_end())]
         if self._embedded is not None and (code := self._embedded.exit_code) is not None:
             ended.append(f"the embedded Redis {describe_exit(code)}: all counts are lost")
         if ended:
@@ -136,7 +133,7 @@ class LocalDeployment:
 
     @contextlib.contextmanager
     def _process(self, command: str, *arguments: str) -> Iterator[None]:
-        """Run a command of ours beside this process, out of Ctrl-C's reach."""
+        """Run a command of Dither as a child process that Ctrl-C does not reach."""
         own_variables = _environment(self.settings)
         inherited = {
             k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in own_variables
@@ -152,22 +149,22 @@ class LocalDeployment:
 
 
 def allow_any_past(settings: Settings) -> None:
-    """Let events be of any time, unless the settings say how old they may be."""
+    """Allow events of any age, unless the settings limit it."""
     if "aggregate.past" not in settings.sources:
         settings.aggregate.past = ANY_PAST
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listens on."""
+    """Return a free port of the loopback interface."""
     with socket.create_server((LOOPBACK_HOST, 0)) as server:
         return int(server.getsockname()[1])
 
 
 def _environment(settings: Settings) -> dict[str, str]:
-    """Return what is set or chosen here as variables, for child processes."""
+    """Return the settings as environment variables for child processes."""
     settings.serve.host = LOOPBACK_HOST
     if "access.anonymous" not in settings.sources:
-        # whoever reaches it can do as much on this machine
+        # local users can already do as much
         settings.access.anonymous = list(SCOPES)
     default_values, variables = dict(values(Settings())), {}
     for key, value in values(settings):

@@ -11,16 +11,16 @@ TAKEN_ERRORS = (errno.EADDRINUSE, errno.EACCES)
 
 
 def refuse_taken(host: str, port: int, choose: str = "--port, or serve.port") -> None:
-    """Refuse a port that cannot be listened on, before anything is started to listen there.
+    """Refuse a port that is taken, before a server is started on it.
 
     Parameters
     ----------
     host : str
-        A name or an address; empty for all of this machine's.
+        A name or an address; empty for all addresses of this machine.
     port : int
-        0 for any that is free.
+        0 for any free port.
     choose : str
-        With what another is chosen.
+        The options that choose another port.
 
     Raises
     ------

@@ -23,12 +23,9 @@ from estimators.rounding import at_most, certainty, common_decimals, interval
 from estimators.shapes import Shape
 
 HETEROGENEITY_P_VALUE = 1e-3
-"""A p-value at which levels are said to differ: one metric in a thousand without a reason."""
+"""Levels differ below this p-value: a false warning for one metric in a thousand."""
 Row = tuple[Any, ...]
-MAX_SHOWN_CATEGORIES = 20
-"""Categories in a table."""
-LINE_TOP = 3
-"""Categories in a line."""
+MAX_SHOWN_CATEGORIES, MAX_LINE_CATEGORIES = 20, 3
 SINGULAR_NAMES = {"categories": "category", "coordinates": "coordinate", "quantiles": "quantile"}
 LEVELS_WARNING = (
     "warning    the values depend on the privacy level: weights other than uniform then estimate\n"
@@ -43,14 +40,13 @@ class Shown:
     Attributes
     ----------
     window : Window
-        What was read: it says which pane a release is of, and how far a search is.
-    estimate : Estimate
+        Tells the pane of a release and the progress of a search.
     top : int
         Categories in the table.
     nearest : ndarray, optional
-        The nearest distribution, beside it.
+        The nearest distribution, shown beside the estimate.
     below : tuple of float
-        Of a distribution: show the shares below these values, too.
+        Also show a distribution's shares below these values.
     """
 
     window: Window
@@ -71,14 +67,7 @@ class Shown:
 
 
 def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
-    """Return an estimate for people.
-
-    Parameters
-    ----------
-    shown : Shown
-    notes : sequence of str
-        Lines on what the estimate does not contain.
-    """
+    """Return an estimate for people; `notes` are lines on what it does not contain."""
     metric, estimate = shown.metric, shown.estimate
     shape = SHAPE_TEXTS[metric.shape]
     lines = [
@@ -92,24 +81,19 @@ def as_text(shown: Shown, notes: Sequence[str] = ()) -> str:
         *shape.about(shown),
     ]
     if estimate.heterogeneity is not None:
-        evidence = "values depend" if depends(estimate) else "no evidence that values depend"
+        evidence = (
+            "values depend" if depends_on_level(estimate) else "no evidence that values depend"
+        )
         p = f"(Cochran's Q, p = {estimate.heterogeneity:.2g})"
         lines.append(f"levels     {evidence} on the privacy level {p}")
-    if warns(estimate):
+    if suggests_uniform_weights(estimate):
         lines.append(LEVELS_WARNING)
     lines += ["", *shape.result(shown)]
     return "\n".join([*lines, "", table(*level_table(estimate))])
 
 
 def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...], list[Row]]:
-    """Return the head and the rows of the table of privacy levels; of a release with its losses.
-
-    Parameters
-    ----------
-    estimate : Estimate
-    count : str
-        The format of a number of reports.
-    """
+    """Return the head and rows of the table of levels; `count` formats a number of reports."""
     columns: dict[str, list[str]] = {
         "epsilon": [f"{epsilon:g}" for epsilon in estimate.levels],
         "reports": [count.format(int(reports)) for reports in estimate.counts],
@@ -121,7 +105,7 @@ def level_table(estimate: Estimate, count: str = "{}") -> tuple[tuple[str, ...],
 
 
 def _privacy(shown: Shown) -> list[str]:
-    """Return lines on what fabricated reports could do; of a release, on what it cost."""
+    """Return lines on the effect of fabricated reports, or on the cost of a release."""
     if shown.estimate.privacy is None:
         return _manipulation_lines(shown)
     return release_lines(shown.estimate, shown.window.start_ms)
@@ -134,7 +118,7 @@ def _number(shown: Shown) -> list[str]:
 
 
 def _named_numbers(shown: Shown) -> list[str]:
-    """Return the largest of the numbers as a table."""
+    """Return the largest numbers as a table."""
     estimate, names = shown.estimate, shown.metric.domain.names
     top_estimate = estimate.top(shown.top)
     unit = f" ({shown.metric.unit})" if shown.metric.unit else ""
@@ -188,7 +172,7 @@ def _search_round(shown: Shown) -> list[str]:
 
 
 def _search(shown: Shown) -> list[str]:
-    """Return what is certain of the extreme."""
+    """Return the certified statement about the extreme."""
     search = search_progress(shown.window)
     return [] if search is None else [search.statement]
 
@@ -198,7 +182,7 @@ def _number_in_line(shown: Shown) -> str:
 
 
 def _named_numbers_in_line(shown: Shown) -> str:
-    top_estimate = shown.estimate.top(min(shown.top, LINE_TOP))
+    top_estimate = shown.estimate.top(min(shown.top, MAX_LINE_CATEGORIES))
     rows = zip(top_estimate.labels, *columns(top_estimate), strict=True)
     values = ", ".join(
         "{} {}{unit} in [{}, {}]".format(printable(label), *interval(numbers), unit=shown.unit)
@@ -225,17 +209,7 @@ def _search_in_line(shown: Shown) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class ShapeText:
-    """The text format of one shape of answers.
-
-    Attributes
-    ----------
-    about : callable
-        Returns the lines that say something about the answer.
-    result : callable
-        Returns the lines of the answer itself.
-    line : callable
-        Returns the answer as a part of one line.
-    """
+    """Formats one shape of answers: lines about the answer, its own lines, and a short form."""
 
     about: Callable[[Shown], list[str]]
     result: Callable[[Shown], list[str]]
@@ -250,7 +224,7 @@ SHAPE_TEXTS: dict[Shape, ShapeText] = {
 }
 
 
-def as_line(window: Window, estimate: Estimate, top: int = LINE_TOP) -> str:
+def as_line(window: Window, estimate: Estimate, top: int = MAX_LINE_CATEGORIES) -> str:
     """Return an estimate in one line.
 
     Parameters
@@ -259,18 +233,21 @@ def as_line(window: Window, estimate: Estimate, top: int = LINE_TOP) -> str:
         What was read.
     estimate : Estimate
     top : int
-        Categories at most; never more than a few.
+        Number of categories, capped at `MAX_LINE_CATEGORIES`.
     """
     values = SHAPE_TEXTS[window.metric.shape].line(Shown(window, estimate, top))
     # of a release: its pane's end
     at = window.end_ms if isinstance(window.content, Release) else window.arrived_ms
     moment = "-" if at is None or at < 0 else iso(at)
-    warning = "  (values depend on the privacy level: consider uniform weights)" * warns(estimate)
+    warning = (
+        "  (values depend on the privacy level: consider uniform weights)"
+        * suggests_uniform_weights(estimate)
+    )
     return f"{moment}  {values}  {estimate.reports:,} reports  {estimate.status}{warning}"
 
 
 def release_lines(estimate: Estimate, start: int | None) -> list[str]:
-    """Return lines on a release: of which pane, and what its privacy costs."""
+    """Return lines on the pane of a release and on its privacy levels."""
     drawn = f"of the pane from {iso(start)}, drawn once"
     pane = "none yet" if estimate.status == "not_ready" else drawn
     lines = [f"release    {pane}; devices send true values"]
@@ -283,7 +260,7 @@ def release_lines(estimate: Estimate, start: int | None) -> list[str]:
 
 
 def _manipulation_lines(shown: Shown) -> list[str]:
-    """Return a line on what fabricated reports could do; none where nothing is known yet."""
+    """Return a line on the effect of fabricated reports; none without an estimate."""
     metric, estimate = shown.metric, shown.estimate
     if not isinstance(metric, LocalMetric):
         return []
@@ -302,18 +279,18 @@ def _manipulation_lines(shown: Shown) -> list[str]:
 
 
 def columns(estimate: Estimate) -> list[Any]:
-    """Return value, lower and upper bound: numbers, or lists of them if there are several."""
+    """Return value, lower and upper bound: numbers, or lists of numbers."""
     return [np.asarray(x).tolist() for x in (estimate.shown, estimate.lower, estimate.upper)]
 
 
-def depends(estimate: Estimate) -> bool:
+def depends_on_level(estimate: Estimate) -> bool:
     """Return whether there is evidence that values depend on the privacy level."""
     return estimate.heterogeneity is not None and estimate.heterogeneity < HETEROGENEITY_P_VALUE
 
 
-def warns(estimate: Estimate) -> bool:
-    """Return whether they do, and the weights suppose otherwise."""
-    return depends(estimate) and estimate.policy != "uniform"
+def suggests_uniform_weights(estimate: Estimate) -> bool:
+    """Return whether values depend on the level and the weights assume otherwise."""
+    return depends_on_level(estimate) and estimate.policy != "uniform"
 
 
 def printable(text: str) -> str:

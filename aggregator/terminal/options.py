@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FLAG_SETTINGS = {"kafka": "kafka.bootstrap.servers", "redis": "redis.url", "metrics": "metrics"}
-"""The settings that options of their own set."""
+"""Settings that have an option of their own."""
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ def logging_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how a CSV file's cells are read: keywords of their readers."""
+    """Add the options for reading a CSV file's cells, named like the readers' keywords."""
     options = (
         click.option(
             "--time-column", "time", multiple=True, help="Column with event times; may be repeated."
@@ -129,7 +129,7 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slice_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which slices are asked for."""
+    """Add the options that select slices."""
     by = click.option(
         "--by",
         multiple=True,
@@ -161,7 +161,7 @@ def metric_argument(*, required: bool = True) -> Callable[[Callable[..., Any]], 
 
 
 def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Return the metrics that begin so; none where the definitions cannot be read."""
+    """Return the metrics that complete a word; none if the definitions cannot be read."""
     try:
         flags = {"metrics": ctx.params.get("metrics")}
         settings = load_settings(ctx.params.get("config"), flags)
@@ -173,12 +173,12 @@ def _metric_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def live_metrics(settings: Settings) -> LiveMetrics:
-    """Return the metrics of the deployment, which follow their file and SIGHUP.
+    """Return the metrics of the deployment, reloaded when their file changes and on SIGHUP.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If the file is missing.
     """
     from aggregator.config.definitions import require_file
     from aggregator.config.live_metrics import LiveMetrics, on_hangup
@@ -190,12 +190,12 @@ def live_metrics(settings: Settings) -> LiveMetrics:
 
 
 def defined_metrics(settings: Settings) -> Definitions:
-    """Return the metrics of the deployment, and what is watched of them, as they are now.
+    """Return the current definitions of the deployment.
 
     Raises
     ------
     DitherError
-        If there is no such file.
+        If the file is missing.
     """
     from aggregator.config.definitions import load_definitions
 
@@ -203,12 +203,12 @@ def defined_metrics(settings: Settings) -> Definitions:
 
 
 def chosen_metrics(settings: Settings, name: str | None) -> Mapping[str, Metric]:
-    """Return the metric of this name alone, or all metrics if there is no name.
+    """Return the metric of this name, or all metrics without a name.
 
     Raises
     ------
     DitherError
-        If there is no file of metrics.
+        If the file of metrics is missing.
     UnknownMetric
         If the file has no such metric.
     """
@@ -241,7 +241,7 @@ def opened_reader(settings: Settings) -> MetricReader:
     Raises
     ------
     DitherError
-        If there is no file of metrics, or no Redis answers.
+        If the file of metrics is missing, or no Redis answers.
     """
     from aggregator.reading.reader import MetricReader
 

@@ -18,14 +18,7 @@ STDOUT_PATH = "-"
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The form that was asked for; none of them: text.
-
-    Attributes
-    ----------
-    as_json, as_csv : bool
-    parquet : str or None
-        The file to write; ``-`` for the standard output.
-    """
+    """The form of an answer, text by default; `parquet` is a file, or ``-`` for standard output."""
 
     as_json: bool = False
     as_csv: bool = False
@@ -42,7 +35,7 @@ class Output:
         Raises
         ------
         ArrowMissingError
-            If Parquet was asked for, and what makes it is not installed.
+            If the package that writes Parquet is not installed.
         """
         if self.as_csv:
             click.echo(frame.to_csv(), nl=False)
@@ -55,7 +48,7 @@ class Output:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the form of an answer to a command, and hand it what was asked for."""
+    """Add the options for the form of an answer to a command, and hand it an `Output`."""
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     @click.option("--csv", "as_csv", is_flag=True, help="Print a table as CSV, one row a number.")

@@ -113,7 +113,7 @@ def audit(
 
 
 def _frame(rows: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> Frame:
-    """Return certificates as a table, beside what the attack on the same levels shows."""
+    """Return certificates and the results of attacks on the same levels as a table."""
     names = ("metric", "mechanism", "epsilon", "log_ratio", "private", "shuffled_epsilon")
     outcomes = [(row["at_least"], row["holds"]) for row in attacks] or [(None, None)] * len(rows)
     return Frame.of(
@@ -125,7 +125,7 @@ def _frame(rows: list[dict[str, Any]], attacks: list[dict[str, Any]]) -> Frame:
 def _attacks(
     settings: Settings, metrics: Collection[Metric], reports: int, confidence: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the attack shows of each level of each metric."""
+    """Yield the result of the attack on each level of each metric."""
     from aggregator.cli.attack import attack, embedded_topic, kafka_topic
 
     named = settings.sources.get("kafka.bootstrap.servers") == "command line"
@@ -136,7 +136,7 @@ def _attacks(
                 yield {
                     "metric": metric.name,
                     "mechanism": name,
-                    "answers": _answers(metric),
+                    "answers": _answers_per_user(metric),
                     "epsilon": finding.epsilon,
                     "at_least": finding.leak.lower,
                     "event": finding.leak.event,
@@ -148,8 +148,8 @@ def _attacks(
                 }
 
 
-def _answers(metric: Metric) -> int:
-    """Return how many rounds one user answers; 1 where there are none."""
+def _answers_per_user(metric: Metric) -> int:
+    """Return how many rounds one user answers; 1 without rounds."""
     return metric.rounds if isinstance(metric, SearchMetric) and metric.split == "budget" else 1
 
 
@@ -210,6 +210,6 @@ def _as_text(rows: list[dict[str, Any]], shuffled: bool) -> str:
 
 
 def _exact_loss(row: dict[str, Any]) -> str:
-    """Return a loss, rounded up: to no more than the epsilon that is certified."""
+    """Return a loss, rounded up to at most the certified epsilon."""
     shown = rounding.loss(row["log_ratio"], 12)
     return f"{row['epsilon']:g}" if row["private"] and float(shown) > row["epsilon"] else shown

@@ -41,10 +41,10 @@ def deadletters() -> None:
     """
 
 
-def _known_reasons(
+def _check_reasons(
     _: click.Context, __: click.Parameter, reasons: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse a reason for which nothing is ever refused."""
+    """Refuse an unknown reason."""
     for reason in reasons:
         if reason not in REMEDIES:
             raise click.BadParameter(f"no reason {reason!r}: {meant(reason, REMEDIES)}")
@@ -58,7 +58,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--reason",
         "reasons",
         multiple=True,
-        callback=_known_reasons,
+        callback=_check_reasons,
         help="Only these reasons; repeatable.",
     )
     @click.option("--metric", "names", multiple=True, help="Only these metrics; repeatable.")
@@ -88,7 +88,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 class _Read:
-    """The dead-letter topic as a command reads it: with marks, and a progress bar for people."""
+    """The dead-letter topic with its marks, read under a progress bar."""
 
     def __init__(self, settings: Settings, topic: DeadLetterTopic, quiet: bool) -> None:
         self.topic, self.quiet = topic, quiet
@@ -108,13 +108,13 @@ class _Read:
             yield from self.topic.letters(bar.update)
 
     def tidy(self) -> None:
-        """Mark the copies of what is marked, and forget what retention has deleted."""
+        """Mark copies of marked letters, and drop marks of letters that retention deleted."""
         marked = self.handled.read(self.topic.ranges)
         self.handled.mark(copy for first, copy in self.topic.copies if first in marked)
         self.handled.forget(self.topic.ranges)
 
     def halted(self) -> dict[str, str]:
-        """Return why partitions are not counted, by number."""
+        """Return the reasons of halted partitions by number."""
         owners = ((number, self.store.owner(number)) for number in self.store.partitions())
         return {str(number): why for number, owner in owners if (why := owner.get("halted", ""))}
 

@@ -13,7 +13,7 @@ from aggregator.config.settings import Settings
 from aggregator.terminal.options import settings_options, workers_option
 
 SIGNAL_EXIT_CODE = 128
-"""And the number of a signal: the exit code after it, as shells have it."""
+"""A shell's exit code after a signal, plus the signal's number."""
 
 
 @click.command()

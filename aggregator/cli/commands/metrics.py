@@ -56,7 +56,7 @@ def metrics(settings: Settings, output: Output) -> None:
         for name, metric in defined.items():
             overview = store.overview()
             left_out.append(find_left_out(reader, overview, metric))
-            counted[name] = _counted(reader, overview, metric, left_out[-1])
+            counted[name] = _read_counts(reader, overview, metric, left_out[-1])
         overview = store.overview()
         nameless = LeftOut("", refused_reports(overview, ""))
         stopped = [f"warning    {why}" for why in halted(overview)]
@@ -79,7 +79,7 @@ def metrics(settings: Settings, output: Output) -> None:
         (
             row["metric"],
             row["kind"],
-            _mechanism(defined[row["metric"]]),
+            _mechanism_text(defined[row["metric"]]),
             _domain_text(defined[row["metric"]]),
             " ".join(f"{e:g}" for e in row["levels"]),
             row["pane"],
@@ -90,24 +90,32 @@ def metrics(settings: Settings, output: Output) -> None:
         for row in rows
     ]
     click.echo(table(head, cells))
-    notes = [_slices(metric.name, metric.slicing) for metric in defined.values() if metric.slicing]
+    notes = [
+        _describe_slices(metric.name, metric.slicing)
+        for metric in defined.values()
+        if metric.slicing
+    ]
     notes += [
-        _longest(metric)
+        _describe_longest_strings(metric)
         for metric in defined.values()
         if isinstance(metric, LocalMetric) and isinstance(metric.domain, CodedVocabulary)
     ]
-    notes += [_denied(metric) for metric in defined.values() if metric.domain.meaning.get("deny")]
+    notes += [
+        _describe_denied_strings(metric)
+        for metric in defined.values()
+        if metric.domain.meaning.get("deny")
+    ]
     notes += [line for uncounted in (*left_out, nameless) for line in uncounted.lines()]
     if notes or stopped:
         click.echo("\n" + "\n".join([*notes, *stopped]))
 
 
-def _counted(
+def _read_counts(
     reader: MetricReader, overview: TopicProgress, metric: Metric, left_out: LeftOut
 ) -> dict[str, Any]:
-    """Return a metric's reports, how far its event time has come, and how much is left out."""
+    """Return a metric's number of reports, its event time and the reports left out."""
     described = reader.describe(overview, metric.name)
-    if isinstance(metric, TrustedMetric):  # its sums are for releases alone
+    if isinstance(metric, TrustedMetric):  # only releases read its sums
         reports = overview.outcomes()[metric.name, "accepted"]
     else:
         reports = reader.read(described).reports
@@ -153,14 +161,14 @@ def _cells(row: dict[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def _slices(name: str, slicing: Slicing) -> str:
-    """Return how many slices a metric has, and how much the attributes of a batch reveal."""
+def _describe_slices(name: str, slicing: Slicing) -> str:
+    """Return a line on a metric's slices and the bits that a batch's attributes reveal."""
     by = ", ".join(slicing.attributes)
     return f"slices     {name}: {slicing.size:,} slices, {slicing.bits:.1f} bits, by {by}"
 
 
-def _longest(metric: LocalMetric) -> str:
-    """Return which strings are never discovered."""
+def _describe_longest_strings(metric: LocalMetric) -> str:
+    """Return a line on strings that are too long to be discovered."""
     layout = metric.require_discovery().layout
     return (
         f"discovers  {metric.name}: strings whose code words have at most {layout.depths[-1]} bits "
@@ -169,8 +177,8 @@ def _longest(metric: LocalMetric) -> str:
     )
 
 
-def _denied(metric: Metric) -> str:
-    """Return which strings devices do not report."""
+def _describe_denied_strings(metric: Metric) -> str:
+    """Return a line on strings that devices do not report."""
     rule = metric.domain.meaning["deny"]
     parts = [f"longer than {rule['longer_than']}"] if "longer_than" in rule else []
     parts += rule.get("presets", [])
@@ -182,8 +190,8 @@ def _denied(metric: Metric) -> str:
     return f"denied     {metric.name}: devices report other in place of: {', '.join(parts)}"
 
 
-def _mechanism(metric: Metric) -> str:
-    """Return the mechanism, and what it chose where that is something else."""
+def _mechanism_text(metric: Metric) -> str:
+    """Return the mechanism, and the mechanisms of the levels if they differ."""
     chosen = dict.fromkeys(metric.randomizer.level_mechanisms)
     if set(chosen) == {metric.mechanism}:
         return metric.mechanism

@@ -16,9 +16,9 @@ import click
 from aggregator.cli.report_outcomes import (
     await_outcome,
     count_late,
+    describe_mismatch,
     describe_outcome,
-    look,
-    not_counted,
+    read_redis,
 )
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
@@ -159,7 +159,7 @@ def produce(
             population = draw(definition, devices, simulate, arrivals, seed)
         else:
             assert table is not None  # noqa: S101
-            cells["attributes"] = dict(map(_named_column, attributes))
+            cells["attributes"] = dict(map(_parse_attribute, attributes))
             population = _read(definition, table, columns or (metric,), rate, **cells)
     except NoColumnError as error:
         if columns or error.name != metric:
@@ -169,25 +169,27 @@ def produce(
         raise DitherError(str(error)) from None
     for note in population.notes:
         click.echo(note, err=True)
-    initial_look, late = look(settings), 0
-    if initial_look is not None and (
-        uncounted_warning := not_counted(initial_look, settings, definition)
+    initial_state, late = read_redis(settings), 0
+    if initial_state is not None and (
+        mismatch := describe_mismatch(initial_state, settings, definition)
     ):
-        click.echo(uncounted_warning, err=True)
+        click.echo(mismatch, err=True)
     if not isinstance(definition, SearchMetric):
-        if warning := _too_old(settings, population):
+        if warning := _describe_old_rows(settings, population):
             click.echo(warning, err=True)
         late = (
-            0 if initial_look is None else count_late(initial_look.progress, definition, population)
+            0
+            if initial_state is None
+            else count_late(initial_state.progress, definition, population)
         )
-        population = _without_late(definition, population, late)
+        population = _drop_late_rows(definition, population, late)
     needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
     topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     summary = _as_dict(definition, produced, population, late)
     if not as_json:
         click.echo(_as_text(definition, summary))
-    outcome = await_outcome(settings, definition, initial_look, produced.reports)
+    outcome = await_outcome(settings, definition, initial_state, produced.reports)
     if as_json:
         click.echo(json.dumps(summary | {"outcome": outcome}))
     click.echo(describe_outcome(metric, produced.reports, outcome), err=True)
@@ -196,8 +198,8 @@ def produce(
         raise click.exceptions.Exit(1)
 
 
-def _without_late(metric: Metric, population: Population, late: int) -> Population:
-    """Leave out the first rows, which the workers would refuse, and say so."""
+def _drop_late_rows(metric: Metric, population: Population, late: int) -> Population:
+    """Drop the late rows at the start, and say so."""
     if not late:
         return population
     refusal = (
@@ -212,8 +214,8 @@ def _without_late(metric: Metric, population: Population, late: int) -> Populati
     return dataclasses.replace(population.part(late, len(population)), skipped=population.skipped)
 
 
-def _too_old(settings: Settings, population: Population) -> str:
-    """Return what to say of rows that workers with these settings refuse; empty if of none."""
+def _describe_old_rows(settings: Settings, population: Population) -> str:
+    """Return a warning about rows that are too old for these settings; else empty."""
     past, now = settings.aggregate.past, int(1000 * time.time())
     old = int((population.time_ms < now - milliseconds(past)).sum())
     if not old:
@@ -226,7 +228,7 @@ def _too_old(settings: Settings, population: Population) -> str:
     )
 
 
-def _named_column(text: str) -> tuple[str, str]:
+def _parse_attribute(text: str) -> tuple[str, str]:
     """Return an attribute's name and its column."""
     name, equals, column = text.partition("=")
     if not (name and equals and column):
@@ -235,7 +237,7 @@ def _named_column(text: str) -> tuple[str, str]:
 
 
 def _arrivals(rate: float, devices: int) -> Arrivals:
-    """Return event times that end now, so that none is in the future."""
+    """Return event times that end now."""
     start = time.time() - devices / rate if rate > 0 else time.time()
     return Arrivals(int(1000 * start), rate)
 
@@ -312,7 +314,7 @@ def _run(
     with ThreadPoolExecutor(1) as devices, bar:
         outcome = devices.submit(run)
         outcome.add_done_callback(lambda _: ended.set())
-        # Not the future's own wait: where Ctrl-C breaks that off, it may leave a lock behind.
+        # Ctrl-C in the future's own wait may leave a lock behind
         while not ended.is_set():
             try:
                 ended.wait(REFRESH_SECONDS)

@@ -12,7 +12,7 @@ from aggregator.config.settings import Settings
 from aggregator.reading.query import SeriesQuery
 from aggregator.reading.series import Series, SeriesReader
 from aggregator.reading.steps import duration
-from aggregator.terminal.format import LINE_TOP, table
+from aggregator.terminal.format import MAX_LINE_CATEGORIES, table
 from aggregator.terminal.options import Moment, metric_argument, opened_reader, settings_options
 from aggregator.terminal.output import Output, output_options
 from aggregator.timestamps import iso
@@ -44,7 +44,7 @@ from estimators.weights import WEIGHTINGS
     "--top",
     type=click.IntRange(1),
     help="Categories (or coordinates) to show, those that are largest over the whole range "
-    f"[default: {LINE_TOP}; with --json, --csv and --parquet, all].",
+    f"[default: {MAX_LINE_CATEGORIES}; with --json, --csv and --parquet, all].",
 )
 @click.option(
     "--category", "categories", multiple=True, help="Show only this category; may be repeated."
@@ -81,7 +81,7 @@ def series(
         is_text = not (output.as_json or output.is_table)
         if is_text and query.top is None and query.categories is None:
             query = dataclasses.replace(
-                query, top=None if definition.domain.of_numbers else LINE_TOP
+                query, top=None if definition.domain.of_numbers else MAX_LINE_CATEGORIES
             )
         answers = SeriesReader(reader).series(query)
     except ValueError as error:

@@ -21,9 +21,9 @@ from aggregator.terminal.options import (
 )
 
 FAILED_TO_START = 3
-"""The exit code, as uvicorn has it."""
+"""Exit code, like uvicorn's."""
 LEAVE_SECONDS = 5
-"""What is under way may end before the process does; streams are closed at once."""
+"""Time for open requests at the end; streams are closed at once."""
 
 
 @click.command()
@@ -58,7 +58,7 @@ def serve(
 
 
 def _supervise(settings: Settings) -> None:
-    """Run several processes that share the port, and again whichever dies."""
+    """Run several processes that share the port, and restart those that die."""
     from aggregator.local.ports import refuse_taken
     from aggregator.web.http import tls
     from aggregator.web.http.listening import shared_sockets
@@ -74,7 +74,9 @@ def _supervise(settings: Settings) -> None:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
     tls.files(settings)
-    shared = shared_sockets(serve.host, serve.port)  # until the end: nobody else takes the port
+    shared = shared_sockets(
+        serve.host, serve.port
+    )  # held until the end: nobody else takes the port
     sharing_options = ["--port", str(shared[0].getsockname()[1]), "--workers", str(serve.workers)]
     runner = Supervisor(
         serve.workers,
@@ -128,7 +130,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
         log_level="error" if log_level == "error" else "warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # serve.trusted_proxies says whom the application believes
+        proxy_headers=False,  # the application applies serve.trusted_proxies
         http=PostProtocol,
         loop="uvloop",
         ws="none",

@@ -23,10 +23,10 @@ LOOK_SECONDS = 0.5
 
 
 def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Remove the file of a `dither up` that was killed, before settings are read from it."""
+    """Remove the settings of a killed `dither up` before they are read."""
 
     @functools.wraps(command)
-    def alone(**arguments: Any) -> Any:
+    def with_cleanup(**arguments: Any) -> Any:
         file = Path(DEFAULT_FILE)
         if is_left_over(file):
             file.unlink()
@@ -35,7 +35,7 @@ def _without_left_over(command: Callable[..., Any]) -> Callable[..., Any]:
             )
         return command(**arguments)
 
-    return alone
+    return with_cleanup
 
 
 @click.command()
@@ -81,7 +81,7 @@ def up(settings: Settings, workers: int, port: int | None) -> None:
 
 @contextlib.contextmanager
 def _addresses_written(file: Path, settings: Settings) -> Iterator[None]:
-    """Write down where the servers are, where no settings say so."""
+    """Write the servers' addresses to a file, unless settings have them."""
     started = {
         "kafka.bootstrap.servers": settings.kafka["bootstrap.servers"],
         "redis.url": settings.redis.url,

@@ -15,7 +15,7 @@ from aggregator.verifying.verify import verify as replay
 
 MAX_SHOWN_DIFFERENCES = 50
 PLAIN_FACTS = ("partitions", "messages", "panes", "uncounted", "halted", "skipped", "definitions")
-"""Facts of an outcome that --json prints as they are."""
+"""Attributes of an outcome that --json prints unchanged."""
 
 
 @click.command()

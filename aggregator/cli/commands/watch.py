@@ -75,24 +75,22 @@ def changes(
     seconds: float,
     silent_ms: int = SILENT_MS,
 ) -> Iterator[tuple[Window, Estimate]]:
-    """Yield what is known of a metric now, and again whenever it has changed.
+    """Yield the current estimate of a metric, and again after each change.
 
-    While Redis is away, nobody counts, or a partition is halted, it says so once, and goes on
-    looking.
+    It reports once that Redis is unreachable, that nobody counts, or that a partition is halted,
+    and continues.
 
     Parameters
     ----------
     reader : MetricReader
-        Where the answers come from.
     metric : str
-        Its name.
     window : str, optional
         A duration such as ``"1h"``, for the latest window of that width; the running total by
         default.
     seconds : float
-        How often it looks.
+        Between two reads.
     silent_ms : int
-        After so long without a commit nobody counts.
+        Without a commit for this time, nobody counts.
 
     Raises
     ------
