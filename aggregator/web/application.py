@@ -28,7 +28,7 @@ from aggregator.web.http.small_posts import SmallPosts
 from aggregator.web.http.tracing import TraceRequests
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
-from aggregator.web.reports import BATCHES, REPORTS
+from aggregator.web.reports import POST_BATCHES, POST_REPORTS
 from aggregator.web.service_context import Service
 
 if TYPE_CHECKING:
@@ -45,7 +45,12 @@ PREFLIGHT_SECONDS = 600
 def core_and_features() -> list[Operation]:
     """Return the operations of the core and of all features."""
     of_features = [operation for feature in features() for operation in feature.routes()]
-    core = (*questions.OPERATIONS, *events.OPERATIONS, *probes.OPERATIONS, *documents.OPERATIONS)
+    core = (
+        *questions.QUESTION_OPERATIONS,
+        *events.EVENT_OPERATIONS,
+        *probes.PROBE_OPERATIONS,
+        *documents.DOCUMENT_OPERATIONS,
+    )
     return [*core, *of_features]
 
 
@@ -73,7 +78,7 @@ def application(
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
-    operations = [*core_and_features(), *([] if gateway is None else [REPORTS, BATCHES])]
+    operations = [*core_and_features(), *([] if gateway is None else [POST_REPORTS, POST_BATCHES])]
     posts = None if gateway is None else gateway.check_kafka
     stalled = None if gateway is None else lambda: gateway.stalled
     unpublished = None if publisher is None else publisher.obstacles
@@ -84,7 +89,7 @@ def application(
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
     sender = _sender(service)
-    most = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
+    max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
         *_proxies(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
@@ -101,7 +106,7 @@ def application(
             origins=settings.serve.cors_origins,
         ),
         Middleware(UnreadLimit),
-        Middleware(BodyLimit, most=most),
+        Middleware(BodyLimit, most=max_bytes),
     ]
     app = Starlette(
         routes=routes,
@@ -111,7 +116,12 @@ def application(
     )
     app.state.operations = operations
     app.state.small_posts = gateway and SmallPosts(
-        gateway, guard, service.traffic, settings.serve, REPORTS.scopes, _proxies(settings.serve)
+        gateway,
+        guard,
+        service.traffic,
+        settings.serve,
+        POST_REPORTS.scopes,
+        _proxies(settings.serve),
     )
     app.router.redirect_slashes = False
     return app
@@ -132,22 +142,26 @@ def _traced(tracing: Tracing | None) -> list[Middleware]:
     if tracing is None:
         return []
     return [
-        Middleware(TraceRequests, tracing=tracing, untraced=frozenset({REPORTS.path, BATCHES.path}))
+        Middleware(
+            TraceRequests,
+            tracing=tracing,
+            untraced=frozenset({POST_REPORTS.path, POST_BATCHES.path}),
+        )
     ]
 
 
 def _proxies(serve: Serve) -> list[Middleware]:
     """Return what takes a client's address and scheme from proxies that are trusted, if any are."""
-    found = web_settings.networks(serve.trusted_proxies)
-    if not found:
+    trusted_networks = web_settings.networks(serve.trusted_proxies)
+    if not trusted_networks:
         return []
     mapped = [  # as a socket that takes both IPv4 and IPv6 tells it
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
-        for network in found
+        for network in trusted_networks
         if network.version == 4
     ]
-    trusted = [*(str(network) for network in found), *mapped]
-    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted)]
+    trusted_hosts = [*(str(network) for network in trusted_networks), *mapped]
+    return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts)]
 
 
 def _cors(serve: Serve) -> list[Middleware]:

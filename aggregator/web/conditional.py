@@ -27,10 +27,10 @@ def headers(tag: str) -> dict[str, str]:
 
 def unchanged(request: Request, tag: str) -> Response | None:
     """Return the answer to a client that has the one with this tag already."""
-    known = request.headers.get("if-none-match", "")
-    tags = {part.strip().removeprefix("W/") for part in known.split(",")}
-    is_known = "*" in tags or tag.removeprefix("W/") in tags
-    return Response(status_code=304, headers=headers(tag)) if is_known else None
+    client_tags = request.headers.get("if-none-match", "")
+    tags = {part.strip().removeprefix("W/") for part in client_tags.split(",")}
+    is_current = "*" in tags or tag.removeprefix("W/") in tags
+    return Response(status_code=304, headers=headers(tag)) if is_current else None
 
 
 def answered(value: Any, tag: str) -> Response:

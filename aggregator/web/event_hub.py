@@ -38,7 +38,7 @@ QUEUE_EVENTS = 256
 """The longest queue of a client: more than half a minute for seven metrics that change."""
 GATHER_SECONDS = 0.05
 """Clients that join within this time share one reading."""
-EARLY = 0.9
+DUE_SHARE = 0.9
 """Of a period: readings are not exactly as far apart."""
 
 
@@ -83,7 +83,7 @@ class Hub:
 
     def streams_of(self, client: Client) -> int:
         """Return how many streams a client holds."""
-        return sum(each.client == client for each in (*self.followers, *self._joining))
+        return sum(follower.client == client for follower in (*self.followers, *self._joining))
 
     @property
     def room(self) -> int:
@@ -114,8 +114,8 @@ class Hub:
         client : Client
             Who follows.
         """
-        seen = self._seen(last_id)
-        follower = Follower(metrics, top, seen, self.room, cut, self._encoding, client)
+        last_number = self._seen(last_id)
+        follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)
         self._joining.add(follower)
         self.wake()
         if self._task is None or self._task.done():
@@ -140,8 +140,8 @@ class Hub:
     def _seen(self, last_id: str) -> int:
         """Return the number in an id; 0, before everything, if it is none of this process."""
         run, _, number = last_id.rpartition("-")
-        known = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
-        return int(number) if known else 0
+        is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
+        return int(number) if is_own else 0
 
     async def _poll(self) -> None:
         while len(self):
@@ -176,7 +176,7 @@ class Hub:
     async def _look(self) -> None:
         """Read how far everything is counted; estimate what has changed and is followed."""
         overview = await self._in_thread(self.reader.store.overview)
-        found = await self._in_thread(self.show, overview)
+        new_status = await self._in_thread(self.show, overview)
         metrics = current(self.reader.metrics)
         for key in [key for key in self._latest if key[1] and key[1] not in metrics]:
             del self._latest[key]  # its definition was removed
@@ -185,11 +185,11 @@ class Hub:
             policy = overview.policies.get(name, metrics[name].policies[0])
             self._publish("policy", name, PolicyChange(name, policy))
         if self._is_due("status", ""):
-            missing = [*dict.fromkeys([*found.missing, *self._unreadable])]
-            self._publish("status", "", msgspec.structs.replace(found, missing=missing))
+            missing = [*dict.fromkeys([*new_status.missing, *self._unreadable])]
+            self._publish("status", "", msgspec.structs.replace(new_status, missing=missing))
         unreadable: list[str] = []
         for name in metrics:
-            if not any(one.follows(name) for one in (*self.followers, *self._joining)):
+            if not any(follower.follows(name) for follower in (*self.followers, *self._joining)):
                 continue
             try:
                 live = await self._in_thread(self._estimate, overview, name)
@@ -207,10 +207,12 @@ class Hub:
 
     def _estimate(self, overview: TopicProgress, name: str) -> Live | None:
         described = self.reader.describe(overview, name)
-        known = self._latest.get(("estimate", name))
-        same = known is not None and known.value.window.policy == described.policy
+        last_event = self._latest.get(("estimate", name))
+        is_same_policy = (
+            last_event is not None and last_event.value.window.policy == described.policy
+        )
         if self._versions.get(name) == described.version or (
-            same and not self._is_due("estimate", name)
+            is_same_policy and not self._is_due("estimate", name)
         ):
             return None
         window = self.reader.read(described)
@@ -219,11 +221,11 @@ class Hub:
         return live
 
     def _publish(self, kind: str, metric: str, value: Any) -> None:
-        known = self._latest.get((kind, metric))
-        if known is not None and kind != "estimate" and known.value == value:
+        last_event = self._latest.get((kind, metric))
+        if last_event is not None and kind != "estimate" and last_event.value == value:
             return
         self._number += 1
-        self._due[kind, metric] = time.monotonic() + self.period * EARLY
+        self._due[kind, metric] = time.monotonic() + self.period * DUE_SHARE
         event = Event(self._number, self.run, kind, metric, value)
         self._latest[kind, metric] = event
         for follower in self.followers:

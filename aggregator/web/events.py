@@ -37,10 +37,10 @@ async def show_status(service: Service, request: Request) -> Response:
     """Answer with the status."""
     try:
         overview = await service.probes.run(request, service.reader.store.overview)
-        found = await service.probes.run(request, service.status, overview)
+        current_status = await service.probes.run(request, service.status, overview)
     except (redis.RedisError, StateUnreadable) as error:
         return as_json(status.unreachable(redis_failure(error), service.reader.metrics))
-    return as_json(found, headers={"Cache-Control": "no-store"})
+    return as_json(current_status, headers={"Cache-Control": "no-store"})
 
 
 @Operation(
@@ -65,7 +65,7 @@ async def events(service: Service, request: Request) -> Response:
         query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
-    most = limits.max_streams
+    max_streams = limits.max_streams
     if service.hub.streams_of(client) >= limits.max_streams_per_client:
         raise Problem(
             429,
@@ -74,10 +74,10 @@ async def events(service: Service, request: Request) -> Response:
             "in [serve] trusted_proxies, so that its clients are counted separately",
             retry_after=RETRY_SECONDS,
         )
-    if len(service.hub) >= most:
+    if len(service.hub) >= max_streams:
         raise Problem(
             503,
-            f"{most} clients follow already",
+            f"{max_streams} clients follow already",
             "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )
@@ -153,4 +153,4 @@ class Abortable:
         await self.app(scope, receive, send)
 
 
-OPERATIONS = (show_status, events)
+EVENT_OPERATIONS = (show_status, events)

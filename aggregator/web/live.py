@@ -47,9 +47,9 @@ class Live:
     labels: int
 
     @classmethod
-    def of(cls, window: Window, found: Estimate) -> Live:
+    def of(cls, window: Window, answer: Estimate) -> Live:
         """Return what is kept of an estimate."""
-        return cls(window.bare(), found.top(MOST_CATEGORIES), len(found.labels))
+        return cls(window.bare(), answer.top(MOST_CATEGORIES), len(answer.labels))
 
     def data(self, top: int) -> Any:
         """Return the answer."""
@@ -74,9 +74,9 @@ class Event:
 
     def encoded(self, top: int) -> bytes:
         """Return the event as it goes over the wire."""
-        known = self.known(top)
-        if known is not None:
-            return known
+        cached = self.known(top)
+        if cached is not None:
+            return cached
         value = self.value.data(top) if isinstance(self.value, Live) else self.value
         data = msgspec.json.encode(value).decode()
         event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
@@ -150,8 +150,8 @@ class Follower:
         """Yield events as bytes, until the end."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (event := await self.queue.get()) is not None:
-            known = event.known(self.top)
-            if known is None:
+            encoded = event.known(self.top)
+            if encoded is None:
                 encode = anyio.to_thread.run_sync
-                known = await encode(event.encoded, self.top, limiter=self.encoding)
-            yield known
+                encoded = await encode(event.encoded, self.top, limiter=self.encoding)
+            yield encoded

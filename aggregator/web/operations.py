@@ -16,8 +16,8 @@ from aggregator.reading.frames.frame import Frame
 from aggregator.web.service_context import Service
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
-JSON = "application/json"
-CSV = "text/csv"
+JSON_TYPE = "application/json"
+CSV_TYPE = "text/csv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Content:
 
     described: str
     schema: Any = None
-    media: tuple[str, ...] = (JSON,)
+    media: tuple[str, ...] = (JSON_TYPE,)
     plain: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"type": "string"})
     binary: tuple[str, ...] = ()
     or_schema: Any = None
@@ -51,7 +51,7 @@ class Content:
     @property
     def schemas(self) -> list[Any]:
         """The structs that it may have."""
-        return [one for one in (self.schema, self.or_schema) if one is not None]
+        return [schema for schema in (self.schema, self.or_schema) if schema is not None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def as_table(table: Frame, name: str, headers: Mapping[str, str] | None = None) 
         Besides the content's type, length and name.
     """
     named = {"Content-Disposition": f'attachment; filename="{name}.csv"', **(headers or {})}
-    return Response(table.to_csv(), headers=named, media_type=CSV)
+    return Response(table.to_csv(), headers=named, media_type=CSV_TYPE)
 
 
 def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -129,4 +129,4 @@ def as_json(value: Any, status: int = 200, headers: Mapping[str, str] | None = N
     headers : mapping of str to str, optional
         Besides the content's type and length.
     """
-    return Response(msgspec.json.encode(value), status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(value), status, headers, media_type=JSON_TYPE)

@@ -28,8 +28,8 @@ CONTENT_TYPES = {
     "txt": "text/plain; charset=utf-8",
     "md": "text/plain; charset=utf-8",
 }
-PAGES = {"/": "index.html", "/try": "try.html"}
-RANDOMIZERS = (
+PAGE_FILES = {"/": "index.html", "/try": "try.html"}
+RANDOMIZER_FILES = (
     "dither.js",
     "auto.js",
     "categories.js",
@@ -57,7 +57,7 @@ RANDOMIZERS = (
     "device/queue.js",
     "device/roll_up.js",
 )
-HEADERS = {
+PAGE_HEADERS = {
     **PROTECTIVE,
     "Content-Security-Policy": "; ".join(
         (
@@ -93,9 +93,9 @@ class File:
 
     def response(self, request: Request) -> Response:
         """Return the content, or 304 where the browser has it already."""
-        headers = {**HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
-        known = request.headers.get("if-none-match", "")
-        if self.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
+        client_tags = request.headers.get("if-none-match", "")
+        if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):
             return Response(status_code=304, headers=headers)
         return Response(self.content, headers=headers, media_type=self.content_type)
 
@@ -104,10 +104,10 @@ def routes() -> list[Route]:
     """Return the routes of the pages and of their files under ``/static/``."""
     files = dict(_files(importlib.resources.files("aggregator").joinpath("web", "static")))
     randomizers = importlib.resources.files("producers").joinpath("browser")
-    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZERS}
+    files |= {name: _file(randomizers.joinpath(name)) for name in RANDOMIZER_FILES}
 
     async def page(request: Request) -> Response:
-        return files[PAGES[request.url.path]].response(request)
+        return files[PAGE_FILES[request.url.path]].response(request)
 
     async def static(request: Request) -> Response:
         path = request.path_params["path"]
@@ -115,7 +115,7 @@ def routes() -> list[Route]:
             raise Problem(404, f"there is no file {path!r}", "GET / is the dashboard")
         return files[path].response(request)
 
-    pages = [Route(path, page, include_in_schema=False) for path in PAGES]
+    pages = [Route(path, page, include_in_schema=False) for path in PAGE_FILES]
     return [*pages, Route("/static/{path:path}", static, include_in_schema=False)]
 
 

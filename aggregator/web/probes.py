@@ -117,7 +117,9 @@ async def readyz(service: Service, request: Request) -> Response:
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
             alone = [] if silent else uncounted(overview, now_ms, service.silent_ms)
             warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
-            halted = [number for number, one in overview.partitions.items() if one.is_halted]
+            halted = [
+                number for number, partition in overview.partitions.items() if partition.is_halted
+            ]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing)
             warnings += await service.lookups.run(request, _unpublished, service)
@@ -152,4 +154,4 @@ def _together(failures: list[Problem]) -> Problem:
     return unavailable(details, "; ".join(problem.remedy for problem in failures))
 
 
-OPERATIONS = (metrics, healthz, readyz)
+PROBE_OPERATIONS = (metrics, healthz, readyz)

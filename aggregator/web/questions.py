@@ -23,7 +23,7 @@ from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
 from aggregator.web.http.pools import still_wanted
 from aggregator.web.http.problem_responses import asking
-from aggregator.web.operations import JSON, Content, Operation, as_json
+from aggregator.web.operations import JSON_TYPE, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import weights
@@ -42,14 +42,16 @@ class Definitions(msgspec.Struct, frozen=True):
     definitions_hash: str
 
 
-POLICIES = dict.fromkeys(itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values()))
+WEIGHT_POLICIES = dict.fromkeys(
+    itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values())
+)
 """Those of releases, too: which of them a metric may have, its definition says."""
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much each privacy level counts, from the next read on."""
 
-    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*POLICIES]})]
+    policy: Annotated[str, msgspec.Meta(extra_json_schema={"enum": [*WEIGHT_POLICIES]})]
 
 
 @Operation(
@@ -66,12 +68,16 @@ async def list_metrics(service: Service, request: Request) -> Response:
 
     def look() -> Response:
         policies = service.reader.store.registry.policies()
-        known = service.definitions_hash()  # before: the next status tells a change meanwhile
-        found = [
+        definitions_hash = (
+            service.definitions_hash()
+        )  # before: the next status tells a change meanwhile
+        definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return conditional.answered_unless_known(request, Definitions(found, known))
+        return conditional.answered_unless_known(
+            request, Definitions(definitions, definitions_hash)
+        )
 
     return await service.lookups.run(request, look)
 
@@ -118,8 +124,8 @@ async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = service.metric_name(request), service.reader
     with asking():
-        asked = parse(request, EstimateParameters)
-        query = Query(**asked.fields())
+        parameters = parse(request, EstimateParameters)
+        query = Query(**parameters.fields())
         metric = reader.metric(name)
         labels, _ = metric.domain.select(query.categories)
         if query.by and (grouping := Grouping.of(metric, query)) is not None:
@@ -132,22 +138,22 @@ async def estimate(service: Service, request: Request) -> Response:
         with asking():
             described = reader.describe(reader.store.overview(), name, query)
         tag = conditional.etag(
-            reader.meaning(described.metric), described.version, query, asked.format
+            reader.meaning(described.metric), described.version, query, parameters.format
         )
-        if (known := conditional.unchanged(request, tag)) is not None:
-            return known
-        window, is_table = reader.read(described), asked.format == "csv"
+        if (unchanged_answer := conditional.unchanged(request, tag)) is not None:
+            return unchanged_answer
+        window, is_table = reader.read(described), parameters.format == "csv"
         with asking():
             if query.by:
                 slices = reader.answer_slices(window, query, still_wanted)
                 if is_table:
                     return conditional.answered_table(slices.to_frame(), tag, f"{name}-slices")
                 return conditional.answered(slices_answer(slices), tag)
-            found = reader.answer(window, query)
+            answer = reader.answer(window, query)
         if is_table:
-            table = estimate_frame(window, found, query.top)
+            table = estimate_frame(window, answer, query.top)
             return conditional.answered_table(table, tag, f"{name}-estimate")
-        return conditional.answered(serialization.answer(window, found, query.top), tag)
+        return conditional.answered(serialization.answer(window, answer, query.top), tag)
 
     is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
     pool = service.estimates if is_light else service.surveys
@@ -167,8 +173,8 @@ async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = service.metric_name(request)
     with asking():
-        asked = parse(request, SeriesParameters)
-        query = SeriesQuery(metric=name, **asked.fields())
+        parameters = parse(request, SeriesParameters)
+        query = SeriesQuery(metric=name, **parameters.fields())
         if query.top is None and query.categories is None:
             query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
@@ -176,13 +182,13 @@ async def series(service: Service, request: Request) -> Response:
         with asking():
             plan = service.historian.plan(query)
         meaning = service.reader.meaning(plan.window.metric)
-        tag = conditional.etag(meaning, plan.version, query, asked.format)
-        if (known := conditional.unchanged(request, tag)) is not None:
-            return known
-        found = service.historian.read(plan, still_wanted)
-        if asked.format == "csv":
-            return conditional.answered_table(found.to_frame(), tag, f"{name}-series")
-        return conditional.answered(found, tag)
+        tag = conditional.etag(meaning, plan.version, query, parameters.format)
+        if (unchanged_answer := conditional.unchanged(request, tag)) is not None:
+            return unchanged_answer
+        answers = service.historian.read(plan, still_wanted)
+        if parameters.format == "csv":
+            return conditional.answered_table(answers.to_frame(), tag, f"{name}-series")
+        return conditional.answered(answers, tag)
 
     return await service.surveys.run(request, compute)
 
@@ -200,9 +206,9 @@ async def set_weights(service: Service, request: Request) -> Response:
     """Set the policy that is in force."""
     name = service.metric_name(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != JSON:
-        detail = f"Content-Type {media!r}: expected {JSON}"
-        raise Problem(415, detail, f"send the header Content-Type: {JSON}")
+    if media != JSON_TYPE:
+        detail = f"Content-Type {media!r}: expected {JSON_TYPE}"
+        raise Problem(415, detail, f"send the header Content-Type: {JSON_TYPE}")
     with asking():
         policy = _policy(await request.body(), service.reader.metric(name).policies)
     await service.lookups.run(request, service.reader.store.registry.set_policy, name, policy)
@@ -212,15 +218,15 @@ async def set_weights(service: Service, request: Request) -> Response:
     return as_json(_definition(service, name, policy))
 
 
-def _policy(body: bytes, known: Collection[str]) -> str:
+def _policy(body: bytes, policies: Collection[str]) -> str:
     """Return the policy that a body names; a ValueError says what was expected instead."""
     try:
         policy = decode_json(body, Weights).policy
     except ValueError as error:
         why = str(error).replace("`", "").replace(" - at $.", " at ")
         raise ValueError(f'body: {why}: expected JSON such as {{"policy": "optimal"}}') from None
-    if policy not in known:
-        raise ValueError(f"policy {policy!r}: {meant(policy, known)}")
+    if policy not in policies:
+        raise ValueError(f"policy {policy!r}: {meant(policy, policies)}")
     return policy
 
 
@@ -228,4 +234,4 @@ def _definition(service: Service, name: str, policy: str | None) -> Definition:
     return serialization.definition(service.reader.metric(name), policy)
 
 
-OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)
+QUESTION_OPERATIONS = (list_metrics, show_metric, estimate, series, set_weights)

@@ -27,7 +27,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
     reports: int
 
 
-REPORTS = Operation(
+POST_REPORTS = Operation(
     method="POST",
     path=PATH,
     summary="Report: a batch of answers that were randomized on the device.",
@@ -42,7 +42,7 @@ REPORTS = Operation(
     problems=(400, 403, 408, 413, 415, 429, 503, 504),
 )
 
-BATCHES = Operation(
+POST_BATCHES = Operation(
     method="POST",
     path=BATCHES_PATH,
     summary="Report: several batches of any metrics in one post, each acknowledged for itself.",

@@ -90,9 +90,11 @@ class Service:
 
     def status(self, overview: TopicProgress) -> ServiceStatus:
         """Return what operations look at."""
-        found = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
-        missing, known = self.reader.sums.missing(), self.definitions_hash()
-        return msgspec.structs.replace(found, missing=missing, definitions_hash=known)
+        new_status = status(overview, self.reader.metrics, self.rates, self.ends(), self.silent_ms)
+        missing, definitions_hash = self.reader.sums.missing(), self.definitions_hash()
+        return msgspec.structs.replace(
+            new_status, missing=missing, definitions_hash=definitions_hash
+        )
 
     def definitions_hash(self) -> str:
         """Return a hash of all definitions, which is another one after they were changed."""
@@ -110,8 +112,8 @@ class Service:
         serve = self.settings.serve
         top, groupings = serve.top_categories, parse_groupings(serve.slices)
         slices = SliceExport(groupings, serve.top_slices, top)
-        asked = self.reader, top, since_ms, self.ends, self.silent_ms, slices
-        registry.register(Exporter(*asked, redis_optional=not self.needs_redis))
+        reader_options = self.reader, top, since_ms, self.ends, self.silent_ms, slices
+        registry.register(Exporter(*reader_options, redis_optional=not self.needs_redis))
         registry.register(self.traffic)
         return registry
 
