@@ -162,10 +162,10 @@ def main(args: list[str] | None = None) -> Any:
 def _explain(error: Exception, args: list[str]) -> str | None:
     """Return a message about a failure; None if it is a defect."""
     if isinstance(error, ModuleNotFoundError):
-        from aggregator.extras import NEEDS, explain_missing_module
+        from aggregator.extras import EXTRA_BY_COMMAND, explain_missing_module
 
         command = next((word for word in args if word in command_help()), "")
-        return explain_missing_module(error, f"dither {command}", NEEDS.get(command))
+        return explain_missing_module(error, f"dither {command}", EXTRA_BY_COMMAND.get(command))
     from aggregator.cli.failure_messages import explain_failure
 
     return explain_failure(error)

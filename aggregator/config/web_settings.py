@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aggregator.secrets import REGISTRY
+from aggregator.secrets import REGISTRY_URL
 
 ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#@\sA-Z]+")
 HOST = re.compile(r"\*|(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\.?|\[[0-9A-Fa-f:.]+\]")
@@ -94,7 +94,7 @@ def check_registry(url: str) -> None:
     ValueError
         If it is none.
     """
-    if url and not REGISTRY.fullmatch(url):
+    if url and not REGISTRY_URL.fullmatch(url):
         raise ValueError(
             "http:// or https://, a host and perhaps a path, as in http://localhost:8081; user and "
             "password belong in schemas.user and schemas.password"

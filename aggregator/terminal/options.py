@@ -15,7 +15,7 @@ import click
 from aggregator.config.settings import Settings, in_force, load_settings
 from aggregator.errors import DitherError, UnknownMetric
 from aggregator.terminal.format import table
-from aggregator.timestamps import DIGITS, parse_time
+from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import Metric
 from estimators.errors import meant
 from producers.populations.time_columns import UTC
@@ -283,5 +283,5 @@ class Moment(click.ParamType[float]):
         try:
             return parse_time(value)
         except (ValueError, OverflowError):
-            expected = f"2013-01-31, 2013-01-31T17:00+00:00 or seconds; {DIGITS}"
+            expected = f"2013-01-31, 2013-01-31T17:00+00:00 or seconds; {DIGITS_HINT}"
             self.fail(f"{value!r}: expected {expected}", param, ctx)

@@ -28,7 +28,7 @@ from aggregator.reading.reader import MetricReader
 from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
-from aggregator.web.live import Event, Follower, Live, PolicyChange
+from aggregator.web.live import Follower, Live, LiveEvent, PolicyChange
 from producers.gateway.clients import UNKNOWN, Client
 
 log = structlog.get_logger()
@@ -68,7 +68,7 @@ class Hub:
         self.run = secrets.token_hex(4)
         self.followers: set[Follower] = set()
         self._joining: set[Follower] = set()
-        self._latest: dict[tuple[str, str], Event] = {}
+        self._latest: dict[tuple[str, str], LiveEvent] = {}
         self._versions: dict[str, str] = {}
         self._due: dict[tuple[str, str], float] = {}
         self._unreadable: list[str] = []
@@ -226,7 +226,7 @@ class Hub:
             return
         self._number += 1
         self._due[kind, metric] = time.monotonic() + self.period * DUE_SHARE
-        event = Event(self._number, self.run, kind, metric, value)
+        event = LiveEvent(self._number, self.run, kind, metric, value)
         self._latest[kind, metric] = event
         for follower in self.followers:
             follower.offer(event)

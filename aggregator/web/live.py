@@ -43,22 +43,22 @@ class Live:
     """
 
     window: Window
-    found: Estimate
+    estimate: Estimate
     labels: int
 
     @classmethod
-    def of(cls, window: Window, answer: Estimate) -> Live:
+    def of(cls, window: Window, estimate: Estimate) -> Live:
         """Return what is kept of an estimate."""
-        return cls(window.bare(), answer.top(MOST_CATEGORIES), len(answer.labels))
+        return cls(window.bare(), estimate.top(MOST_CATEGORIES), len(estimate.labels))
 
     def data(self, top: int) -> Any:
         """Return the answer."""
-        shown = answer(self.window, self.found, top)
+        shown = answer(self.window, self.estimate, top)
         return msgspec.structs.replace(shown, left_out=max(0, self.labels - top))
 
 
 @dataclasses.dataclass(eq=False)
-class Event:
+class LiveEvent:
     """Something that happened, encoded once for all clients that see it alike."""
 
     number: int
@@ -68,13 +68,13 @@ class Event:
     value: Any
     _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
-    def known(self, top: int) -> bytes | None:
+    def cached_encoding(self, top: int) -> bytes | None:
         """Return the event as it goes over the wire, if that is known."""
         return self._encoded.get(self._key(top))
 
-    def encoded(self, top: int) -> bytes:
+    def encode(self, top: int) -> bytes:
         """Return the event as it goes over the wire."""
-        cached = self.known(top)
+        cached = self.cached_encoding(top)
         if cached is not None:
             return cached
         value = self.value.data(top) if isinstance(self.value, Live) else self.value
@@ -122,13 +122,13 @@ class Follower:
     is_cut: bool = dataclasses.field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.queue: asyncio.Queue[Event | None] = asyncio.Queue(self.room)
+        self.queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue(self.room)
 
     def follows(self, metric: str) -> bool:
         """Return whether it follows a metric."""
         return self.metrics is None or metric in self.metrics
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: LiveEvent) -> None:
         """Queue an event that is followed; cut the client off if it is too far behind."""
         if self.is_cut or (event.metric and not self.follows(event.metric)):
             return
@@ -150,8 +150,8 @@ class Follower:
         """Yield events as bytes, until the end."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         while (event := await self.queue.get()) is not None:
-            encoded = event.known(self.top)
+            encoded = event.cached_encoding(self.top)
             if encoded is None:
                 encode = anyio.to_thread.run_sync
-                encoded = await encode(event.encoded, self.top, limiter=self.encoding)
+                encoded = await encode(event.encode, self.top, limiter=self.encoding)
             yield encoded

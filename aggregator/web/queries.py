@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from aggregator.reading.query import MOST_WINDOWS, conditions
-from aggregator.timestamps import DIGITS, parse_time
+from aggregator.timestamps import DIGITS_HINT, parse_time
 from estimators import durations
 from estimators.errors import meant, readable, shortened
 
@@ -275,5 +275,5 @@ def moment(name: str, text: str | None) -> float | None:
     except (ValueError, OverflowError):
         raise ValueError(
             f"{name} = {text!r}: expected a time such as 2013-01-31T17:00:00Z, or seconds since "
-            f"the epoch; {DIGITS}"
+            f"the epoch; {DIGITS_HINT}"
         ) from None
