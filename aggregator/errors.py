@@ -244,8 +244,8 @@ class OtherCluster(DitherError):  # noqa: N818
         super().__init__(
             f"the sums of partition {partition} in this Redis are of the Kafka cluster "
             f"{stored_cluster!r}, and kafka.bootstrap.servers leads to {cluster!r}: its log is "
-            "another one. Correct the address, or give this cluster a Redis (or a database of it) of its own; "
-            "docs/operations.md#another-kafka-cluster"
+            "another one. Correct the address, or give this cluster a Redis (or a database of it) "
+            "of its own; docs/operations.md#another-kafka-cluster"
         )
 
 

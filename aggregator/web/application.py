@@ -69,12 +69,10 @@ def application(
     ----------
     reader : MetricReader
     settings : Settings
-    gateway : Gateway, optional
+    gateway, publisher : Gateway and Publisher, optional
         Started and closed with the application.
-    publisher : Publisher, optional
-        Likewise.
     ends : Ends, optional
-        What to ask where the log ends; the settings' Kafka if left out.
+        Tells where the log ends; by default the settings' Kafka.
     tracing : Tracing, optional
         Sends spans of requests; stopped with the application.
     """
@@ -128,7 +126,7 @@ def application(
 
 
 def _sender(service: Service) -> OtlpSender | None:
-    """Return what sends metrics to a collector, if one is configured."""
+    """Return a sender of metrics if a collector is configured."""
     if not service.settings.otlp.endpoint:
         return None
     from aggregator.monitoring.otlp.sender import OtlpSender
@@ -151,11 +149,11 @@ def _traced(tracing: Tracing | None) -> list[Middleware]:
 
 
 def _proxies(serve: Serve) -> list[Middleware]:
-    """Return what takes a client's address and scheme from proxies that are trusted, if any are."""
+    """Return the middleware that takes a client's address and scheme from trusted proxies."""
     trusted_networks = web_settings.networks(serve.trusted_proxies)
     if not trusted_networks:
         return []
-    mapped = [  # as a socket that takes both IPv4 and IPv6 tells it
+    mapped = [  # as a dual-stack socket reports an IPv4 address
         f"::ffff:{network.network_address}/{96 + network.prefixlen}"
         for network in trusted_networks
         if network.version == 4
@@ -165,7 +163,7 @@ def _proxies(serve: Serve) -> list[Middleware]:
 
 
 def _cors(serve: Serve) -> list[Middleware]:
-    """Return what lets pages of other origins ask, if any may."""
+    """Return the middleware for pages of allowed other origins."""
     if not serve.cors_origins:
         return []
     return [

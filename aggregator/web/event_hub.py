@@ -1,9 +1,8 @@
-"""The hub of live events: one reader for all clients that follow.
+"""The hub of live events: one reader for all followers.
 
-While any client follows, the hub reads Redis once a second in a few round trips, and estimates each
-changed metric once for all clients. An event supersedes earlier events of its kind and metric, so
-the hub keeps only the latest of each. A client that returns with the id of an event of this process
-gets all newer events. The hub keeps nothing per client but a bounded queue.
+While it has followers, the hub reads Redis once a second, and estimates each changed metric once.
+It keeps the latest event of each kind and metric. A client that returns with the id of an event of
+this process gets all newer events. Each client has a bounded queue.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ log = structlog.get_logger()
 
 PERIOD_SECONDS = 1.0
 QUEUE_EVENTS = 256
-"""The longest queue of a client: more than half a minute for seven metrics that change."""
+"""The longest queue of a client: half a minute of seven changing metrics."""
 GATHER_SECONDS = 0.05
-"""Clients that join within this time share one reading."""
+"""Clients that join within this time share one read."""
 DUE_SHARE = 0.9
-"""Of a period: readings are not exactly as far apart."""
+"""Events are due after this share of a period, because periods vary."""
 
 
 class Hub:
@@ -51,9 +50,9 @@ class Hub:
     show : callable
         Returns the status from an overview.
     period : float
-        Seconds between two readings.
+        Seconds between two reads.
     room : int
-        Events that may wait for a client, beside a snapshot.
+        Events that may wait for a client, in addition to a snapshot.
     """
 
     def __init__(
@@ -78,16 +77,16 @@ class Hub:
         self._threads, self._encoding = anyio.CapacityLimiter(1), anyio.CapacityLimiter(1)
 
     def __len__(self) -> int:
-        """Return how many follow."""
+        """Return the number of followers."""
         return len(self.followers) + len(self._joining)
 
     def streams_of(self, client: Client) -> int:
-        """Return how many streams a client holds."""
+        """Return the number of a client's streams."""
         return sum(follower.client == client for follower in (*self.followers, *self._joining))
 
     @property
     def room(self) -> int:
-        """Events that may wait for a client: a snapshot of all metrics, and some more."""
+        """Events that may wait for a client: a snapshot of all metrics and a reserve."""
         return self._room + 2 * len(self.reader.metrics) + 1
 
     @contextlib.contextmanager
@@ -99,20 +98,19 @@ class Hub:
         cut: Callable[[], None],
         client: Client = UNKNOWN,
     ) -> Iterator[Follower]:
-        """Follow metrics, from what is known now or what is newer than an event that was seen.
+        """Follow metrics from their current state, or from the events after a given one.
 
         Parameters
         ----------
         metrics : frozenset of str or None
-            Their names; None: all, also those that are defined later.
+            Names; None for all, including later ones.
         top : int
-            Categories or coordinates to tell at most.
+            Largest number of categories or coordinates.
         last_id : str
-            Of the last event that the follower saw, or empty.
+            The last event that the follower saw, or empty.
         cut : callable
             Ends the follower's connection.
         client : Client
-            Who follows.
         """
         last_number = self._seen(last_id)
         follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)
@@ -127,7 +125,7 @@ class Hub:
             self.followers.discard(follower)
 
     def wake(self) -> None:
-        """Read soon: somebody joined, or changed something."""
+        """Read soon, because of a new follower or a change."""
         self._wake.set()
 
     async def close(self) -> None:
@@ -138,7 +136,7 @@ class Hub:
                 await self._task
 
     def _seen(self, last_id: str) -> int:
-        """Return the number in an id; 0, before everything, if it is none of this process."""
+        """Return the number in an id of this process, otherwise 0."""
         run, _, number = last_id.rpartition("-")
         is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
         return int(number) if is_own else 0
@@ -159,7 +157,7 @@ class Hub:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Wait for the next reading: a period, or less if somebody joins meanwhile."""
+        """Wait for a period, or less if a client joins."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wake.wait(), self.period)
             await asyncio.sleep(GATHER_SECONDS)
@@ -174,7 +172,7 @@ class Hub:
                     follower.offer(event)
 
     async def _look(self) -> None:
-        """Read how far everything is counted; estimate what has changed and is followed."""
+        """Read the progress, and estimate the changed metrics that have followers."""
         overview = await self._in_thread(self.reader.store.overview)
         new_status = await self._in_thread(self.show, overview)
         metrics = current(self.reader.metrics)
@@ -232,7 +230,7 @@ class Hub:
             follower.offer(event)
 
     def _is_due(self, kind: str, metric: str) -> bool:
-        """Whether a period has passed since the last event of its kind."""
+        """Return whether a period has passed since the last event of its kind."""
         return time.monotonic() >= self._due.get((kind, metric), 0.0)
 
     async def _in_thread(self, call: Callable[..., Any], *args: Any) -> Any:

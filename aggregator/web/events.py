@@ -90,16 +90,9 @@ async def events(service: Service, request: Request) -> Response:
 
 
 class Stream(Response):
-    """The response that follows the hub until the client goes, or is cut off.
+    """The response that follows the hub until the client leaves or is cut off.
 
-    Parameters
-    ----------
-    service : Service
-    metrics : frozenset of str or None
-        None: all.
-    top : int
-    last_id : str
-        Of the last event that the client has seen.
+    Its parameters are those of :meth:`aggregator.web.event_hub.Hub.follow`.
     """
 
     def __init__(
@@ -109,7 +102,7 @@ class Stream(Response):
         self.service, self.metrics, self.top, self.last_id = service, metrics, top, last_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events as they come."""
+        """Send events."""
         with anyio.CancelScope() as stream:
             # an abort also drops the connection's buffer, if the server supports it
             cut = scope.get(ABORT) or stream.cancel
@@ -134,18 +127,17 @@ class Stream(Response):
 
 
 class Abortable:
-    """Middleware, the outermost: makes it possible to abort the connection of a slow client.
+    """The outermost middleware: allows the abort of a slow client's connection.
 
-    ASGI has no message for this. uvicorn's `receive` is a method of an object that has the
-    transport. With another server, the stream ends without an abort, and its buffer stays until the
-    client disconnects.
+    ASGI has no message for this; uvicorn's `receive` is a method of an object with the transport.
+    With another server the stream ends, but its buffer stays until the client disconnects.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Note how to end the connection."""
+        """Add the transport's abort to the scope."""
         transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:

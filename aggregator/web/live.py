@@ -1,4 +1,4 @@
-"""Live events: each event is encoded once, and each client has a bounded queue."""
+"""Live events, encoded once, and the followers' bounded queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ log = structlog.get_logger()
 
 RETRY_MS = 2_000
 MOST_CATEGORIES = 1_000
-"""Kept of an answer for the clients."""
 KEPT_ENCODINGS = 4
 """Of an event: most clients ask for the same number of categories."""
 
@@ -36,10 +35,10 @@ class PolicyChange(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-    """An estimate, shown to each client with as many categories as it likes.
+    """An estimate for clients that ask for different numbers of categories.
 
-    It keeps the largest categories alone, and not the sums: it may wait for slow clients. Those of
-    a search's round, two numbers a level, say how many have answered.
+    It waits for slow clients, so that it has only the largest categories, and no sums but those of
+    a search's round.
     """
 
     window: Window
@@ -48,7 +47,7 @@ class Live:
 
     @classmethod
     def of(cls, window: Window, estimate: Estimate) -> Live:
-        """Return what is kept of an estimate."""
+        """Return the largest categories of an estimate."""
         return cls(window.bare(), estimate.top(MOST_CATEGORIES), len(estimate.labels))
 
     def data(self, top: int) -> Any:
@@ -59,7 +58,7 @@ class Live:
 
 @dataclasses.dataclass(eq=False)
 class LiveEvent:
-    """Something that happened, encoded once for all clients that see it alike."""
+    """An event, encoded once for all clients with the same number of categories."""
 
     number: int
     run: str
@@ -69,11 +68,11 @@ class LiveEvent:
     _encoded: dict[int, bytes] = dataclasses.field(default_factory=dict)
 
     def cached_encoding(self, top: int) -> bytes | None:
-        """Return the event as it goes over the wire, if that is known."""
+        """Return the event's bytes if they are cached."""
         return self._encoded.get(self._key(top))
 
     def encode(self, top: int) -> bytes:
-        """Return the event as it goes over the wire."""
+        """Return the event's bytes."""
         cached = self.cached_encoding(top)
         if cached is not None:
             return cached
@@ -91,25 +90,23 @@ class LiveEvent:
 
 @dataclasses.dataclass(eq=False)
 class Follower:
-    """A client: what it follows, and what it has not been sent yet.
+    """A client's selection of events, and its queue.
 
     Parameters
     ----------
     metrics : frozenset of str, optional
-        None: all, also those that are defined later.
+        None for all, including later ones.
     top : int
         Categories or coordinates of an answer.
     after : int
-        Number of the last event that it has seen.
+        Number of the last event that the client has seen.
     room : int
-        Events that may wait; with more it is cut off.
+        Number of events that may wait.
     cut : callable
-        Ends its connection.
+        Ends the connection if more events wait.
     encoding : CapacityLimiter
-        Of the threads that encode events: it takes milliseconds, and each client may ask for
-        another number of categories.
+        Of the threads that encode events, which takes milliseconds.
     client : Client
-        Who it is.
     """
 
     metrics: frozenset[str] | None
@@ -125,11 +122,11 @@ class Follower:
         self.queue: asyncio.Queue[LiveEvent | None] = asyncio.Queue(self.room)
 
     def follows(self, metric: str) -> bool:
-        """Return whether it follows a metric."""
+        """Return whether the client follows a metric."""
         return self.metrics is None or metric in self.metrics
 
     def offer(self, event: LiveEvent) -> None:
-        """Queue an event that is followed; cut the client off if it is too far behind."""
+        """Queue a followed event; cut the client off if it is too far behind."""
         if self.is_cut or (event.metric and not self.follows(event.metric)):
             return
         try:

@@ -34,14 +34,7 @@ class ProblemDetails(msgspec.Struct, frozen=True, rename={"kind": "type"}):
 
 
 def document(operations: Iterable[Operation], names: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the document.
-
-    Parameters
-    ----------
-    operations : iterable of Operation
-    names : iterable of str
-        Of the metrics: examples.
-    """
+    """Return the document; `names` of metrics are examples."""
     operations, names = list(operations), list(names)
     bodies = [s for o in operations for c in (*o.answers.values(), o.body) if c for s in c.schemas]
     types = dict.fromkeys([*bodies, *LIVE_SCHEMAS, ProblemDetails])
@@ -164,7 +157,7 @@ def _query_parameters(query: type[msgspec.Struct]) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema: it is left out rather than null."""
+    """Return a parameter's schema without null: an absent parameter is left out."""
     without_null = {k: v for k, v in schema.items() if (k, v) != ("default", None)}
     kinds = [kind for kind in without_null.pop("anyOf", []) if kind != {"type": "null"}]
     without_null |= kinds[0] if kinds else {}
@@ -174,11 +167,10 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_common_words(schema: Any) -> Any:
-    """Return a schema in words that generators of clients know; it allows the same values.
+    """Return an equivalent schema that generators of clients understand.
 
-    An array of so many equal items says so without `prefixItems`. What is always true is a constant
-    rather than an enumeration. Defaults are left out: generators take a field with a default for
-    one that must be sent.
+    Arrays of equal items have no `prefixItems`, and an enumeration of true is a constant. Defaults
+    are left out, because generators require fields with a default.
 
     Examples
     --------

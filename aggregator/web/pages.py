@@ -1,8 +1,4 @@
-"""The pages for people, `/` and `/try`, and their static files.
-
-All files are read once, from the installed packages. The Content-Security-Policy forbids the
-browser to load anything from another server.
-"""
+"""The pages `/` and `/try`, and their static files, which load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -79,20 +75,14 @@ PAGE_HEADERS = {
 
 @dataclasses.dataclass(frozen=True)
 class File:
-    """A file as it is sent.
-
-    Attributes
-    ----------
-    etag : str
-        A hash of the content: a browser asks again each time, and is told if nothing changed.
-    """
+    """A file, with a hash of its content as the entity tag."""
 
     content: bytes
     content_type: str
     etag: str
 
     def response(self, request: Request) -> Response:
-        """Return the content, or 304 where the browser has it already."""
+        """Return the content, or 304 if the browser has it."""
         headers = {**PAGE_HEADERS, "ETag": self.etag, "Cache-Control": "no-cache"}
         client_tags = request.headers.get("if-none-match", "")
         if self.etag in (tag.strip().removeprefix("W/") for tag in client_tags.split(",")):

@@ -54,7 +54,7 @@ class Ready(msgspec.Struct, frozen=True):
     problems=(421, 429, 503),
 )
 async def metrics(service: Service, request: Request) -> Response:
-    """Answer in Prometheus or OpenMetrics text, as the scraper asks for."""
+    """Answer in Prometheus or OpenMetrics text, as requested."""
     serve = service.settings.serve
     if serve.workers > 1 and (request.scope.get("server") or ("", 0))[1] == serve.port:
         raise Problem(
@@ -81,7 +81,7 @@ def _own_ports(serve: Serve) -> str:
     answers={200: Content("It is.", Alive)},
 )
 async def healthz(_: Service, __: Request) -> Response:
-    """Say that the process is alive."""
+    """Answer that the process is alive."""
     return as_json(Alive())
 
 
@@ -95,7 +95,7 @@ async def healthz(_: Service, __: Request) -> Response:
     problems=(429, 503),
 )
 async def readyz(service: Service, request: Request) -> Response:
-    """Say whether this server can do what it is for."""
+    """Answer whether this server can do its work, with warnings."""
     partitions: int | UnsetType = UNSET
     overview: TopicProgress | None = None
     warnings, failures = list[str](), list[Problem]()
@@ -131,7 +131,7 @@ async def readyz(service: Service, request: Request) -> Response:
 
 
 def _unpublished(service: Service) -> list[str]:
-    """Return all that keeps this server, or panes of metrics, from being published."""
+    """Return the obstacles to publishing."""
     if service.unpublished is None:
         return []
     failed = service.reader.store.registry.failed_searches()

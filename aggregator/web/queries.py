@@ -1,4 +1,4 @@
-"""The query parameters of the API, typed and checked before anything is read."""
+"""The query parameters of the API, typed and checked."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class WindowParameters(msgspec.Struct, kw_only=True, frozen=True):
         Raises
         ------
         ValueError
-            If an edge of the window is no time.
+            If an edge of the window is not a time.
         """
         query_fields = msgspec.structs.asdict(self)
         query_fields["start"], query_fields["end"] = (
@@ -197,7 +197,7 @@ class EventsParameters(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def without_format(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is asked, whatever form the answer has."""
+    """Return the fields without the answer's format."""
     return {name: value for name, value in fields.items() if name != "format"}
 
 
@@ -232,7 +232,7 @@ def parse(request: Request, query: type[Q]) -> Q:
 
 
 def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
-    """Say what a parameter may be, which the error does not of words and patterns."""
+    """Describe the values of a parameter; the error does not name words and patterns."""
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
@@ -241,7 +241,7 @@ def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
 
 
 def _words(kind: Any) -> list[str]:
-    """Return the words that a parameter may be; none if it is no word."""
+    """Return the words that a parameter allows, if any."""
     if get_origin(kind) is Literal:
         return [*get_args(kind)]
     if get_origin(kind) is Annotated or get_origin(kind) is Union:
@@ -250,7 +250,7 @@ def _words(kind: Any) -> list[str]:
 
 
 def _present(kind: Any) -> Any:
-    """Return the type of a parameter that is there: the word null is no value."""
+    """Return the type of a present parameter: the word null is not a value."""
     kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007
 
@@ -261,7 +261,7 @@ def moment(name: str, text: str | None) -> float | None:
     Raises
     ------
     ValueError
-        If it is no time.
+        If the text is not a time.
 
     Examples
     --------

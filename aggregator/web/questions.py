@@ -45,7 +45,7 @@ class Definitions(msgspec.Struct, frozen=True):
 WEIGHT_POLICIES = dict.fromkeys(
     itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values())
 )
-"""Those of releases, too: which of them a metric may have, its definition says."""
+"""Includes those of releases; a metric's definition tells which of them apply."""
 
 
 class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,7 +70,7 @@ async def list_metrics(service: Service, request: Request) -> Response:
         policies = service.reader.store.registry.policies()
         definitions_hash = (
             service.definitions_hash()
-        )  # before: the next status tells a change meanwhile
+        )  # read first: the next status shows a later change
         definitions = [
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
@@ -203,7 +203,7 @@ async def series(service: Service, request: Request) -> Response:
     problems=(400, 404, 408, 413, 415, 429, 503),
 )
 async def set_weights(service: Service, request: Request) -> Response:
-    """Set the policy that is in force."""
+    """Set the policy in force."""
     name = service.metric_name(request)
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != JSON_TYPE:
@@ -219,7 +219,7 @@ async def set_weights(service: Service, request: Request) -> Response:
 
 
 def _policy(body: bytes, policies: Collection[str]) -> str:
-    """Return the policy that a body names; a ValueError says what was expected instead."""
+    """Return the policy that a body names, or raise a ValueError."""
     try:
         policy = decode_json(body, Weights).policy
     except ValueError as error:
