@@ -86,16 +86,16 @@ def application(
     routes += pages.routes()
     scopes = {(o.method, o.path): o.scopes for o in operations}
     guard = Guard(settings.access)
-    sender = _sender(service)
+    sender = _metrics_sender(service)
     max_bytes = max(settings.serve.max_request_bytes, settings.gateway.max_body if gateway else 0)
     middleware = [
-        *_proxies(settings.serve),
+        *_proxy_middleware(settings.serve),
         Middleware(CountTraffic, traffic=service.traffic),
-        *_traced(tracing),
+        *_tracing_middleware(tracing),
         Middleware(Abortable),
         Middleware(ProtectiveHeaders),
         Middleware(ExpectedHosts, serve=settings.serve),
-        *_cors(settings.serve),
+        *_cors_middleware(settings.serve),
         Middleware(
             AccessControl,
             guard=guard,
@@ -119,13 +119,13 @@ def application(
         service.traffic,
         settings.serve,
         POST_REPORTS.scopes,
-        _proxies(settings.serve),
+        _proxy_middleware(settings.serve),
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _sender(service: Service) -> OtlpSender | None:
+def _metrics_sender(service: Service) -> OtlpSender | None:
     """Return a sender of metrics if a collector is configured."""
     if not service.settings.otlp.endpoint:
         return None
@@ -136,7 +136,7 @@ def _sender(service: Service) -> OtlpSender | None:
     return sender
 
 
-def _traced(tracing: Tracing | None) -> list[Middleware]:
+def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
     if tracing is None:
         return []
     return [
@@ -148,7 +148,7 @@ def _traced(tracing: Tracing | None) -> list[Middleware]:
     ]
 
 
-def _proxies(serve: Serve) -> list[Middleware]:
+def _proxy_middleware(serve: Serve) -> list[Middleware]:
     """Return the middleware that takes a client's address and scheme from trusted proxies."""
     trusted_networks = web_settings.networks(serve.trusted_proxies)
     if not trusted_networks:
@@ -162,7 +162,7 @@ def _proxies(serve: Serve) -> list[Middleware]:
     return [Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted_hosts)]
 
 
-def _cors(serve: Serve) -> list[Middleware]:
+def _cors_middleware(serve: Serve) -> list[Middleware]:
     """Return the middleware for pages of allowed other origins."""
     if not serve.cors_origins:
         return []

@@ -20,25 +20,25 @@ def etag(*facts: Any) -> str:
     return f'W/"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
-def headers(tag: str) -> dict[str, str]:
+def revalidation_headers(tag: str) -> dict[str, str]:
     """Return the headers of an answer that clients must revalidate."""
     return {"ETag": tag, "Cache-Control": "no-cache"}
 
 
-def unchanged(request: Request, tag: str) -> Response | None:
+def not_modified(request: Request, tag: str) -> Response | None:
     """Return 304 if the client has the answer with this tag."""
     client_tags = request.headers.get("if-none-match", "")
     tags = {part.strip().removeprefix("W/") for part in client_tags.split(",")}
     is_current = "*" in tags or tag.removeprefix("W/") in tags
-    return Response(status_code=304, headers=headers(tag)) if is_current else None
+    return Response(status_code=304, headers=revalidation_headers(tag)) if is_current else None
 
 
-def answered(value: Any, tag: str) -> Response:
+def respond(value: Any, tag: str) -> Response:
     """Return a new answer."""
-    return as_json(value, headers=headers(tag))
+    return as_json(value, headers=revalidation_headers(tag))
 
 
-def answered_table(table: Frame, tag: str, name: str) -> Response:
+def respond_with_table(table: Frame, tag: str, name: str) -> Response:
     """Return a new answer as CSV.
 
     Parameters
@@ -49,10 +49,10 @@ def answered_table(table: Frame, tag: str, name: str) -> Response:
     name : str
         The file's, without its suffix.
     """
-    return as_table(table, name, headers=headers(tag))
+    return as_table(table, name, headers=revalidation_headers(tag))
 
 
-def answered_unless_known(request: Request, value: Any) -> Response:
+def respond_unless_known(request: Request, value: Any) -> Response:
     """Return an answer with its tag; 304 if the client has it."""
     tag = etag(msgspec.json.encode(value))
-    return unchanged(request, tag) or answered(value, tag)
+    return not_modified(request, tag) or respond(value, tag)

@@ -80,7 +80,7 @@ class Hub:
         """Return the number of followers."""
         return len(self.followers) + len(self._joining)
 
-    def streams_of(self, client: Client) -> int:
+    def count_streams(self, client: Client) -> int:
         """Return the number of a client's streams."""
         return sum(follower.client == client for follower in (*self.followers, *self._joining))
 
@@ -112,7 +112,7 @@ class Hub:
             Ends the follower's connection.
         client : Client
         """
-        last_number = self._seen(last_id)
+        last_number = self._number_of(last_id)
         follower = Follower(metrics, top, last_number, self.room, cut, self._encoding, client)
         self._joining.add(follower)
         self.wake()
@@ -135,7 +135,7 @@ class Hub:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
-    def _seen(self, last_id: str) -> int:
+    def _number_of(self, last_id: str) -> int:
         """Return the number in an id of this process, otherwise 0."""
         run, _, number = last_id.rpartition("-")
         is_own = run == self.run and number.isascii() and number.isdecimal() and len(number) < 19
@@ -146,14 +146,14 @@ class Hub:
             self._wake.clear()
             joined = set(self._joining)
             try:
-                await self._look()
+                await self._read()
             except (redis.RedisError, StateUnreadable) as error:
                 self._publish(
                     "status", "", status.unreachable(redis_failure(error), self.reader.metrics)
                 )
             except Exception:
                 log.exception("live estimates failed")
-            self._welcome(joined & self._joining)
+            self._admit_followers(joined & self._joining)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -162,7 +162,7 @@ class Hub:
             await asyncio.wait_for(self._wake.wait(), self.period)
             await asyncio.sleep(GATHER_SECONDS)
 
-    def _welcome(self, joined: set[Follower]) -> None:
+    def _admit_followers(self, joined: set[Follower]) -> None:
         latest = sorted(self._latest.values(), key=lambda event: event.number)
         for follower in joined:
             self._joining.discard(follower)
@@ -171,7 +171,7 @@ class Hub:
                 if event.number > follower.after:
                     follower.offer(event)
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         """Read the progress, and estimate the changed metrics that have followers."""
         overview = await self._in_thread(self.reader.store.overview)
         new_status = await self._in_thread(self.show, overview)

@@ -66,7 +66,7 @@ async def events(service: Service, request: Request) -> Response:
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)
     max_streams = limits.max_streams
-    if service.hub.streams_of(client) >= limits.max_streams_per_client:
+    if service.hub.count_streams(client) >= limits.max_streams_per_client:
         raise Problem(
             429,
             f"{client} already follows {limits.max_streams_per_client} streams",
@@ -81,7 +81,7 @@ async def events(service: Service, request: Request) -> Response:
             "try again later, or raise [serve] max_streams",
             retry_after=RETRY_SECONDS,
         )
-    return Stream(
+    return EventStream(
         service,
         metrics or None,
         query.top or service.settings.serve.top_categories,
@@ -89,7 +89,7 @@ async def events(service: Service, request: Request) -> Response:
     )
 
 
-class Stream(Response):
+class EventStream(Response):
     """The response that follows the hub until the client leaves or is cut off.
 
     Its parameters are those of :meth:`aggregator.web.event_hub.Hub.follow`.

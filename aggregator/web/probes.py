@@ -106,7 +106,7 @@ async def readyz(service: Service, request: Request) -> Response:
     if service.needs_redis:
         try:
             overview = await service.lookups.run(request, service.reader.store.overview)
-            partitions = _counted(overview)
+            partitions = _count_partitions(overview)
             evicts = await service.lookups.run(request, service.eviction)
             warnings += [evicts] * bool(evicts)
         except (Problem, redis.RedisError, StateUnreadable) as error:
@@ -122,15 +122,15 @@ async def readyz(service: Service, request: Request) -> Response:
             ]
             warnings += [f"halted partitions, see /v1/status: {halted}"] * bool(halted)
             warnings += await service.lookups.run(request, service.reader.sums.missing)
-            warnings += await service.lookups.run(request, _unpublished, service)
+            warnings += await service.lookups.run(request, _publishing_obstacles, service)
     if len(failures) == (service.posts is not None) + service.needs_redis:
-        raise failures[0] if len(failures) == 1 else _together(failures)
+        raise failures[0] if len(failures) == 1 else _merged_problem(failures)
     warnings += [problem.detail for problem in failures]
     warnings += unusable_definitions(service.reader.metrics, overview)
     return as_json(Ready(partitions=partitions, warnings=warnings or UNSET))
 
 
-def _unpublished(service: Service) -> list[str]:
+def _publishing_obstacles(service: Service) -> list[str]:
     """Return the obstacles to publishing."""
     if service.unpublished is None:
         return []
@@ -142,14 +142,14 @@ def _unpublished(service: Service) -> list[str]:
     ]
 
 
-def _counted(overview: TopicProgress) -> int:
+def _count_partitions(overview: TopicProgress) -> int:
     partitions = len(overview.partitions) + len(overview.unreadable)
     if not partitions:
         raise unavailable("nothing was counted yet", "start `dither aggregate`")
     return partitions
 
 
-def _together(failures: list[Problem]) -> Problem:
+def _merged_problem(failures: list[Problem]) -> Problem:
     details = "; ".join(problem.detail for problem in failures)
     return unavailable(details, "; ".join(problem.remedy for problem in failures))
 

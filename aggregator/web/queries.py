@@ -222,16 +222,16 @@ def parse(request: Request, query: type[Q]) -> Q:
         is_list = get_origin(hints[field.name]) is list
         if len(values) > 1 and not is_list:
             raise ValueError(f"{name} = {shortened(values)}: expected it once")
-        kind, value = _present(field.type), values if is_list else values[0]
+        kind, value = _type_without_null(field.type), values if is_list else values[0]
         try:
             arguments[field.name] = msgspec.convert(value, kind, strict=False)
         except msgspec.ValidationError as error:
-            expectation = _wanted(kind, value, error)
+            expectation = _describe_expected(kind, value, error)
             raise ValueError(f"{name} = {shortened(value)}: {expectation}") from None
     return query(**arguments)
 
 
-def _wanted(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
+def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) -> str:
     """Describe the values of a parameter; the error does not name words and patterns."""
     if words := _words(kind):
         return meant(str(value), words)
@@ -249,7 +249,7 @@ def _words(kind: Any) -> list[str]:
     return []
 
 
-def _present(kind: Any) -> Any:
+def _type_without_null(kind: Any) -> Any:
     """Return the type of a present parameter: the word null is not a value."""
     kinds = tuple(alternative for alternative in get_args(kind) if alternative is not type(None))
     return Union[kinds] if type(None) in get_args(kind) else kind  # noqa: UP007

@@ -66,7 +66,7 @@ class Weights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def list_metrics(service: Service, request: Request) -> Response:
     """Answer with the definitions of all metrics."""
 
-    def look() -> Response:
+    def read() -> Response:
         policies = service.reader.store.registry.policies()
         definitions_hash = (
             service.definitions_hash()
@@ -75,11 +75,9 @@ async def list_metrics(service: Service, request: Request) -> Response:
             serialization.definition(metric, policies.get(name))
             for name, metric in service.reader.metrics.items()
         ]
-        return conditional.answered_unless_known(
-            request, Definitions(definitions, definitions_hash)
-        )
+        return conditional.respond_unless_known(request, Definitions(definitions, definitions_hash))
 
-    return await service.lookups.run(request, look)
+    return await service.lookups.run(request, read)
 
 
 @Operation(
@@ -95,13 +93,13 @@ async def show_metric(service: Service, request: Request) -> Response:
     """Answer with a metric's definition."""
     name = service.metric_name(request)
 
-    def look() -> Response:
+    def read() -> Response:
         policies = service.reader.store.registry.policies()
-        return conditional.answered_unless_known(
+        return conditional.respond_unless_known(
             request, _definition(service, name, policies.get(name))
         )
 
-    return await service.lookups.run(request, look)
+    return await service.lookups.run(request, read)
 
 
 @Operation(
@@ -140,20 +138,20 @@ async def estimate(service: Service, request: Request) -> Response:
         tag = conditional.etag(
             reader.meaning(described.metric), described.version, query, parameters.format
         )
-        if (unchanged_answer := conditional.unchanged(request, tag)) is not None:
-            return unchanged_answer
+        if (not_modified := conditional.not_modified(request, tag)) is not None:
+            return not_modified
         window, is_table = reader.read(described), parameters.format == "csv"
         with asking():
             if query.by:
                 slices = reader.answer_slices(window, query, still_wanted)
                 if is_table:
-                    return conditional.answered_table(slices.to_frame(), tag, f"{name}-slices")
-                return conditional.answered(slices_answer(slices), tag)
+                    return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
+                return conditional.respond(slices_answer(slices), tag)
             answer = reader.answer(window, query)
         if is_table:
             table = estimate_frame(window, answer, query.top)
-            return conditional.answered_table(table, tag, f"{name}-estimate")
-        return conditional.answered(serialization.answer(window, answer, query.top), tag)
+            return conditional.respond_with_table(table, tag, f"{name}-estimate")
+        return conditional.respond(serialization.answer(window, answer, query.top), tag)
 
     is_light = not query.is_sliced and estimated(metric, len(labels)) <= LIGHT
     pool = service.estimates if is_light else service.surveys
@@ -183,12 +181,12 @@ async def series(service: Service, request: Request) -> Response:
             plan = service.historian.plan(query)
         meaning = service.reader.meaning(plan.window.metric)
         tag = conditional.etag(meaning, plan.version, query, parameters.format)
-        if (unchanged_answer := conditional.unchanged(request, tag)) is not None:
-            return unchanged_answer
+        if (not_modified := conditional.not_modified(request, tag)) is not None:
+            return not_modified
         answers = service.historian.read(plan, still_wanted)
         if parameters.format == "csv":
-            return conditional.answered_table(answers.to_frame(), tag, f"{name}-series")
-        return conditional.answered(answers, tag)
+            return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
+        return conditional.respond(answers, tag)
 
     return await service.surveys.run(request, compute)
 

@@ -46,7 +46,7 @@ class Service:
 
     Attributes
     ----------
-    asked : Ends, optional
+    log_ends : Ends, optional
         Tells where the log ends; by default the settings' Kafka.
     posts : callable, optional
         Returns the reason why posts are refused, or "". None if this server takes no posts.

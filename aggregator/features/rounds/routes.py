@@ -33,4 +33,4 @@ async def show_round(service: Service, request: Request) -> Response:
     found = SearchPlan(reader.sums, search).open_round(rounds)
     if found is None:
         raise unavailable(f"no round of {name!r} was opened yet", "`dither coordinate` opens it")
-    return conditional.answered_unless_known(request, found)
+    return conditional.respond_unless_known(request, found)
