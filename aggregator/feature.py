@@ -60,8 +60,8 @@ class Feature:
         """Return its kinds of tables in the file of definitions."""
         return ()
 
-    def plan(self, metric: Metric) -> type[Plan[Any]] | None:
-        """Return the plan for reading a metric, if it belongs to this feature."""
+    def plan(self, collected: type[Metric]) -> type[Plan[Any]] | None:
+        """Return the plan for reading metrics of a class, if it belongs to this feature."""
         return None
 
     def event_types(self) -> Sequence[EventType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 HEALTH_PATH = "/healthz"
 CLIENT_SECONDS = 5.0
 """Time for a client's request."""
+HEAD_BYTES = 65_536
+"""Bytes of a request that are read."""
 
 
 @contextlib.contextmanager
@@ -32,6 +35,13 @@ def answer_health(port: int, trouble: Callable[[], str]) -> Iterator[int]:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_SECONDS
+
+        def parse_request(self) -> bool:
+            unread = HEAD_BYTES  # headers change nothing, and to parse a hostile one takes seconds
+            while unread > 0 and (line := self.rfile.readline(unread)).strip():
+                unread -= len(line)
+            self.rfile = io.BytesIO()
+            return super().parse_request()
 
         def do_GET(self) -> None:
             problem = (

@@ -54,6 +54,7 @@ REGISTRY_SECRETS = frozenset({"schemas.password", "schemas.token"})
 REGISTRY_URL = re.compile(r"https?://[^/?#@\s]+(/[^?#@\s]*)?")
 HIDDEN = "***"
 ADDRESS_SETTINGS = ("redis.url", "schemas.url")
+KAFKA_ADDRESSES = ("kafka.bootstrap.servers", "kafka.metadata.broker.list")
 HASHED_TOKEN = re.compile(r"sha256:[0-9a-f]{64}(?: (?:read|report|admin))+")
 """The stored form of an access token, with its scopes."""
 TOKEN_OR_SCOPES = re.compile(rf"{HASHED_TOKEN.pattern}|(?:read|report|admin|[ ,])*")
@@ -121,11 +122,22 @@ def masked(key: str, value: Any) -> Any:
     if key == "schemas.url":
         return value if not value or REGISTRY_URL.fullmatch(value) else HIDDEN
     if key == "redis.url":
-        return _address(REDIS_URL.fullmatch(value))
-    if key in ("kafka.bootstrap.servers", "kafka.metadata.broker.list"):
-        return _address(KAFKA_SERVERS.fullmatch(value))
+        return value if PLAIN_ORIGIN.fullmatch(value) else _address(REDIS_URL.fullmatch(value))
+    if key in KAFKA_ADDRESSES:
+        return _address(KAFKA_SERVERS.fullmatch(value)) if "@" in value or "://" in value else value
     is_plain = "://" not in value and "@" not in value
     return value if is_plain or PLAIN_ORIGIN.fullmatch(value) else HIDDEN
+
+
+def masked_path(path: object) -> str:
+    """Hide a path that may be an address with a password.
+
+    Examples
+    --------
+    >>> masked_path("conf/dither.toml"), masked_path("https://app:hunter2@host/dither.toml")
+    ('conf/dither.toml', '***')
+    """
+    return str(masked("metrics", str(path)))
 
 
 def _address(match: re.Match[str] | None) -> str:
@@ -136,9 +148,8 @@ def _address(match: re.Match[str] | None) -> str:
     is_path = scheme.startswith("unix")
     if bool(places) is is_path:
         return HIDDEN
-    if not is_path and not DATABASE_PATH.fullmatch(
-        path.rpartition("/")[2] if "+" in scheme else path
-    ):
+    database = path.removeprefix("/").partition("/")[2] if "+" in scheme else path
+    if not is_path and not DATABASE_PATH.fullmatch(database):
         return HIDDEN
     userinfo = match["userinfo"] or ""
     if userinfo:
@@ -157,10 +168,11 @@ def is_secret(key: str, value: Any) -> bool:
     --------
     >>> is_secret("kafka.sasl.password", "x"), is_secret("redis.url", "redis://:x@db")
     (True, True)
-    >>> is_secret("redis.url", "redis://db"), is_secret("redis.url", "db:6379")
+    >>> is_secret("redis.url", "redis://db"), is_secret("kafka.bootstrap.servers", "a b:1")
     (False, False)
     """
-    if key == "redis.url" and isinstance(value, str) and not re.search("[@=]", value):
+    is_address = key in ADDRESS_SETTINGS or key in KAFKA_ADDRESSES
+    if is_address and isinstance(value, str) and not re.search("[@=]", value):
         return False
     if key.startswith("kafka.") and key.removeprefix("kafka.") not in HARMLESS_PROPERTIES:
         return SECRET_NAME.search(key) is not None

@@ -112,11 +112,11 @@ class Service:
         """The check whether Redis may evict counts."""
         return EvictionWatch(self.reader.store.client)
 
-    def shared(self, kind: type[S], make: Callable[[], S]) -> S:
-        """Return the shared object of a feature, made on first use and closed with the server."""
+    def shared(self, kind: type[S], build: Callable[[], S]) -> S:
+        """Return the shared object of a feature, built on first use and closed with the server."""
         with self._lock:
             if kind not in self._shared:
-                self._shared[kind] = make()
+                self._shared[kind] = build()
             shared = self._shared[kind]
         assert isinstance(shared, kind)  # noqa: S101
         return shared
