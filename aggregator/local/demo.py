@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from aggregator.config.definitions import Definitions
+from aggregator.config.definitions import MetricDefinitions
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.features.trusted.releases import Releases
@@ -83,7 +83,7 @@ class Demonstration:
             local = LocalDeployment(self.settings, self.workers, searches=True)
             self._deployment = self._stack.enter_context(local)
             self._population = flights()  # while the processes start
-            definitions = Definitions.load(self.settings.metrics)
+            definitions = MetricDefinitions.load(self.settings.metrics)
             self._searches = {
                 name: metric
                 for name, metric in definitions.items()

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Self
 
-from aggregator.config.environment import FILE
-from aggregator.config.setting_checks import SCOPES
+from aggregator.config.environment import FILE_SUFFIX
+from aggregator.config.setting_checks import ACCESS_SCOPES
 from aggregator.config.settings import Settings, values
 from aggregator.errors import DitherError
 from aggregator.kafka import topic_admin
@@ -136,7 +136,7 @@ class LocalDeployment:
         """Run a command of Dither as a child process that Ctrl-C does not reach."""
         own_variables = _environment(self.settings)
         inherited = {
-            k: v for k, v in os.environ.items() if k.removesuffix(FILE) not in own_variables
+            k: v for k, v in os.environ.items() if k.removesuffix(FILE_SUFFIX) not in own_variables
         }
         alone = (f"--config={os.devnull}", "--log-level=error")  # `own_variables` has all settings
         line = [sys.executable, "-m", "aggregator", command, *arguments, *alone]
@@ -165,7 +165,7 @@ def _environment(settings: Settings) -> dict[str, str]:
     settings.serve.host = LOOPBACK_HOST
     if "access.anonymous" not in settings.sources:
         # local users can already do as much
-        settings.access.anonymous = list(SCOPES)
+        settings.access.anonymous = list(ACCESS_SCOPES)
     default_values, variables = dict(values(Settings())), {}
     for key, value in values(settings):
         if key in settings.sources or value != default_values.get(key):

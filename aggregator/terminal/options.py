@@ -21,7 +21,7 @@ from estimators.errors import meant
 from producers.populations.time_columns import UTC
 
 if TYPE_CHECKING:
-    from aggregator.config.definitions import Definitions
+    from aggregator.config.definitions import MetricDefinitions
     from aggregator.config.live_metrics import LiveMetrics
     from aggregator.reading.reader import MetricReader
     from aggregator.storage.store import Store
@@ -190,7 +190,7 @@ def live_metrics(settings: Settings) -> LiveMetrics:
     return metrics
 
 
-def defined_metrics(settings: Settings) -> Definitions:
+def defined_metrics(settings: Settings) -> MetricDefinitions:
     """Return the current definitions of the deployment.
 
     Raises

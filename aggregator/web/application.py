@@ -23,9 +23,9 @@ from aggregator.web.events import Abortable
 from aggregator.web.http.access import AccessControl, Guard
 from aggregator.web.http.hosts import ExpectedHosts
 from aggregator.web.http.middleware import BodyLimit, ProtectiveHeaders, UnreadLimit
-from aggregator.web.http.problem_responses import HANDLERS
+from aggregator.web.http.problem_responses import EXCEPTION_HANDLERS
+from aggregator.web.http.request_tracing import TraceRequests
 from aggregator.web.http.small_posts import SmallPosts
-from aggregator.web.http.tracing import TraceRequests
 from aggregator.web.http.traffic import CountTraffic
 from aggregator.web.operations import Operation
 from aggregator.web.reports import POST_BATCHES, POST_REPORTS
@@ -104,12 +104,12 @@ def application(
             origins=settings.serve.cors_origins,
         ),
         Middleware(UnreadLimit),
-        Middleware(BodyLimit, most=max_bytes),
+        Middleware(BodyLimit, max_bytes=max_bytes),
     ]
     app = Starlette(
         routes=routes,
         middleware=middleware,
-        exception_handlers=HANDLERS,
+        exception_handlers=EXCEPTION_HANDLERS,
         lifespan=_lifespan(service, gateway, publisher, sender, tracing),
     )
     app.state.operations = operations

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
-from aggregator.web.http.middleware import ABORT
+from aggregator.web.http.middleware import ABORT_KEY
 from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, redis_failure
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
@@ -105,7 +105,7 @@ class EventStream(Response):
         """Send events."""
         with anyio.CancelScope() as stream:
             # an abort also drops the connection's buffer, if the server supports it
-            cut = scope.get(ABORT) or stream.cancel
+            cut = scope.get(ABORT_KEY) or stream.cancel
             client = client_of(scope)
             followed = self.service.hub.follow(self.metrics, self.top, self.last_id, cut, client)
             with followed as follower:
@@ -141,7 +141,7 @@ class Abortable:
         transport: Any = getattr(getattr(receive, "__self__", None), "transport", None)
         abort: Callable[[], None] | None = getattr(transport, "abort", None)
         if abort is not None:
-            scope[ABORT] = abort
+            scope[ABORT_KEY] = abort
         await self.app(scope, receive, send)
 
 

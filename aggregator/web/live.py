@@ -21,8 +21,8 @@ from producers.gateway.clients import UNKNOWN, Client
 log = structlog.get_logger()
 
 RETRY_MS = 2_000
-MOST_CATEGORIES = 1_000
-KEPT_ENCODINGS = 4
+MAX_CATEGORIES = 1_000
+MAX_CACHED_ENCODINGS = 4
 """Of an event: most clients ask for the same number of categories."""
 
 
@@ -48,7 +48,7 @@ class Live:
     @classmethod
     def of(cls, window: Window, estimate: Estimate) -> Live:
         """Return the largest categories of an estimate."""
-        return cls(window.bare(), estimate.top(MOST_CATEGORIES), len(estimate.labels))
+        return cls(window.bare(), estimate.top(MAX_CATEGORIES), len(estimate.labels))
 
     def data(self, top: int) -> Any:
         """Return the answer."""
@@ -80,7 +80,7 @@ class LiveEvent:
         data = msgspec.json.encode(value).decode()
         event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
         encoded = event.encode()
-        if len(self._encoded) < KEPT_ENCODINGS:
+        if len(self._encoded) < MAX_CACHED_ENCODINGS:
             self._encoded[self._key(top)] = encoded
         return encoded
 

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from aggregator.web.http.middleware import PROTECTIVE
+from aggregator.web.http.middleware import PROTECTIVE_HEADERS
 from producers.gateway.problems import Problem
 
 CONTENT_TYPES = {
@@ -54,7 +54,7 @@ RANDOMIZER_FILES = (
     "device/roll_up.js",
 )
 PAGE_HEADERS = {
-    **PROTECTIVE,
+    **PROTECTIVE_HEADERS,
     "Content-Security-Policy": "; ".join(
         (
             "default-src 'none'",

@@ -7,7 +7,7 @@ import re
 
 import click
 
-from aggregator.config.setting_checks import SCOPES
+from aggregator.config.setting_checks import ACCESS_SCOPES
 
 TOKEN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -26,7 +26,7 @@ def tokens() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(SCOPES),
+    type=click.Choice(ACCESS_SCOPES),
     multiple=True,
     required=True,
     help="What the token may do; may be repeated.",

@@ -1,4 +1,4 @@
-"""TLS of the HTTP server: a certificate and its key, read again on SIGHUP."""
+"""TLS of the HTTP server: a certificate and its key, reloaded on SIGHUP."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ log = structlog.get_logger("dither.serve")
 
 
 def files(settings: Settings) -> tuple[str, str] | None:
-    """Return the files of the certificate and of its key; None: the server speaks no TLS.
+    """Return the files of the certificate and its key; None without TLS.
 
     Raises
     ------
     SettingsError, DitherError
-        If they cannot be used.
+        If a file is unusable.
     """
     serve = settings.serve
-    found = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
-    if not any(found.values()):
+    file_settings = {"serve.tls_certificate": serve.tls_certificate, "serve.tls_key": serve.tls_key}
+    if not any(file_settings.values()):
         return None
-    for key, file in found.items():
+    for key, file in file_settings.items():
         if not os.access(file, os.R_OK):
             source = settings.sources.get(key, "default")
             raise SettingsError(key, file, "a PEM file that this user can read", source)
@@ -36,19 +36,18 @@ def files(settings: Settings) -> tuple[str, str] | None:
 
 
 def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read a certificate (with its chain) and its key; handshakes from now on use them.
+    """Load a certificate (with its chain) and its key for further handshakes.
 
     Parameters
     ----------
     context : SSLContext
-        The server's.
     certificate, key : str
         Files in PEM.
 
     Raises
     ------
     DitherError
-        If they cannot be used.
+        If a file is unusable.
     """
     try:
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
@@ -62,7 +61,7 @@ def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Read both again whenever the process gets SIGHUP; what cannot be used changes nothing.
+    """Reload both on SIGHUP; unusable files change nothing.
 
     Parameters
     ----------
