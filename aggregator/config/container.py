@@ -33,13 +33,13 @@ def memory_limit(root: Path = CGROUP_ROOT, own_groups: Path = OWN_CGROUPS) -> Li
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            limits += _up(root, path, "memory.max")
+            limits += _ancestor_limits(root, path, "memory.max")
         elif "memory" in controllers.split(","):
-            limits += _up(root / "memory", path, "memory.limit_in_bytes")
+            limits += _ancestor_limits(root / "memory", path, "memory.limit_in_bytes")
     return min(limits, default=None)
 
 
-def _up(root: Path, path: str, name: str) -> Iterator[Limit]:
+def _ancestor_limits(root: Path, path: str, name: str) -> Iterator[Limit]:
     """Yield the limits of a group and its parents."""
     group_folder = root / path.strip("/")
     for folder in (group_folder, *group_folder.parents):

@@ -53,19 +53,19 @@ def variables(environ: Mapping[str, str], keys: Mapping[str, list[str]]) -> Iter
         If a variable seems mistyped, is set twice, or names an unusable file.
     """
     for name, text in sorted(environ.items()):
-        if not name.startswith(VARIABLE_PREFIX) or _is_of_others(name, text):
+        if not name.startswith(VARIABLE_PREFIX) or _belongs_to_others(name, text):
             continue
-        key = _key(name, keys)
+        key = _setting_of(name, keys)
         if key is None:
             _refuse_mistyped(name, keys)
         elif name.endswith(FILE_SUFFIX) and key.removeprefix("kafka.") not in KAFKA_FILES:
-            plain = _key(name.removesuffix(FILE_SUFFIX), keys) or key
+            plain = _setting_of(name.removesuffix(FILE_SUFFIX), keys) or key
             yield name, plain, _from_file(name, text, plain, environ)
         else:
             yield name, key, text
 
 
-def _key(name: str, keys: Mapping[str, list[str]]) -> str | None:
+def _setting_of(name: str, keys: Mapping[str, list[str]]) -> str | None:
     """Return the setting of a variable; None if its section is unknown."""
     section, _, key = name.removeprefix(VARIABLE_PREFIX).lower().partition("_")
     if section == "metrics" and key in ("", "file"):
@@ -77,7 +77,7 @@ def _key(name: str, keys: Mapping[str, list[str]]) -> str | None:
     return f"{section}.{key}" if section in keys else None
 
 
-def _is_of_others(name: str, text: str) -> bool:
+def _belongs_to_others(name: str, text: str) -> bool:
     is_link = name.endswith("_PORT") and LINK_ADDRESS.match(text)
     return bool(is_link or OTHER_VARIABLES.fullmatch(name) or LINK_VARIABLE.fullmatch(name))
 
@@ -115,7 +115,7 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
 
 def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> str:
     """Return the content of a secret's file without the final line break."""
-    plain, shown = name.removesuffix(FILE_SUFFIX), _shown(path)
+    plain, shown = name.removesuffix(FILE_SUFFIX), _masked_path(path)
     if plain in environ:
         raise SettingsError(name, shown, f"one of {plain} and {name}, not both", "environment")
     if NAMES_FILE.fullmatch(key):
@@ -132,7 +132,7 @@ def _from_file(name: str, path: str, key: str, environ: Mapping[str, str]) -> st
     return text
 
 
-def _shown(path: str) -> str:
+def _masked_path(path: str) -> str:
     """Return a path, hidden if it may be the secret itself.
 
     A text in an existing folder, other than the present one and the root, is a path.

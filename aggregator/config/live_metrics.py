@@ -40,7 +40,7 @@ class LiveMetrics(Mapping[str, Metric]):
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
-        self._stamp = self._look()
+        self._stamp = self._read_stamp()
         self._metrics = MetricDefinitions.load(self._path)
         self._lock = threading.Lock()
         self._is_forced = False
@@ -58,14 +58,14 @@ class LiveMetrics(Mapping[str, Metric]):
         """Return the number of metrics."""
         return len(self._metrics)
 
-    def ask(self, *_: object) -> None:
+    def force_refresh(self, *_: object) -> None:
         """Force the next :meth:`refresh` to read the file; safe in a signal handler."""
         self._is_forced = True
 
     def refresh(self) -> bool:
         """Apply changes of the file; return whether there were any."""
         with self._lock:
-            stamp = self._look()
+            stamp = self._read_stamp()
             if stamp == self._stamp and not self._is_forced:
                 return False
             self._stamp, self._is_forced = stamp, False
@@ -93,7 +93,7 @@ class LiveMetrics(Mapping[str, Metric]):
         )
         return True
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _read_stamp(self) -> tuple[int, int, int] | None:
         """Return the file's modification time, size and inode; None if it is missing."""
         try:
             file_status = self._path.stat()
@@ -104,12 +104,12 @@ class LiveMetrics(Mapping[str, Metric]):
     def watch(self) -> threading.Thread:
         """Refresh every second in a daemon thread."""
 
-        def look() -> None:
+        def refresh_repeatedly() -> None:
             pause = threading.Event()
             while not pause.wait(LOOK_SECONDS):
                 self.refresh()
 
-        thread = threading.Thread(target=look, name="definitions", daemon=True)
+        thread = threading.Thread(target=refresh_repeatedly, name="definitions", daemon=True)
         thread.start()
         return thread
 
@@ -130,15 +130,15 @@ def unusable(metrics: Mapping[str, Metric]) -> str:
     return metrics.unusable if isinstance(metrics, LiveMetrics) else ""
 
 
-def on_hangup(callback: Callable[[], object]) -> None:
+def add_hangup_handler(callback: Callable[[], object]) -> None:
     """Add a handler of SIGHUP; in a terminal, SIGHUP still ends the process."""
     previous_handler = signal.getsignal(signal.SIGHUP)
     if previous_handler == signal.SIG_DFL and os.isatty(0):
         return
 
-    def called(number: int, frame: object) -> None:
+    def handle_hangup(number: int, frame: object) -> None:
         if callable(previous_handler):
             previous_handler(number, frame)  # type: ignore[arg-type]
         callback()
 
-    signal.signal(signal.SIGHUP, called)
+    signal.signal(signal.SIGHUP, handle_hangup)

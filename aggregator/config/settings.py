@@ -22,7 +22,7 @@ from aggregator.config.setting_checks import (
     check_token,
     split,
 )
-from aggregator.config.temporary_settings import is_left_over
+from aggregator.config.temporary_settings import is_abandoned
 from aggregator.errors import DitherError, SettingsError
 from aggregator.secrets import HIDDEN, KAFKA_ADDRESSES, is_secret, masked_path
 from aggregator.secrets import masked as masked
@@ -252,23 +252,23 @@ def load_settings(
         named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
     if named and not Path(named).exists():
         raise SettingsError(by[0], masked_path(named), "a file that exists", by[1])
-    if is_left_over(Path(named or DEFAULT_FILE)):
+    if is_abandoned(Path(named or DEFAULT_FILE)):
         raise DitherError(
             f"{named or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers have "
             "ended and their data are lost. Run `dither up` again, or delete the file"
         )
-    for key, value in _file(Path(named or DEFAULT_FILE)):
-        _put(settings, key, value, named or DEFAULT_FILE)
+    for key, value in _read_file(Path(named or DEFAULT_FILE)):
+        _set(settings, key, value, named or DEFAULT_FILE)
     keys = {
         section: list(get_type_hints(section_type))
         for section, section_type in SECTION_TYPES.items()
     }
     for variable, key, text in variables(environ, keys):
-        _put(settings, key, text, variable)
+        _set(settings, key, text, variable)
     for key, value in (flags or {}).items():
         if value is not None:
             _refuse_visible(key, value)
-            _put(settings, key, value, "command line")
+            _set(settings, key, value, "command line")
     _fit_container(settings)
     return settings
 
@@ -294,7 +294,7 @@ def values(settings: Settings) -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value) for every setting, with secrets."""
     plain = msgspec.to_builtins(settings)
     del plain["sources"]
-    yield from _flat(plain)
+    yield from _flatten(plain)
 
 
 def container_share(settings: Settings, workers: int) -> int | None:
@@ -304,7 +304,7 @@ def container_share(settings: Settings, workers: int) -> int | None:
     return max(SMALLEST_VALUES["aggregate.memory"], settings.aggregate.memory // workers)
 
 
-def _file(file: Path) -> Iterator[tuple[str, Any]]:
+def _read_file(file: Path) -> Iterator[tuple[str, Any]]:
     if not file.exists():
         return
     try:
@@ -317,13 +317,13 @@ def _file(file: Path) -> Iterator[tuple[str, Any]]:
         raise SettingsError("text", str(error), "a file in UTF-8", str(file)) from None
     except OSError as error:
         raise SettingsError("file", error.strerror, "a file that can be read", str(file)) from None
-    yield from _flat(document)
+    yield from _flatten(document)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
 
@@ -331,7 +331,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _refuse_visible(key: str, value: Any) -> None:
     """Refuse a secret on the command line, which every user of the machine can see."""
     if is_secret(key, value) and not key.startswith("access."):  # tokens are hashed
-        shown = _shown(key)
+        shown = _masked_key(key)
         variable = f"{VARIABLE_PREFIX}{shown}".upper().replace(".", "_")
         raise SettingsError(
             shown,
@@ -342,7 +342,7 @@ def _refuse_visible(key: str, value: Any) -> None:
         )
 
 
-def _put(settings: Settings, key: str, value: Any, source: str) -> None:
+def _set(settings: Settings, key: str, value: Any, source: str) -> None:
     try:
         _assign(settings, key, value)
     except ValueError as error:
@@ -354,11 +354,11 @@ def _put(settings: Settings, key: str, value: Any, source: str) -> None:
             items = [value, *split(key, value)] if isinstance(value, str) else [value]
             for text in value if isinstance(value, list) else items:
                 expected = expected.replace(repr(text), HIDDEN)
-        raise SettingsError(_shown(key, value), shown, expected, source) from None
+        raise SettingsError(_masked_key(key, value), shown, expected, source) from None
     settings.sources[key] = source
 
 
-def _shown(key: str, value: Any = None) -> str:
+def _masked_key(key: str, value: Any = None) -> str:
     """Return a key without a possible secret, which swapped sides of = put there."""
     section, _, name = key.partition(".")
     if key.startswith("access.tokens."):

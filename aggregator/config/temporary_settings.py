@@ -10,16 +10,16 @@ from pathlib import Path
 FILE_MARK = "# Written by `dither up`, and removed when it ends: where its servers are.\n"
 
 
-def is_ours(file: Path) -> bool:
+def is_written_by_up(file: Path) -> bool:
     """Return whether `dither up` wrote a file."""
     with contextlib.suppress(OSError), file.open("rb") as settings_file:
         return settings_file.read(len(FILE_MARK.encode())) == FILE_MARK.encode()
     return False
 
 
-def is_left_over(file: Path) -> bool:
+def is_abandoned(file: Path) -> bool:
     """Return whether a killed `dither up` left a file: a running one locks it."""
-    if not is_ours(file):
+    if not is_written_by_up(file):
         return False
     with contextlib.suppress(OSError), file.open("rb") as settings_file:
         fcntl.flock(settings_file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -28,7 +28,7 @@ def is_left_over(file: Path) -> bool:
 
 
 @contextlib.contextmanager
-def written(file: Path, text: str) -> Iterator[None]:
+def write_locked(file: Path, text: str) -> Iterator[None]:
     """Write a locked file with the mark and a text, and remove it at the end.
 
     Raises

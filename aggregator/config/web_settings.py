@@ -46,7 +46,7 @@ def check_hosts(hosts: list[str]) -> None:
         )
 
 
-def networks(proxies: list[str]) -> list[Network]:
+def parse_networks(proxies: list[str]) -> list[Network]:
     """Return the networks of trusted proxies.
 
     Raises
@@ -118,7 +118,7 @@ def _check_rate(rate: str) -> None:
 SETTING_CHECKS: Mapping[str, Callable[[Any], object]] = {
     "serve.cors_origins": check_origins,
     "serve.hosts": check_hosts,
-    "serve.trusted_proxies": networks,
+    "serve.trusted_proxies": parse_networks,
     "otlp.endpoint": check_endpoint,
     "schemas.url": check_registry,
     "schemas.schema_id": _check_schema_id,

@@ -182,11 +182,11 @@ def live_metrics(settings: Settings) -> LiveMetrics:
         If the file is missing.
     """
     from aggregator.config.definitions import require_file
-    from aggregator.config.live_metrics import LiveMetrics, on_hangup
+    from aggregator.config.live_metrics import LiveMetrics, add_hangup_handler
 
     require_file(settings.metrics)
     metrics = LiveMetrics(settings.metrics)
-    on_hangup(metrics.ask)
+    add_hangup_handler(metrics.force_refresh)
     return metrics
 
 

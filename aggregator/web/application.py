@@ -150,7 +150,7 @@ def _tracing_middleware(tracing: Tracing | None) -> list[Middleware]:
 
 def _proxy_middleware(serve: Serve) -> list[Middleware]:
     """Return the middleware that takes a client's address and scheme from trusted proxies."""
-    trusted_networks = web_settings.networks(serve.trusted_proxies)
+    trusted_networks = web_settings.parse_networks(serve.trusted_proxies)
     if not trusted_networks:
         return []
     mapped = [  # as a dual-stack socket reports an IPv4 address

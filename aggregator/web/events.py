@@ -16,7 +16,7 @@ from aggregator.errors import StateUnreadable
 from aggregator.reading import status
 from aggregator.reading.status import ServiceStatus
 from aggregator.web.http.middleware import ABORT_KEY
-from aggregator.web.http.problem_responses import RETRY_SECONDS, asking, redis_failure
+from aggregator.web.http.problem_responses import RETRY_SECONDS, invalid_as_problem, redis_failure
 from aggregator.web.operations import Content, Operation, as_json
 from aggregator.web.queries import EventsParameters, parse
 from aggregator.web.service_context import Service
@@ -61,7 +61,7 @@ async def show_status(service: Service, request: Request) -> Response:
 )
 async def events(service: Service, request: Request) -> Response:
     """Answer with a stream of events."""
-    with asking():
+    with invalid_as_problem():
         query = parse(request, EventsParameters)
     metrics = frozenset(service.reader.metric(name).name for name in query.metric)
     limits, client = service.settings.serve, client_of(request.scope)

@@ -21,8 +21,8 @@ from aggregator.reading.series import Series
 from aggregator.reading.slices.answers import SlicesAnswer, slices_answer
 from aggregator.reading.steps import LIGHT, check_shown, check_slices, estimated
 from aggregator.web import conditional
-from aggregator.web.http.pools import still_wanted
-from aggregator.web.http.problem_responses import asking
+from aggregator.web.http.pools import stop_if_abandoned
+from aggregator.web.http.problem_responses import invalid_as_problem
 from aggregator.web.operations import JSON_TYPE, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
@@ -121,7 +121,7 @@ async def show_metric(service: Service, request: Request) -> Response:
 async def estimate(service: Service, request: Request) -> Response:
     """Answer with an estimate."""
     name, reader = service.metric_name(request), service.reader
-    with asking():
+    with invalid_as_problem():
         parameters = parse(request, EstimateParameters)
         query = Query(**parameters.fields())
         metric = reader.metric(name)
@@ -133,7 +133,7 @@ async def estimate(service: Service, request: Request) -> Response:
             check_shown(min(len(labels), query.top or len(labels)))
 
     def compute() -> Response:
-        with asking():
+        with invalid_as_problem():
             described = reader.describe(reader.store.overview(), name, query)
         tag = conditional.etag(
             reader.meaning(described.metric), described.version, query, parameters.format
@@ -141,9 +141,9 @@ async def estimate(service: Service, request: Request) -> Response:
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
         window, is_table = reader.read(described), parameters.format == "csv"
-        with asking():
+        with invalid_as_problem():
             if query.by:
-                slices = reader.answer_slices(window, query, still_wanted)
+                slices = reader.answer_slices(window, query, stop_if_abandoned)
                 if is_table:
                     return conditional.respond_with_table(slices.to_frame(), tag, f"{name}-slices")
                 return conditional.respond(slices_answer(slices), tag)
@@ -170,20 +170,20 @@ async def estimate(service: Service, request: Request) -> Response:
 async def series(service: Service, request: Request) -> Response:
     """Answer with a series."""
     name = service.metric_name(request)
-    with asking():
+    with invalid_as_problem():
         parameters = parse(request, SeriesParameters)
         query = SeriesQuery(metric=name, **parameters.fields())
         if query.top is None and query.categories is None:
             query = dataclasses.replace(query, top=service.settings.serve.top_categories)
 
     def compute() -> Response:
-        with asking():
+        with invalid_as_problem():
             plan = service.historian.plan(query)
         meaning = service.reader.meaning(plan.window.metric)
         tag = conditional.etag(meaning, plan.version, query, parameters.format)
         if (not_modified := conditional.not_modified(request, tag)) is not None:
             return not_modified
-        answers = service.historian.read(plan, still_wanted)
+        answers = service.historian.read(plan, stop_if_abandoned)
         if parameters.format == "csv":
             return conditional.respond_with_table(answers.to_frame(), tag, f"{name}-series")
         return conditional.respond(answers, tag)
@@ -207,7 +207,7 @@ async def set_weights(service: Service, request: Request) -> Response:
     if media != JSON_TYPE:
         detail = f"Content-Type {media!r}: expected {JSON_TYPE}"
         raise Problem(415, detail, f"send the header Content-Type: {JSON_TYPE}")
-    with asking():
+    with invalid_as_problem():
         policy = _policy(await request.body(), service.reader.metric(name).policies)
     await service.lookups.run(request, service.reader.store.registry.set_policy, name, policy)
     caller = request.scope.get("dither.caller")

@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.setting_checks import MAX_PORT
 from aggregator.config.settings import Settings
 from aggregator.counting.supervisor import Supervisor
@@ -73,7 +73,7 @@ def _supervise(settings: Settings) -> None:
     for port in worker_ports:
         refuse_taken(serve.host, port, "serve.worker_port")
     live_metrics(settings)
-    tls.files(settings)
+    tls.certificate_files(settings)
     shared = shared_sockets(
         serve.host, serve.port
     )  # held until the end: nobody else takes the port
@@ -83,7 +83,7 @@ def _supervise(settings: Settings) -> None:
         [sys.executable, "-m", "aggregator", *sys.argv[1:], *sharing_options],
         own_arguments=lambda number: ["--worker", str(number)],
     )
-    on_hangup(runner.hang_up)
+    add_hangup_handler(runner.hang_up)
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: runner.stop())
     runner.run()
@@ -112,7 +112,7 @@ def _serve(settings: Settings, worker: int | None) -> None:
     store = opened_store(settings)
     reader = MetricReader(store, defined)
     gateway = reports.gateway(settings, defined) if settings.serve.gateway else None
-    certificate = tls.files(settings)
+    certificate = tls.certificate_files(settings)
     sockets = None
     if worker is None:
         refuse_taken(settings.serve.host, settings.serve.port)

@@ -34,14 +34,14 @@ def tokens() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def new(name: str, scopes: tuple[str, ...], as_json: bool) -> None:
     """Create a token, and print it once with the line for dither.toml."""
-    from aggregator.web.http.access import hashed, new_token
+    from aggregator.web.http.access import hash_token, new_token
 
     if not TOKEN_NAME.fullmatch(name):
         raise click.UsageError(
             f"name {name!r}: expected lower-case letters, digits, - and _, at most 64"
         )
     token = new_token()
-    line = " ".join((hashed(token), *dict.fromkeys(scopes)))
+    line = " ".join((hash_token(token), *dict.fromkeys(scopes)))
     if as_json:
         click.echo(json.dumps({"name": name, "token": token, "setting": line}))
         return

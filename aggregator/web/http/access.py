@@ -32,12 +32,12 @@ def new_token() -> str:
     return BEARER_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
 
 
-def hashed(token: str) -> str:
+def hash_token(token: str) -> str:
     """Return the hash of a token: a fast one suffices for 256 random bits.
 
     Examples
     --------
-    >>> hashed("dither_x")[:20]
+    >>> hash_token("dither_x")[:20]
     'sha256:5df3dc6fc2041'
     """
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
@@ -66,7 +66,7 @@ class Guard:
         scheme, _, token = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return Caller("", self._anonymous)
-        presented, known_caller = hashed(token.strip()), None
+        presented, known_caller = hash_token(token.strip()), None
         for name, digest, scopes in self._tokens:  # all of them, in constant time
             if hmac.compare_digest(presented, digest):
                 known_caller = Caller(name, scopes)

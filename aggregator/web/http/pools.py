@@ -28,13 +28,13 @@ MAX_WAITING_PER_CLIENT = 50
 """Of one client, so that a few clients do not fill the queue."""
 
 
-def still_wanted(_: float = 0.0) -> None:
+def stop_if_abandoned(_: float = 0.0) -> None:
     """End a pool's call whose client has left; usable as a callback for progress."""
     check_cancelled()
 
 
 def _while_wanted(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    with interruptible(still_wanted):
+    with interruptible(stop_if_abandoned):
         return call(*args, **kwargs)
 
 
@@ -42,7 +42,7 @@ class Pool:
     """Threads for requests of one kind.
 
     A client's requests use at most its share of the threads; others wait in order. A request whose
-    client has left is dropped: while it waits, or at a call of :func:`still_wanted`, such as
+    client has left is dropped: while it waits, or at a call of :func:`stop_if_abandoned`, such as
     between the steps of reading, estimates and comparisons.
 
     Parameters

@@ -29,7 +29,7 @@ PARAMETERS_REMEDY = "GET /openapi.json has the parameters and what bodies look l
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[None]:
+def invalid_as_problem() -> Iterator[None]:
     """Turn a ValueError into a problem.
 
     Raises

@@ -283,7 +283,7 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.small.traffic.note(PATH, "POST", status, time.perf_counter() - self.began)
+        self.small.traffic.count_answer(PATH, "POST", status, time.perf_counter() - self.began)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return

@@ -8,14 +8,14 @@ from typing import NoReturn
 
 import structlog
 
-from aggregator.config.live_metrics import on_hangup
+from aggregator.config.live_metrics import add_hangup_handler
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError, SettingsError
 
 log = structlog.get_logger("dither.serve")
 
 
-def files(settings: Settings) -> tuple[str, str] | None:
+def certificate_files(settings: Settings) -> tuple[str, str] | None:
     """Return the files of the certificate and its key; None without TLS.
 
     Raises
@@ -31,11 +31,11 @@ def files(settings: Settings) -> tuple[str, str] | None:
         if not os.access(file, os.R_OK):
             source = settings.sources.get(key, "default")
             raise SettingsError(key, file, "a PEM file that this user can read", source)
-    load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
+    load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), serve.tls_certificate, serve.tls_key)
     return serve.tls_certificate, serve.tls_key
 
 
-def load(context: ssl.SSLContext, certificate: str, key: str) -> None:
+def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Load a certificate (with its chain) and its key for further handshakes.
 
     Parameters
@@ -66,19 +66,19 @@ def reload_on_hangup(context: ssl.SSLContext, certificate: str, key: str) -> Non
     Parameters
     ----------
     context, certificate, key
-        As in :func:`load`.
+        As in :func:`load_certificate`.
     """
 
     def reload() -> None:
         try:
-            load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-            load(context, certificate, key)
+            load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
+            load_certificate(context, certificate, key)
         except DitherError as error:
             log.error("certificate not reloaded", error=str(error))  # noqa: TRY400
         else:
             log.info("certificate reloaded", file=certificate)
 
-    on_hangup(reload)
+    add_hangup_handler(reload)
 
 
 def _refuse_passphrase() -> NoReturn:

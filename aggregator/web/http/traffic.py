@@ -37,7 +37,7 @@ class Traffic(Collector):
             families.histogram(metric_definitions.REQUEST_DURATION, histogram, route)
         return families.filled()
 
-    def note(self, route: str, method: str, status: int, seconds: float) -> None:
+    def count_answer(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count an answer.
 
         Parameters
@@ -74,7 +74,7 @@ class CountTraffic:
 
         def note(status: int) -> None:
             route = getattr(scope.get("route"), "path", "")
-            self.traffic.note(route, scope["method"], status, time.perf_counter() - began)
+            self.traffic.count_answer(route, scope["method"], status, time.perf_counter() - began)
 
         async def noting(message: Message) -> None:
             nonlocal has_begun

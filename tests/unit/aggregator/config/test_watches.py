@@ -221,7 +221,7 @@ def test_a_metric_whose_reports_are_refused_from_now_on_is_logged_as_a_warning(
         (tmp_path / "metrics.toml").write_text(whole, encoding="utf-8")
         live = LiveMetrics(tmp_path / "metrics.toml")
         (tmp_path / "metrics.toml").write_text(text, encoding="utf-8")
-        live.ask()
+        live.force_refresh()
         with row(text), capture_logs() as logs:
             assert live.refresh()
             assert [(line["log_level"], line["removed"]) for line in logs] == [(level, removed)]
