@@ -223,7 +223,7 @@ class TableKind(Generic[Table, Definition]):
         Raises
         ------
         DefinitionError
-            With the file, the key, the value and what was expected.
+            If a definition is invalid.
         """
         tables = document.get(self.kind, {})
         if not isinstance(tables, dict):

@@ -35,7 +35,7 @@ class MetricDefinitions(dict[str, Metric]):
         Raises
         ------
         DefinitionError
-            With the file, the key, the value found and what was expected.
+            If a definition is invalid.
         FileNotFoundError
             If the file is missing.
         """
@@ -58,7 +58,7 @@ def load_definitions(path: str | os.PathLike[str]) -> MetricDefinitions:
     DitherError
         If the file is missing.
     DefinitionError
-        With the file, the key, the value found and what was expected.
+        If a definition is invalid.
     """
     require_file(path)
     return MetricDefinitions.load(os.fspath(path))

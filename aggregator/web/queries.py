@@ -207,7 +207,7 @@ def parse(request: Request, query: type[Q]) -> Q:
     Raises
     ------
     ValueError
-        Naming the parameter, its value and what was expected.
+        If a parameter is invalid.
     """
     fields = {field.encode_name: field for field in msgspec.structs.fields(query)}
     hints = get_type_hints(query)
