@@ -94,8 +94,8 @@ def kafka_topic(settings: Settings) -> Iterator[ScratchTopic]:
         )
     admin, topic = clients.admin(settings), _name()
     try:
-        made = admin.create_topics([NewTopic(topic, 1, settings.topics.replication)])
-        made[topic].result(clients.ANSWER_SECONDS)
+        creations = admin.create_topics([NewTopic(topic, 1, settings.topics.replication)])
+        creations[topic].result(clients.ANSWER_SECONDS)
     except KafkaException as error:
         raise DitherError(
             f"cannot create the topic {topic} to attack in ({error.args[0].str()}): grant the "

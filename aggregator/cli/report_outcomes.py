@@ -144,7 +144,7 @@ list --metric delay`). Of 2 it is not known: no worker has counted them"
     """
     if outcome is None:
         return "delivered. It is not known what is counted: no Redis answers (see --redis)"
-    listed = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
+    counts = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
     command = f" (`dither deadletters list --metric {metric}`)" * bool(
         outcome.keys() - {"accepted", "duplicate"}
     )
@@ -152,4 +152,4 @@ list --metric delay`). Of 2 it is not known: no worker has counted them"
     unknown = f". Of {unaccounted:,} it is not known: no worker has counted them" * (
         unaccounted > 0
     )
-    return f"since the start, of all senders' reports of {metric}: {listed}{command}{unknown}"
+    return f"since the start, of all senders' reports of {metric}: {counts}{command}{unknown}"

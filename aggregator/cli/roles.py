@@ -80,7 +80,7 @@ class Role:
 def roles(settings: Settings) -> dict[str, Role]:
     """Return every role of a deployment, by name."""
     topics, group, reports = settings.topics, settings.aggregate.group, settings.topics.reports
-    listed = (
+    all_roles = (
         Role(
             "reporter",
             "a device, an application with producers.Reporter, `dither produce`",
@@ -171,7 +171,7 @@ def roles(settings: Settings) -> dict[str, Role]:
         ),
         Role("scraper", "Prometheus: a token with scope read, where [access] asks for one"),
     )
-    return {role.name: role for role in listed}
+    return {role.name: role for role in all_roles}
 
 
 def _partitions(topic: str) -> str:

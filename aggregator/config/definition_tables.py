@@ -114,13 +114,13 @@ class Checks:
 
     def categories(self, metric: LocalMetric) -> tuple[str, ...] | None:
         """Return the listed categories, all of which the metric must have."""
-        named = self._values.get("categories")
-        if named is None:
+        listed_categories = self._values.get("categories")
+        if listed_categories is None:
             return None
-        if not named:
+        if not listed_categories:
             self.refuse("categories", "one category or more, or nothing: all")
         try:
-            labels, _ = metric.domain.select(named)
+            labels, _ = metric.domain.select(listed_categories)
         except ValueError as error:
             self.refuse("categories", str(error))
         return tuple(labels)

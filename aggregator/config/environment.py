@@ -97,7 +97,7 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
     ]
     plain = name.removesuffix(FILE_SUFFIX)
     section = "_".join(plain.split("_")[:2])
-    close = difflib.get_close_matches(plain, known_names, n=1, cutoff=MIN_SIMILARITY) or [
+    similar_names = difflib.get_close_matches(plain, known_names, n=1, cutoff=MIN_SIMILARITY) or [
         f"{match}_..."
         for match in difflib.get_close_matches(section, known_names, n=1, cutoff=MIN_SIMILARITY)
     ]
@@ -108,7 +108,7 @@ def _refuse_mistyped(name: str, keys: Mapping[str, list[str]]) -> None:
         if key.lower() in keys[section]
     ]
     short = [full for full in known_names if full.endswith(f"_{key}")]
-    if guess := " or ".join(bare) or "".join([*short, *close][:1]):
+    if guess := " or ".join(bare) or "".join([*short, *similar_names][:1]):
         expected = f"a variable of a known section: {guess}? (known: kafka, {', '.join(keys)})"
         raise SettingsError(name, HIDDEN, expected, "environment")
 

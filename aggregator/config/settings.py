@@ -247,18 +247,18 @@ def load_settings(
     environ = os.environ if environ is None else environ
     settings = Settings()
     if path is not None:
-        named, by = path, ("--config", "command line")
+        config_path, by = path, ("--config", "command line")
     else:
-        named, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
-    if named and not Path(named).exists():
-        raise SettingsError(by[0], masked_path(named), "a file that exists", by[1])
-    if is_abandoned(Path(named or DEFAULT_FILE)):
+        config_path, by = environ.get("DITHER_CONFIG", ""), ("file", "DITHER_CONFIG")
+    if config_path and not Path(config_path).exists():
+        raise SettingsError(by[0], masked_path(config_path), "a file that exists", by[1])
+    if is_abandoned(Path(config_path or DEFAULT_FILE)):
         raise DitherError(
-            f"{named or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers have "
-            "ended and their data are lost. Run `dither up` again, or delete the file"
+            f"{config_path or DEFAULT_FILE} was left by a `dither up` that was killed. Its servers "
+            "have ended and their data are lost. Run `dither up` again, or delete the file"
         )
-    for key, value in _read_file(Path(named or DEFAULT_FILE)):
-        _set(settings, key, value, named or DEFAULT_FILE)
+    for key, value in _read_file(Path(config_path or DEFAULT_FILE)):
+        _set(settings, key, value, config_path or DEFAULT_FILE)
     keys = {
         section: list(get_type_hints(section_type))
         for section, section_type in SECTION_TYPES.items()

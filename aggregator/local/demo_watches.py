@@ -184,7 +184,7 @@ def _true_mean(
         return math.nan
     times = [1000 * from_iso(moment) for moment in (start, end)]
     part = population.part(*np.searchsorted(population.time_ms, times).tolist())
-    chosen = part.has_value(metric)
+    selected_rows = part.has_value(metric)
     for name, value in (where or {}).items():
-        chosen = chosen & (part.attributes[name] == value)
-    return float(part.columns[metric][chosen].mean())
+        selected_rows = selected_rows & (part.attributes[name] == value)
+    return float(part.columns[metric][selected_rows].mean())

@@ -138,8 +138,8 @@ class LocalDeployment:
         inherited = {
             k: v for k, v in os.environ.items() if k.removesuffix(FILE_SUFFIX) not in own_variables
         }
-        alone = (f"--config={os.devnull}", "--log-level=error")  # `own_variables` has all settings
-        line = [sys.executable, "-m", "aggregator", command, *arguments, *alone]
+        options = (f"--config={os.devnull}", "--log-level=error")  # the variables have all settings
+        line = [sys.executable, "-m", "aggregator", command, *arguments, *options]
         child = Child(PROCESS_NAMES[command], line, ORPHAN_SECONDS, {**inherited, **own_variables})
         self._children.append(child)
         try:

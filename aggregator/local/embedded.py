@@ -63,8 +63,8 @@ class EmbeddedBroker:
 
         # at level 5 librdkafka writes a notice about its mock cluster to stderr
         self._handle = Producer({"test.mock.num.brokers": 1, "log_level": 4})
-        listed = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
-        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in listed)
+        brokers = self._handle.list_topics(timeout=READY_TIMEOUT).brokers.values()
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -77,8 +77,8 @@ class LiveEvent:
         if cached is not None:
             return cached
         value = self.value.data(top) if isinstance(self.value, Live) else self.value
-        data = msgspec.json.encode(value).decode()
-        event = ServerSentEvent(data, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
+        payload = msgspec.json.encode(value).decode()
+        event = ServerSentEvent(payload, event=self.kind, id=f"{self.run}-{self.number}", sep="\n")
         encoded = event.encode()
         if len(self._encoded) < MAX_CACHED_ENCODINGS:
             self._encoded[self._key(top)] = encoded

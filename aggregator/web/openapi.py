@@ -84,8 +84,8 @@ def _operation(
         body = {"required": True, **_content(operation.body, schemas_by_type)}
         described["requestBody"] = body
     if operation.scopes:
-        needed = " or ".join(operation.scopes)
-        described["description"] = f"Needs scope {needed}, of a token or of everybody."
+        needed_scopes = " or ".join(operation.scopes)
+        described["description"] = f"Needs scope {needed_scopes}, of a token or of everybody."
         described["security"] = [{"token": []}, {}]
     return described
 
@@ -185,8 +185,8 @@ def _in_common_words(schema: Any) -> Any:
         return schema
     common = {name: _in_common_words(child) for name, child in schema.items() if name != "default"}
     if "properties" in schema:
-        named = schema["properties"].items()
-        common["properties"] = {name: _in_common_words(child) for name, child in named}
+        properties = schema["properties"].items()
+        common["properties"] = {name: _in_common_words(child) for name, child in properties}
     item_schemas = common.get("prefixItems", [])
     if (
         item_schemas

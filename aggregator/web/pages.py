@@ -110,15 +110,15 @@ def routes() -> list[Route]:
 
 
 def _files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, File]]:
-    for entry in folder.iterdir():
-        name = f"{prefix}{entry.name}"
-        if entry.is_dir():
-            yield from _files(entry, f"{name}/")
+    for file in folder.iterdir():
+        name = f"{prefix}{file.name}"
+        if file.is_dir():
+            yield from _files(file, f"{name}/")
         else:
-            yield name, _file(entry)
+            yield name, _file(file)
 
 
-def _file(entry: Traversable) -> File:
-    content = entry.read_bytes()
-    content_type = CONTENT_TYPES[entry.name.rpartition(".")[2]]
+def _file(file: Traversable) -> File:
+    content = file.read_bytes()
+    content_type = CONTENT_TYPES[file.name.rpartition(".")[2]]
     return File(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:24]}"')

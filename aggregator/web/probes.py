@@ -125,8 +125,10 @@ async def readyz(service: Service, request: Request) -> Response:
             now_ms = time.time_ns() // 10**6
             silent = silence(overview, now_ms, service.silent_ms)
             warnings += [f"{silent}: {START_WORKERS}"] * bool(silent)
-            alone = [] if silent else uncounted(overview, now_ms, service.silent_ms)
-            warnings += [f"no worker counts partitions {alone}, see /v1/status"] * bool(alone)
+            unowned_partitions = [] if silent else uncounted(overview, now_ms, service.silent_ms)
+            warnings += [
+                f"no worker counts partitions {unowned_partitions}, see /v1/status"
+            ] * bool(unowned_partitions)
             halted = [
                 number for number, partition in overview.partitions.items() if partition.is_halted
             ]

@@ -128,9 +128,9 @@ def _attacks(
     """Yield the result of the attack on each level of each metric."""
     from aggregator.cli.attack import attack, embedded_topic, kafka_topic
 
-    named = settings.sources.get("kafka.bootstrap.servers") == "command line"
+    uses_kafka = settings.sources.get("kafka.bootstrap.servers") == "command line"
     for metric in metrics:
-        with kafka_topic(settings) if named else embedded_topic() as scratch:
+        with kafka_topic(settings) if uses_kafka else embedded_topic() as scratch:
             findings = attack(metric, scratch, reports, confidence)
             for name, finding in zip(metric.randomizer.level_mechanisms, findings, strict=True):
                 yield {

@@ -192,10 +192,10 @@ def _describe_denied_strings(metric: Metric) -> str:
 
 def _mechanism_text(metric: Metric) -> str:
     """Return the mechanism, and the mechanisms of the levels if they differ."""
-    chosen = dict.fromkeys(metric.randomizer.level_mechanisms)
-    if set(chosen) == {metric.mechanism}:
+    mechanisms = dict.fromkeys(metric.randomizer.level_mechanisms)
+    if set(mechanisms) == {metric.mechanism}:
         return metric.mechanism
-    return f"{metric.mechanism} ({', '.join(chosen)})"
+    return f"{metric.mechanism} ({', '.join(mechanisms)})"
 
 
 def _domain_text(metric: Metric) -> str:

@@ -186,8 +186,8 @@ def produce(
             else count_late(initial_state.progress, definition, population)
         )
         population = _drop_late_rows(definition, population, late)
-    needed = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
-    topic_admin.ensure_topics(settings, settings.topics.reports, *needed)
+    round_topics = [settings.topics.rounds] if isinstance(definition, SearchMetric) else []
+    topic_admin.ensure_topics(settings, settings.topics.reports, *round_topics)
     produced = _run(settings, definition, population, mix, speed, seconds, seed, as_json)
     summary = _as_dict(definition, produced, population, late)
     if not as_json:
@@ -248,10 +248,12 @@ def _arrivals(rate: float, devices: int) -> Arrivals:
 def _read(
     metric: Metric, table: str, columns: tuple[str, ...], rate: float, **cells: Any
 ) -> Population:
-    metrics, named = {metric.name: metric}, {metric.name: columns}
+    metrics, columns_by_metric = {metric.name: metric}, {metric.name: columns}
     if cells["time"]:
-        return read_population(table, metrics, named, **cells)
-    population = read_population(table, metrics, named, arrivals=Arrivals(1, rate), **cells)
+        return read_population(table, metrics, columns_by_metric, **cells)
+    population = read_population(
+        table, metrics, columns_by_metric, arrivals=Arrivals(1, rate), **cells
+    )
     return population.starting(int(1000 * (time.time() - len(population) / rate)))
 
 

@@ -42,16 +42,18 @@ def roles(settings: Settings, name: str | None, output_format: str | None) -> No
     roles_by_name = all_roles(settings)
     if name is not None and name not in roles_by_name:
         raise click.UsageError(f"no role {name!r}: {meant(name, roles_by_name)}")
-    chosen = [role for role in roles_by_name.values() if name in (None, role.name)]
+    selected_roles = [role for role in roles_by_name.values() if name in (None, role.name)]
     if output_format == "json":
-        documents = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in chosen}
+        documents = {r.name: {**dataclasses.asdict(r), "user": r.user} for r in selected_roles}
         click.echo(json.dumps(documents))
     elif output_format == "kafka":
-        click.echo(KAFKA_HEAD + "\n".join(c for role in chosen for c in kafka_commands(role)))
+        click.echo(
+            KAFKA_HEAD + "\n".join(c for role in selected_roles for c in kafka_commands(role))
+        )
     elif output_format == "redis":
-        click.echo("\n".join(redis_rule(role) for role in chosen if role.redis))
+        click.echo("\n".join(redis_rule(role) for role in selected_roles if role.redis))
     else:
-        click.echo("\n\n".join(_as_text(role) for role in chosen))
+        click.echo("\n\n".join(_as_text(role) for role in selected_roles))
 
 
 def _as_text(role: Role) -> str:

@@ -56,9 +56,9 @@ def slices(
     slicing = reader.metric(metric).slicing
     try:
         slice_conditions = conditions(where)
-        named = {name for name, _ in slice_conditions}
+        fixed_names = {name for name, _ in slice_conditions}
         free_attributes = [
-            name for name in (slicing.attributes if slicing else ()) if name not in named
+            name for name in (slicing.attributes if slicing else ()) if name not in fixed_names
         ]
         query = Query(by=by or free_attributes, where=slice_conditions, **parameters)
         window = reader.window(metric, query)

@@ -79,15 +79,15 @@ class Guard:
         caller, status, error = self.caller(headers), 401, ""
         if caller is not None and caller.scopes.intersection(scopes):
             return caller, None
-        needed = " or ".join(scopes)
+        needed_scopes = " or ".join(scopes)
         if caller is None:
             error, detail = ', error="invalid_token"', "this server does not know the token"
         elif not caller.name:
-            detail = f"a token with scope {needed} is needed"
+            detail = f"a token with scope {needed_scopes} is needed"
         else:
             status, error = 403, f', error="insufficient_scope", scope="{scopes[0]}"'
             granted_scopes = ", ".join(sorted(caller.scopes))
-            detail = f"token {caller.name!r} has scopes {granted_scopes}: {needed} is needed"
+            detail = f"token {caller.name!r} has scopes {granted_scopes}: {needed_scopes} is needed"
         challenge = {"WWW-Authenticate": BEARER_REALM + error}
         return caller, Problem(status, detail, ACCESS_REMEDY.format(scopes[0]), headers=challenge)
 
@@ -120,10 +120,10 @@ class AccessControl:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "http" and (needed := self._needed(scope)):
+        if scope["type"] == "http" and (needed_scopes := self._needed(scope)):
             headers = Headers(scope=scope)
-            caller, problem = self.guard.refusal(headers, needed)
-            if problem is None and needed == QUESTION_SCOPES:
+            caller, problem = self.guard.refusal(headers, needed_scopes)
+            if problem is None and needed_scopes == QUESTION_SCOPES:
                 problem = self._cross_site(headers)
             if problem is not None:
                 await problem.response(scope["path"])(scope, receive, send)
