@@ -87,8 +87,8 @@ class TransactionOpen(DitherError):  # noqa: N818
     def __init__(self, topic: str, offsets: Mapping[int, int]) -> None:
         shown = ", ".join(f"{number} from offset {at} on" for number, at in offsets.items())
         super().__init__(
-            f"topic {topic!r}: a transaction is open in partition {shown}, and what is behind it "
-            "cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
+            f"topic {topic!r}: a transaction is open in partition {shown}, and later "
+            "messages cannot be read. Kafka ends it after its producer's transaction.timeout.ms; "
             "`kafka-transactions.sh find-hanging` names the producer"
         )
 

@@ -140,16 +140,14 @@ def describe_outcome(metric: str, reports: int, outcome: Mapping[str, int] | Non
     --------
     >>> describe_outcome("delay", 9, {"accepted": 4, "late": 3})
     "since the start, of all senders' reports of delay: 4 accepted, 3 late (`dither deadletters \
-list --metric delay`). Of 2 it is not known: no worker has counted them"
+list --metric delay`), 2 not counted by any worker yet"
     """
     if outcome is None:
-        return "delivered. It is not known what is counted: no Redis answers (see --redis)"
+        return "delivered. Whether they are counted is unknown: no Redis answers (see --redis)"
     counts = ", ".join(f"{count:,} {name}" for name, count in outcome.items()) or "0 accepted"
     command = f" (`dither deadletters list --metric {metric}`)" * bool(
         outcome.keys() - {"accepted", "duplicate"}
     )
     unaccounted = reports - sum(outcome.values())
-    unknown = f". Of {unaccounted:,} it is not known: no worker has counted them" * (
-        unaccounted > 0
-    )
-    return f"since the start, of all senders' reports of {metric}: {counts}{command}{unknown}"
+    uncounted = f", {unaccounted:,} not counted by any worker yet" * (unaccounted > 0)
+    return f"since the start, of all senders' reports of {metric}: {counts}{command}{uncounted}"

@@ -45,7 +45,7 @@ class TrueDiscovery:
         """The discovery in words, beside the truth."""
         name, strings = self.discovered.window.metric.name, list(self.discovered.found)
         if self.discovered.status != "final":
-            return f"{name}: strings are found in closed panes, of which there are none yet"
+            return f"{name}: no pane is closed yet, so that no string can be found"
         first = ", ".join(
             f"{row.string} {row.value:.1%} (truth: {self.truth.get(row.string, 0):.1%})"
             for row in strings[:MAX_SHOWN_STRINGS]
