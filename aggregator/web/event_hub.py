@@ -28,7 +28,7 @@ from aggregator.reading.status import ServiceStatus
 from aggregator.storage.progress import TopicProgress
 from aggregator.web.http.problem_responses import redis_failure
 from aggregator.web.live import Follower, Live, LiveEvent, PolicyChange
-from producers.gateway.clients import UNKNOWN, Client
+from producers.gateway.clients import UNKNOWN_CLIENT, Client
 
 log = structlog.get_logger()
 
@@ -96,7 +96,7 @@ class Hub:
         top: int,
         last_id: str,
         cut: Callable[[], None],
-        client: Client = UNKNOWN,
+        client: Client = UNKNOWN_CLIENT,
     ) -> Iterator[Follower]:
         """Follow metrics from their current state, or from the events after a given one.
 

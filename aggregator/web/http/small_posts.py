@@ -32,8 +32,8 @@ from aggregator.web.http.traffic import Traffic
 from producers.gateway import Gateway
 from producers.gateway.answers import acknowledgement
 from producers.gateway.bodies import MEDIA_TYPES, PostedBatch
-from producers.gateway.clients import CALLER, Client, client_of
-from producers.gateway.gateway import CHECKED_AT_ONCE, PATH
+from producers.gateway.clients import CALLER_KEY, Client, client_of
+from producers.gateway.gateway import CHECKED_AT_ONCE, POST_PATH
 from producers.gateway.heads import Head, read_head
 from producers.gateway.problems import Problem
 
@@ -152,7 +152,7 @@ class SmallPosts:
             caller, problem = self._guard.refusal(request_headers, self._scopes)
             if caller is None or problem is not None:
                 return None
-            scope[CALLER] = caller
+            scope[CALLER_KEY] = caller
             scopes = " ".join(sorted(caller.scopes))
         answered = {**self._added, **({"Dither-Scopes": scopes} if scopes else {})}
         written = "".join(f"{name.lower()}: {value}\r\n" for name, value in answered.items())
@@ -271,7 +271,7 @@ class _Post:
             self.refuse(problem)
 
     def refuse(self, problem: Problem) -> None:
-        response = problem.response(PATH)
+        response = problem.response(POST_PATH)
         if response.headers.get("connection") == "close":
             self.keep_alive = False
         headers = b"".join(
@@ -283,7 +283,7 @@ class _Post:
 
     def _write(self, status: int, headers: bytes, body: bytes) -> None:
         self.response_complete = True
-        self.small.traffic.count_answer(PATH, "POST", status, time.perf_counter() - self.began)
+        self.small.traffic.count_answer(POST_PATH, "POST", status, time.perf_counter() - self.began)
         protocol = self.protocol
         if self.disconnected or protocol.transport.is_closing():
             return
@@ -310,7 +310,7 @@ def _status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
 
 
-PATH_BYTES = PATH.encode()
+PATH_BYTES = POST_PATH.encode()
 JSON_HEADER = b"content-type: application/json\r\n"
 PROTECTIVE_NAMES = tuple(name.lower().encode() for name in PROTECTIVE_HEADERS)
 
