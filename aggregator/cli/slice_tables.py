@@ -11,7 +11,7 @@ from aggregator.reading.windows import Window
 from aggregator.terminal.format import MAX_LINE_CATEGORIES, SHAPE_TEXTS, Shown, table
 from aggregator.timestamps import iso
 from estimators.estimate import Estimate
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 from estimators.rounding import certainty, common_decimals, interval
 from estimators.shapes import Shape
 
@@ -74,7 +74,7 @@ def _table(slices: Slices) -> str:
     places = common_decimals((low for _, low, _ in intervals), (high for _, _, high in intervals))
     rows: list[tuple[Any, ...]] = []
     for slice_estimate in slices.slices:
-        names = [NONE if value is None else value for value in slice_estimate.slice.values()]
+        names = [NO_VALUE if value is None else value for value in slice_estimate.slice.values()]
         numbers: tuple[str, ...] = ("-",)
         if slice_estimate.estimate is not None and is_number:
             numbers = interval(_bounds(slice_estimate.estimate), places)

@@ -420,7 +420,7 @@ def _assign(settings: Settings, key: str, value: Any) -> None:
         if types[name] == list[str] and isinstance(value, str):
             value = split(key, value)
         if key in DURATION_SETTINGS and not isinstance(value, str):
-            raise ValueError(durations.EXPECTED)
+            raise ValueError(durations.EXPECTED_DURATION)
         converted = msgspec.convert(value, types[name], strict=False)
         check(key, converted)
         setattr(getattr(settings, section), name, converted)

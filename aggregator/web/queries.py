@@ -236,7 +236,7 @@ def _describe_expected(kind: Any, value: Any, error: msgspec.ValidationError) ->
     if words := _words(kind):
         return meant(str(value), words)
     if kind == Duration:
-        return f"expected {durations.EXPECTED}"
+        return f"expected {durations.EXPECTED_DURATION}"
     return f"expected {readable(error)}"
 
 

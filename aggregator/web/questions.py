@@ -27,7 +27,7 @@ from aggregator.web.operations import JSON_TYPE, Content, Operation, as_json
 from aggregator.web.queries import EstimateParameters, SeriesParameters, parse
 from aggregator.web.service_context import Service
 from estimators import weights
-from estimators.central import weights as central_weights
+from estimators.central import release_weights
 from estimators.errors import meant
 from producers.gateway.problems import Problem
 from producers.wire.decoding import decode_json
@@ -43,7 +43,7 @@ class Definitions(msgspec.Struct, frozen=True):
 
 
 WEIGHT_POLICIES = dict.fromkeys(
-    itertools.chain(weights.WEIGHTINGS, *central_weights.WEIGHTINGS.values())
+    itertools.chain(weights.WEIGHTINGS, *release_weights.RELEASE_WEIGHTINGS.values())
 )
 """Includes those of releases; a metric's definition tells which of them apply."""
 

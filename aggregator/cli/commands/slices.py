@@ -28,7 +28,7 @@ from aggregator.terminal.options import (
     slice_options,
 )
 from aggregator.terminal.output import Output, output_options
-from estimators.metrics.attributes import NONE
+from estimators.metrics.attributes import NO_VALUE
 
 
 @click.command()
@@ -80,7 +80,7 @@ def slices(
         scope = {"metric": metric, "by": list(query.by), "where": _plain(grouping.conditions)}
         return click.echo(json.dumps({**scope, "coverage": window.coverage, "slices": rows}))
     cells = [
-        (*(NONE if value is None else value for value in slice_.values()), reports)
+        (*(NO_VALUE if value is None else value for value in slice_.values()), reports)
         for slice_, reports in reports_by_slice
     ]
     return click.echo("\n".join([*scope_lines(window), "", table((*query.by, "reports"), cells)]))
