@@ -12,7 +12,7 @@ import numpy as np
 from aggregator.config.settings import Settings
 from aggregator.errors import DitherError
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from estimators import Metric
 from producers.populations.population import Population
 
@@ -56,12 +56,14 @@ def not_counted(found: Look, settings: Settings, metric: Metric) -> str:
         Where the metric's definition comes from.
     metric : Metric
     """
-    from aggregator.state.definition_history import Definitions, in_force
+    from aggregator.state.definition_history import CountingDefinitions, definitions_by_offset
 
     try:
-        histories = [in_force(one.owner) for one in found.progress.partitions.values()]
+        histories = [definitions_by_offset(one.owner) for one in found.progress.partitions.values()]
         newest = {history[-1][1] for history in histories if history}
-        counted = [Definitions.decode(found.definitions[digest]).metrics for digest in newest]
+        counted = [
+            CountingDefinitions.decode(found.definitions[digest]).metrics for digest in newest
+        ]
     except (DitherError, KeyError, ValueError):
         return ""
     revisions = {one[metric.name].revision for one in counted if metric.name in one}
@@ -86,7 +88,7 @@ def count_late(progress: TopicProgress, metric: Metric, population: Population) 
     """
     key = metric_key(metric.name, metric.revision)
     marks = [one.watermarks.get(key) for one in progress.partitions.values()]
-    closed = max((mark.closed for mark in marks if mark is not None), default=NEVER)
+    closed = max((mark.closed for mark in marks if mark is not None), default=NO_TIME)
     return int(np.searchsorted(population.time_ms, closed // metric.pane_ms * metric.pane_ms))
 
 

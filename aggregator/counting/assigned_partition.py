@@ -9,7 +9,14 @@ from typing import Any
 from aggregator.clock import SYSTEM, Clock
 from aggregator.config.live_metrics import UNUSABLE
 from aggregator.config.settings import Aggregate
-from aggregator.counting.continuity import VANISHED, KnownProgress, Log, Mark, broken, is_another
+from aggregator.counting.continuity import (
+    VANISHED_FIELD,
+    KnownProgress,
+    Log,
+    Mark,
+    find_break,
+    is_another,
+)
 from aggregator.counting.measurements import Measurements
 from aggregator.counting.rejection_limits import RejectionWindow
 from aggregator.counting.retirement import retire
@@ -21,17 +28,17 @@ from aggregator.errors import (
     recount_command,
 )
 from aggregator.kafka.headers import message_bytes
-from aggregator.kafka.obstacles import SKIPPED, Obstacle, Trouble
+from aggregator.kafka.obstacles import SKIPPED_FIELD, Obstacle, Trouble
 from aggregator.state import definition_history
 from aggregator.state.decoder import Rejection
-from aggregator.state.definition_history import Definitions, rules
+from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.state.partition import Partition
 from aggregator.storage.progress import TORN, UNSET
 from aggregator.storage.store import Store
 from estimators import Metric
 from estimators.durations import milliseconds
 
-REMEDIES = (
+GAP_REMEDIES = (
     "Bring the log back, or accept the loss with `dither aggregate --set aggregate.on_gap=skip`",
     "Restore Redis from a backup, or accept the loss and count the rest of the log with "
     "`dither aggregate --set aggregate.on_gap=skip`",
@@ -41,58 +48,32 @@ REMEDIES = (
 
 @dataclasses.dataclass
 class AssignedPartition:
-    """A partition in a worker's hands.
-
-    Attributes
-    ----------
-    epoch : int
-        Raised at every change of owner; the store refuses commits of an older one.
-    state : Partition
-        The sums in memory.
-    committed : int
-        The next offset in the store.
-    facts : dict
-        What else the store should know of this partition: where counting began, lost offsets, and
-        the last message that was counted, by which the log is known again.
-    begin : int
-        The first offset that was ever counted.
-    measured : Measurements
-        How counting it went so far, under whichever owner.
-    halted : str
-        Why nothing is counted, for a person to act on; empty when all is well.
-    fences : int
-        How often in a row another owner took it.
-    rejections : list of Rejection
-        What could not be counted since the last commit: sent to the dead letters just before the
-        next one, so that nothing is diverted that is not passed.
-    refused_bytes : int
-        Their size.
-    refused : RejectionWindow
-        How much was refused lately.
-    excess : str
-        Why the next owner, if it is this worker, must not go on: a limit was reached.
-    must_seek : bool
-        Whether the consumer is still to be sent to the next offset.
-    trouble : Trouble
-        What was met in the log that cannot be counted.
-    """
+    """A partition in a worker's hands."""
 
     number: int
-    epoch: int
-    state: Partition
-    committed: int
+    epoch: int  # raised at every change of owner; the store refuses commits of an older one
+    state: Partition  # the sums in memory
+    committed: int  # the next offset in the store
+    # What else the store should know of this partition: where counting began, lost offsets, and
+    # the last message that was counted, by which the log is known again.
     facts: dict[str, str | int]
-    begin: int = 0
+    begin: int = 0  # the first offset that was ever counted
+    # How counting it went so far, under whichever owner.
     measured: Measurements = dataclasses.field(default_factory=Measurements)
-    halted: str = ""
-    fences: int = 0
+    halted: str = ""  # why nothing is counted, for a person to act on; empty when all is well
+    fences: int = 0  # how often in a row another owner took it
     retry_at: float = 0.0
     is_fenced: bool = False
+    # What could not be counted since the last commit: sent to the dead letters just before the
+    # next one, so that nothing is diverted that is not passed.
     rejections: list[Rejection] = dataclasses.field(default_factory=list)
-    refused_bytes: int = 0
+    refused_bytes: int = 0  # their size
+    # How much was refused lately.
     refused: RejectionWindow = dataclasses.field(default_factory=RejectionWindow)
+    # Why the next owner, if it is this worker, must not go on: a limit was reached.
     excess: str = ""
-    must_seek: bool = False
+    must_seek: bool = False  # whether the consumer is still to be sent to the next offset
+    # What was met in the log that cannot be counted.
     trouble: Trouble = dataclasses.field(default_factory=Trouble)
     _expects: bool = True
     _last: Any = None
@@ -117,7 +98,10 @@ class AssignedPartition:
         """How far it was counted, should Redis forget: nothing if nothing was committed."""
         if self.committed < 0:
             return ()
-        topic_id, vanished = str(self.facts.get("topic_id", "")), int(self.facts.get(VANISHED, 0))
+        topic_id, vanished = (
+            str(self.facts.get("topic_id", "")),
+            int(self.facts.get(VANISHED_FIELD, 0)),
+        )
         name = str(self.facts.get("deployment", ""))
         return (KnownProgress(self.begin, self.committed, topic_id, vanished, name),)
 
@@ -131,22 +115,22 @@ class AssignedPartition:
 
         Where a limit is reached, `excess` says so: what is in memory must then be dropped.
         """
-        before = len(self.state.arrivals)
+        arrivals_before = len(self.state.arrivals)
         if messages[-1].offset() >= self.state.next_offset:
             self._last = messages[-1]
         rejections = self.state.count(messages)
-        passed = len(self.state.arrivals) - before
-        found: list[tuple[int, str]] = []
+        passed = len(self.state.arrivals) - arrivals_before
+        refused: list[tuple[int, str]] = []
         if rejections:
             fresh = messages[len(messages) - passed :]
             index = {message.offset(): i for i, message in enumerate(fresh)}
-            found = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
+            refused = [(index.get(r.message.offset(), 0), r.reason) for r in rejections]
         if passed:
-            self.excess = self.refused.add(self.state.arrivals[before:], found, settings)
+            self.excess = self.refused.add(self.state.arrivals[arrivals_before:], refused, settings)
         self.rejections += rejections
         for rejection in rejections:
             self.refused_bytes += message_bytes(rejection.message)
-            self.measured = self.measured.refused(rejection.reason)
+            self.measured = self.measured.with_refusal(rejection.reason)
         return rejections
 
     def jumped(self, first: int, last: int) -> bool:
@@ -169,7 +153,7 @@ class AssignedPartition:
         following = obstacle.end + 1
         self.facts["gap"] = int(self.facts.get("gap", 0)) + following - obstacle.first
         passed = f"{obstacle.first}-{obstacle.end}"
-        self.facts[SKIPPED] = f"{self.facts.get(SKIPPED, '')},{passed}".lstrip(",")
+        self.facts[SKIPPED_FIELD] = f"{self.facts.get(SKIPPED_FIELD, '')},{passed}".lstrip(",")
         self.state.next_offset = following
         self.trouble = Trouble()
         self.unconfirm()
@@ -177,7 +161,7 @@ class AssignedPartition:
     def fence(self, retry_at: float) -> None:
         """Stop counting until `retry_at` (monotonic seconds), when the state is read again."""
         self.is_fenced, self.retry_at = True, retry_at
-        self.state.release()
+        self.state.drop_panes()
 
     def commit(self, store: Store, high: int, clock: Clock = SYSTEM) -> int:
         """Write everything counted so far; return the bytes written.
@@ -185,7 +169,6 @@ class AssignedPartition:
         Parameters
         ----------
         store : Store
-            Where it was acquired.
         high : int
             The end of the partition's log, so that readers can show the lag.
         clock : Clock
@@ -200,7 +183,7 @@ class AssignedPartition:
         now = clock.now_ms()
         if self._last is not None:
             self.facts["last"], self._last = str(Mark.of(self._last)), None
-        measured = self.measured.arrived(self.state.arrivals, now)
+        measured = self.measured.with_arrivals(self.state.arrivals, now)
         halted = self.halted or self.trouble.shown
         facts = {**self.facts, "halted": halted, "high": high, "updated": now}
         facts |= measured.facts() | self.refused.facts()
@@ -228,9 +211,7 @@ def acquire_partition(
     Parameters
     ----------
     store : Store
-        Where the partition's state is.
     number : int
-        The partition's.
     worker : str
         Name of this worker, for people.
     log : Log
@@ -238,7 +219,6 @@ def acquire_partition(
     topic_id : str
         Kafka's id of the topic; empty where the cluster does not tell.
     metrics : mapping of str to Metric
-        By name, as they are defined now.
     settings : Aggregate
         Which times are refused, what to do about a gap, and the consumer group.
     excess : str
@@ -271,7 +251,9 @@ def acquire_partition(
     topic_id = topic_id or snapshot.owner.get("topic_id", "")
     facts |= {"topic_id": topic_id, UNUSABLE: ""}
     facts |= {
-        key: snapshot.owner[key] for key in ("gap", VANISHED, SKIPPED) if key in snapshot.owner
+        key: snapshot.owner[key]
+        for key in ("gap", VANISHED_FIELD, SKIPPED_FIELD)
+        if key in snapshot.owner
     }
     begin = int(snapshot.owner.get("begin", 0))
     halted = ""
@@ -283,28 +265,30 @@ def acquire_partition(
         )
     else:
         low, high = log.range()
-        problem = broken(snapshot, log, low, high, topic_id)
+        problem = find_break(snapshot, log, low, high, topic_id)
         if problem is not None and settings.on_gap != "skip":
             state.next_offset = snapshot.next_offset
             facts["topic_id"] = snapshot.owner.get("topic_id", "")
-            halted = f"{problem.reason}. {REMEDIES[snapshot.next_offset == UNSET]}"
+            halted = f"{problem.reason}. {GAP_REMEDIES[snapshot.next_offset == UNSET]}"
         elif problem is not None:
             facts["gap"] = int(snapshot.owner.get("gap", 0)) + problem.missing
             if problem.vanished:
-                facts[VANISHED] = int(snapshot.owner.get(VANISHED, 0)) + problem.vanished
+                facts[VANISHED_FIELD] = (
+                    int(snapshot.owner.get(VANISHED_FIELD, 0)) + problem.vanished
+                )
             facts["last"] = ""  # the next message that is counted will be the last
             if is_another(snapshot.owner.get("topic_id", ""), topic_id):
-                facts[SKIPPED], facts["begin"] = "", low
+                facts[SKIPPED_FIELD], facts["begin"] = "", low
                 begin = low
-                facts |= definition_history.forgotten(snapshot.owner)
+                facts |= definition_history.cleared_history(snapshot.owner)
             state.next_offset = problem.resume
         if snapshot.next_offset == UNSET and not halted:
             facts["begin"] = begin = state.next_offset = low
     halted = halted or excess
     if halted:
-        state.release()
+        state.drop_panes()
     else:
-        facts |= _keep_definitions(store, snapshot.owner | facts, state, settings)
+        facts |= _store_definitions(store, snapshot.owner | facts, state, settings)
     return AssignedPartition(
         number=number,
         epoch=int(snapshot.owner["epoch"]),
@@ -319,12 +303,12 @@ def acquire_partition(
     )
 
 
-def _keep_definitions(
+def _store_definitions(
     store: Store, owner: Mapping[str, Any], state: Partition, settings: Aggregate
 ) -> dict[str, str]:
     """Have the store keep the definitions, and return what to say of them with the next commit."""
-    definitions = Definitions(state.metrics, rules(settings))
-    facts = definition_history.changed(owner, state.next_offset, definitions.digest)
+    definitions = CountingDefinitions(state.metrics, counting_rules(settings))
+    facts = definition_history.changed_definitions(owner, state.next_offset, definitions.digest)
     if facts:
-        store.registry.keep_definitions(definitions.digest, definitions.encode())
+        store.registry.store_definitions(definitions.digest, definitions.encode())
     return facts

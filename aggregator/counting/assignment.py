@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from aggregator.clock import Clock
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition, acquire_partition
-from aggregator.counting.backoff import TRANSIENT, Backoff
+from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.log_inspector import LogInspector
 from aggregator.counting.memory_limit import limit_memory
 from aggregator.counting.origin import OriginCheck
@@ -21,9 +21,9 @@ from aggregator.kafka import worker_clients
 from aggregator.storage.store import Store
 from estimators import Metric
 
-LOOK_AGAIN_SECONDS = 15.0
+UNREADABLE_RETRY_SECONDS = 15.0
 """At a partition whose stored state could not be read: somebody may have mended it."""
-IDLE_SECONDS = 15.0
+IDLE_CHECK_SECONDS = 15.0
 """Between two looks of a worker that owns nothing at whether partitions have no owner."""
 
 log = structlog.get_logger("dither.worker")
@@ -34,18 +34,12 @@ class Assignment:
 
     Parameters
     ----------
-    settings : Settings
-    store : Store
     worker : str
         Shown as the owner of its partitions.
-    clients : worker_clients.Clients
     definitions : callable
         Returns the metrics that are counted now.
     commit : callable
         Commits partitions that are about to be revoked.
-    backoff : Backoff
-    watchdog : Watchdog
-    clock : Clock
 
     Attributes
     ----------
@@ -57,7 +51,7 @@ class Assignment:
         settings: Settings,
         store: Store,
         worker: str,
-        clients: worker_clients.Clients,
+        clients: worker_clients.WorkerClients,
         definitions: Callable[[], Mapping[str, Metric]],
         commit: Callable[[Collection[AssignedPartition]], None],
         backoff: Backoff,
@@ -98,10 +92,10 @@ class Assignment:
             self._is_idle = self._has_rejoined = False
             return
         if self._look_at == float("inf"):
-            self._look_at = now + IDLE_SECONDS
+            self._look_at = now + IDLE_CHECK_SECONDS
         if now < self._look_at:
             return
-        self._look_at = now + IDLE_SECONDS
+        self._look_at = now + IDLE_CHECK_SECONDS
         self._watchdog.enter("looking for partitions without an owner")
         total = self._partitions()
         unowned = self._unowned(range(total)) if total else None
@@ -129,7 +123,7 @@ class Assignment:
         for number in sorted(self._pending):
             try:
                 owned = self._acquire(number)
-            except TRANSIENT as error:
+            except TRANSIENT_ERRORS as error:
                 failure = error
                 break
             self.owned[number] = owned
@@ -189,7 +183,7 @@ class Assignment:
         self._pending.update(assigned.partition for assigned in partitions)
         try:
             self.acquire_pending()
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
         if partitions:
             log.info("assigned", partitions=[p.partition for p in partitions])
@@ -198,7 +192,7 @@ class Assignment:
         numbers = [p.partition for p in partitions]
         try:
             self._commit([self.owned[n] for n in numbers if n in self.owned])
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
             log.warning("revoked uncommitted", partitions=numbers)  # they will be read again
         self._drop(partitions)
@@ -218,24 +212,28 @@ class Assignment:
 
     def _acquire(self, number: int) -> AssignedPartition:
         self._watchdog.enter("taking over", number)
-        known = self.owned.get(number)
+        previous = self.owned.get(number)
         owned = acquire_partition(
             self._store,
             number,
             self._worker,
-            self._inspector.log(number, known.progress if known else ()),
+            self._inspector.log(number, previous.progress if previous else ()),
             self._topic_id(),
             self._definitions(),
             self._settings,
-            excess=known.excess if known else "",
+            excess=previous.excess if previous else "",
             origin=functools.partial(self._origins.check, number),
         )
-        if owned.halted and (known is None or known.halted != owned.halted):
+        if owned.halted and (previous is None or previous.halted != owned.halted):
             log.error("halted", partition=number, reason=owned.halted)
         if owned.is_unreadable:
-            owned.fence(self._clock.monotonic() + LOOK_AGAIN_SECONDS)
-        others = [one for one in self.owned.values() if one is not known]
-        limit_memory([*others, owned], self._settings.memory, self._clock.monotonic())
+            owned.fence(self._clock.monotonic() + UNREADABLE_RETRY_SECONDS)
+        other_partitions = [
+            other_partition
+            for other_partition in self.owned.values()
+            if other_partition is not previous
+        ]
+        limit_memory([*other_partitions, owned], self._settings.memory, self._clock.monotonic())
         return owned
 
     def _reacquire(self, owned: AssignedPartition) -> None:

@@ -10,7 +10,12 @@ from aggregator.dead_letters.writer import DeadLettersUndelivered
 from aggregator.errors import BrokerUnreachable, OtherDeploymentSuspected
 from aggregator.storage.failures import explain_redis_error
 
-TRANSIENT = (redis.RedisError, BrokerUnreachable, DeadLettersUndelivered, OtherDeploymentSuspected)
+TRANSIENT_ERRORS = (
+    redis.RedisError,
+    BrokerUnreachable,
+    DeadLettersUndelivered,
+    OtherDeploymentSuspected,
+)
 """Failures that may pass."""
 FIRST_RETRY_SECONDS = 0.2
 LAST_RETRY_SECONDS = 5.0
@@ -22,10 +27,6 @@ log = structlog.get_logger("dither.worker")
 
 class Backoff:
     """The times at which a failed operation is tried again.
-
-    Parameters
-    ----------
-    clock : Clock
 
     Attributes
     ----------

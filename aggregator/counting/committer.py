@@ -20,17 +20,17 @@ from aggregator.counting.watchdog import Watchdog
 from aggregator.dead_letters.writer import DeadLetters
 from aggregator.errors import CommitTooLarge, Fenced, StateUnreadable
 from aggregator.kafka import worker_clients
-from aggregator.state.definition_history import Definitions, rules
+from aggregator.state.definition_history import CountingDefinitions, counting_rules
 from aggregator.storage.eviction import EvictionWatch
 from aggregator.storage.store import Store
-from aggregator.tracing.commit_trace import REFUSED, REPORTS, WRITTEN, CommitTrace
+from aggregator.tracing.commit_trace import BYTES_WRITTEN, REFUSED_COUNT, REPORT_COUNT, CommitTrace
 from aggregator.tracing.spans import Span
 from estimators import Metric
 
 DEAD_LETTER_SECONDS = 10.0
-KEEP_SECONDS = 30.0
+DEFINITIONS_SECONDS = 30.0
 """The definitions in force are written again so often: somebody may have deleted them."""
-MOST_DOUBLINGS = 5
+MAX_FENCE_DOUBLINGS = 5
 """After so many fences in a row by other owners the pause, then up to 64 s, grows no longer."""
 
 log = structlog.get_logger("dither.worker")
@@ -41,22 +41,15 @@ class Committer:
 
     Parameters
     ----------
-    settings : Settings
-    store : Store
-    clients : worker_clients.Clients
     definitions : callable
         Returns the metrics that are counted now.
-    isolator : Isolator
-    watchdog : Watchdog
-    clock : Clock
-    trace : CommitTrace
     """
 
     def __init__(
         self,
         settings: Settings,
         store: Store,
-        clients: worker_clients.Clients,
+        clients: worker_clients.WorkerClients,
         definitions: Callable[[], Mapping[str, Metric]],
         isolator: Isolator,
         watchdog: Watchdog,
@@ -82,7 +75,7 @@ class Committer:
         for owned in partitions:
             self._commit(owned)
         if partitions:
-            self._keep_definitions()
+            self._store_definitions()
 
     def commit_revoked(self, partitions: Collection[AssignedPartition]) -> None:
         """Commit partitions that are about to be given back."""
@@ -90,9 +83,9 @@ class Committer:
         for owned in partitions:
             self._commit(owned)
 
-    def check_eviction_again(self) -> None:
+    def recheck_eviction(self) -> None:
         """Look at Redis before the next commit: it was away, and may be another one."""
-        self._eviction.look_again()
+        self._eviction.recheck()
 
     # -- Checks -------------------------------------------------------------------------------
 
@@ -136,7 +129,9 @@ class Committer:
         with self._trace.step("store", reports > 0 or refused > 0, owned.number) as span:
             written = self._write(owned, span)
             if written is not None:
-                self._trace.add(span, {REPORTS: reports, REFUSED: refused, WRITTEN: written})
+                self._trace.add(
+                    span, {REPORT_COUNT: reports, REFUSED_COUNT: refused, BYTES_WRITTEN: written}
+                )
         if written is not None:
             self._commit_to_group(owned)
 
@@ -163,7 +158,7 @@ class Committer:
             owned.fence(self._clock.monotonic())
             return None
         seconds = self._clock.monotonic() - started
-        owned.measured = owned.measured.committed(seconds, written)
+        owned.measured = owned.measured.with_commit(seconds, written)
         log.debug(
             "committed",
             partition=owned.number,
@@ -202,8 +197,10 @@ class Committer:
         """Write Kafka's own committed offset: for lag tools, and should Redis forget."""
         if owned.committed >= 0 and not owned.halted:
             try:
-                known = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
-                position = TopicPartition(self._topic, owned.number, known.next, known.metadata)
+                progress = dataclasses.replace(owned.progress[0], at=self._clock.now_ms())
+                position = TopicPartition(
+                    self._topic, owned.number, progress.next, progress.metadata
+                )
                 self._clients.consumer.commit(offsets=[position], asynchronous=True)
             except KafkaException as error:
                 log.debug("group commit failed", partition=owned.number, error=str(error))
@@ -220,17 +217,17 @@ class Committer:
         )
         pause = 0.0
         if fence.has_other_owner:
-            pause = random.uniform(1, 2) * 2 ** min(owned.fences, MOST_DOUBLINGS)  # noqa: S311
+            pause = random.uniform(1, 2) * 2 ** min(owned.fences, MAX_FENCE_DOUBLINGS)  # noqa: S311
             owned.fences += 1
         owned.fence(self._clock.monotonic() + pause)
 
-    def _keep_definitions(self) -> None:
+    def _store_definitions(self) -> None:
         """Have the store keep the definitions in force, for `dither verify`."""
         if self._clock.monotonic() < self._keep_at:
             return
-        definitions = Definitions(self._definitions(), rules(self._settings))
+        definitions = CountingDefinitions(self._definitions(), counting_rules(self._settings))
         try:
-            self._store.registry.keep_definitions(definitions.digest, definitions.encode())
+            self._store.registry.store_definitions(definitions.digest, definitions.encode())
         except StateUnreadable as error:  # counting goes on
             log.warning("definitions not stored", error=str(error))
-        self._keep_at = self._clock.monotonic() + KEEP_SECONDS
+        self._keep_at = self._clock.monotonic() + DEFINITIONS_SECONDS

@@ -17,43 +17,36 @@ from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 
 DIGEST_BYTES = 8
-MARK = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
+MARK_PATTERN = re.compile(r"(\d{1,19}):(-?\d{1,10}):([0-9a-f]{16})")
 GROUP_METADATA = re.compile(
     r"dither begin=(\d{1,19}) topic=(\S*)(?: vanished=(\d{1,19}))?"
     r"(?: deployment=([0-9a-f]{16}) at=(\d{1,19}))?"
 )
-VANISHED = "vanished"
+VANISHED_FIELD = "vanished"
 """The owner's field with the number of counted offsets whose loss from the log was accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Mark:
-    """A message of a log, by which it is known again.
-
-    Attributes
-    ----------
-    offset : int
-    epoch : int
-        Of the leader that took it; -1 where the broker does not tell. A log that was cut off and
-        written again has new messages of a higher epoch.
-    digest : str
-        Of its key, value and timestamp: a log that was restored from an older copy may have others
-        of the same epoch.
-    """
+    """A message of a log, by which it is known again."""
 
     offset: int
+    # Of the leader that took it; -1 where the broker does not tell. A log that was cut off and
+    # written again has new messages of a higher epoch.
     epoch: int
+    # Of its key, value and timestamp: a log that was restored from an older copy may have others
+    # of the same epoch.
     digest: str
 
     @classmethod
     def of(cls, message: Any) -> Self:
         """Return the mark of a message."""
-        found = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for part in (message.key() or b"", message.value() or b""):
-            found.update(len(part).to_bytes(8, "big") + part)
-        found.update(message.timestamp()[1].to_bytes(8, "big", signed=True))
+            digest.update(len(part).to_bytes(8, "big") + part)
+        digest.update(message.timestamp()[1].to_bytes(8, "big", signed=True))
         epoch = message.leader_epoch()
-        return cls(message.offset(), -1 if epoch is None else epoch, found.hexdigest())
+        return cls(message.offset(), -1 if epoch is None else epoch, digest.hexdigest())
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -64,8 +57,8 @@ class Mark:
         >>> str(Mark.parse("7:3:00112233445566aa")), Mark.parse("")
         ('7:3:00112233445566aa', None)
         """
-        found = MARK.fullmatch(text)
-        return cls(int(found[1]), int(found[2]), found[3]) if found else None
+        match = MARK_PATTERN.fullmatch(text)
+        return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
     def __str__(self) -> str:
         """Return it as the store keeps it."""
@@ -74,27 +67,14 @@ class Mark:
 
 @dataclasses.dataclass(frozen=True)
 class KnownProgress:
-    """The progress of a partition, as a worker or the consumer group remembers it.
+    """The progress of a partition, as a worker or the consumer group remembers it."""
 
-    Attributes
-    ----------
-    begin, next : int
-        The offsets in [begin, next) were counted.
-    topic_id : str
-        Of the topic; empty where nobody told.
-    vanished : int
-        How many offsets were counted besides, and had left the log by then.
-    deployment : str
-        Whose Redis has the sums; empty where nobody told.
-    at : int
-        When this was committed, in ms since the epoch: only to tell one commit from the next.
-    """
-
-    begin: int
+    begin: int  # the offsets in [begin, next) were counted
     next: int
-    topic_id: str = ""
-    vanished: int = 0
-    deployment: str = ""
+    topic_id: str = ""  # of the topic; empty where nobody told
+    vanished: int = 0  # how many offsets were counted besides, and had left the log by then
+    deployment: str = ""  # whose Redis has the sums; empty where nobody told
+    # When this was committed, in ms since the epoch: only to tell one commit from the next.
     at: int = 0
 
     @property
@@ -115,57 +95,39 @@ class KnownProgress:
         >>> KnownProgress.of_group(9, None) == KnownProgress(begin=0, next=9)
         True
         """
-        found = GROUP_METADATA.fullmatch(metadata or "")
+        match = GROUP_METADATA.fullmatch(metadata or "")
         if offset < 0:
             return None
-        if not found:
+        if not match:
             return cls(0, offset)
-        vanished, at = int(found[3] or 0), int(found[5] or 0)
-        return cls(int(found[1]), offset, found[2], vanished, found[4] or "", at)
+        vanished, at = int(match[3] or 0), int(match[5] or 0)
+        return cls(int(match[1]), offset, match[2], vanished, match[4] or "", at)
 
 
 @dataclasses.dataclass(frozen=True)
 class Log:
-    """Queries about a partition's log.
+    """Queries about a partition's log."""
 
-    Attributes
-    ----------
-    range : callable
-        Returns its first and its next offset.
-    mark : callable
-        Returns the first message from an offset on; None if there is none.
-    known_progress : callable
-        Returns how far it was counted, as far as anybody but Redis remembers.
-    """
-
-    range: Callable[[], tuple[int, int]]
+    range: Callable[[], tuple[int, int]]  # returns its first and its next offset
+    # Returns the first message from an offset on; None if there is none.
     mark: Callable[[int], Mark | None] = lambda _: None
+    # Returns how far it was counted, as far as anybody but Redis remembers.
     known_progress: Callable[[], tuple[KnownProgress, ...]] = lambda: ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """A log that does not go on where the sums stand.
-
-    Attributes
-    ----------
-    reason : str
-    resume : int
-        Where counting would go on, if the loss is accepted.
-    missing : int
-        How many offsets would then be counted and gone, or neither counted nor there.
-    vanished : int
-        How many of the counted offsets have left the log, so that their reports are only in the
-        sums; without those that left its beginning, as the log's first offset tells of them.
-    """
+    """A log that does not go on where the sums stand."""
 
     reason: str
-    resume: int
-    missing: int
+    resume: int  # where counting would go on, if the loss is accepted
+    missing: int  # how many offsets would then be counted and gone, or neither counted nor there
+    # How many of the counted offsets have left the log, so that their reports are only in the
+    # sums; without those that left its beginning, as the log's first offset tells of them.
     vanished: int = 0
 
 
-def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
+def find_break(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> Break | None:
     """Return how a log fails to go on from where the sums stand; None if it does.
 
     Parameters
@@ -179,34 +141,36 @@ def broken(snapshot: Snapshot, log: Log, low: int, high: int, topic_id: str) -> 
     topic_id : str
         Kafka's id of the topic; empty where the cluster does not tell.
     """
-    following, known = snapshot.next_offset, snapshot.owner.get("topic_id", "")
+    following, stored_topic_id = snapshot.next_offset, snapshot.owner.get("topic_id", "")
     if following == UNSET:
-        return _forgotten(log.known_progress(), low, topic_id)
-    if is_another(known, topic_id):
+        return _find_forgotten(log.known_progress(), low, topic_id)
+    if is_another(stored_topic_id, topic_id):
         # as far as the old log was known to reach
         missing = max(0, int(snapshot.owner.get("high", 0)) - following)
-        reason = f"the topic was deleted and created again (id {known}, now {topic_id})"
+        reason = f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
         return Break(reason, low, missing, following - int(snapshot.owner.get("begin", 0)))
     if following < low:
         lost = low - following
         reason = f"{lost} offsets are gone: counted up to {following}, log begins at {low}"
         return Break(reason, low, lost)
-    return _truncated(snapshot, log, low, high)
+    return _find_truncation(snapshot, log, low, high)
 
 
-def is_another(known: str, topic_id: str) -> bool:
+def is_another(stored_id: str, current_id: str) -> bool:
     """Whether two ids are of different topics; one that is empty tells nothing."""
-    return bool(known and topic_id and known != topic_id)
+    return bool(stored_id and current_id and stored_id != current_id)
 
 
-def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: str) -> Break | None:
+def _find_forgotten(
+    known_progress: tuple[KnownProgress, ...], low: int, topic_id: str
+) -> Break | None:
     """Return what of a partition that Redis has nothing of was counted and cannot be again."""
     lost = 0
-    for known in known_progress:
-        gone = known.vanished
-        if known.next > known.begin:
-            end = known.next if is_another(known.topic_id, topic_id) else low
-            gone += max(0, end - known.begin)
+    for progress in known_progress:
+        gone = progress.vanished
+        if progress.next > progress.begin:
+            end = progress.next if is_another(progress.topic_id, topic_id) else low
+            gone += max(0, end - progress.begin)
         lost = max(lost, gone)
     if not lost:
         return None
@@ -217,13 +181,13 @@ def _forgotten(known_progress: tuple[KnownProgress, ...], low: int, topic_id: st
     return Break(reason, low, lost)
 
 
-def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
+def _find_truncation(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | None:
     """Return where a log was cut off below the next offset, also if it has grown past it since."""
     following, last = snapshot.next_offset, Mark.parse(snapshot.owner.get("last", ""))
     if following <= high and (last is None or last.offset < low or log.mark(last.offset) == last):
         return None
     end = min(following, high)
-    fork = _fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
+    fork = _find_fork(log, last.epoch, low, end) if last is not None and last.epoch >= 0 else end
     if following > high:
         reason = f"the log ends at {high}, before the counted {following}: it was truncated"
         return Break(reason, fork, following - fork, following - fork)
@@ -235,7 +199,7 @@ def _truncated(snapshot: Snapshot, log: Log, low: int, high: int) -> Break | Non
     return Break(reason, following, following - low, following - low)
 
 
-def _fork(log: Log, epoch: int, low: int, end: int) -> int:
+def _find_fork(log: Log, epoch: int, low: int, end: int) -> int:
     """Return the first offset from which on messages are of a later epoch; `end` if none is.
 
     Epochs never fall in a log: about 20 looks find it among a million.
@@ -243,9 +207,9 @@ def _fork(log: Log, epoch: int, low: int, end: int) -> int:
     first, last = low, end
     while first < last:
         middle = (first + last) // 2
-        found = log.mark(middle)
-        if found is None or found.offset >= last or found.epoch > epoch:
+        mark = log.mark(middle)
+        if mark is None or mark.offset >= last or mark.epoch > epoch:
             last = middle
         else:
-            first = found.offset + 1
+            first = mark.offset + 1
     return first

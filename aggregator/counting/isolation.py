@@ -18,7 +18,7 @@ from producers.kafka.kafka_errors import describe_kafka_error
 
 PIECE_BYTES = 8_000_000
 """Of messages that are counted together: what they become in memory is a multiple of it."""
-DEFECT = "this is a defect of Dither: report it with the worker's log"
+DEFECT_NOTICE = "this is a defect of Dither: report it with the worker's log"
 
 log = structlog.get_logger("dither.worker")
 
@@ -28,8 +28,6 @@ class Isolator:
 
     Parameters
     ----------
-    settings : Aggregate
-    clock : Clock
     probe : callable
         Starts looking for the end of a record batch, given a partition and the first offset.
     """
@@ -72,10 +70,10 @@ class Isolator:
     ) -> None:
         """Drop what was counted since the last commit, in part or whole, and know better."""
         trouble = owned.trouble
-        place = {"partition": owned.number, "first": first, "last": last}
-        log.error("counting failed", **place, stack=_stack(error))
+        log_fields = {"partition": owned.number, "first": first, "last": last}
+        log.error("counting failed", **log_fields, stack=_stack(error))
         if first == last <= trouble.suspect_until:
-            why = f"checking it fails ({type(error).__name__}); {DEFECT}"
+            why = f"checking it fails ({type(error).__name__}); {DEFECT_NOTICE}"
             trouble.culprit = Obstacle(first, first, why)
         trouble.suspect_until = max(trouble.suspect_until, last)
         owned.fence(self._clock.monotonic())
@@ -96,7 +94,7 @@ class Isolator:
         """
         offset = rejection.message.offset()
         log.error("dead letter failed", partition=owned.number, offset=offset, stack=_stack(error))
-        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT}"
+        why = f"its dead letter cannot be made ({type(error).__name__}); {DEFECT_NOTICE}"
         owned.trouble.culprit = Obstacle(offset, offset, why)
         owned.fence(self._clock.monotonic())
 

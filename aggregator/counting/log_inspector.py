@@ -17,7 +17,7 @@ from aggregator.kafka.renewed_consumer import RenewedConsumer
 from producers.kafka.kafka_errors import describe_kafka_error
 
 
-class Place(NamedTuple):
+class ClusterTopic(NamedTuple):
     """The id of a topic's Kafka cluster (empty where it does not tell), and its partitions."""
 
     cluster: str
@@ -33,9 +33,6 @@ class LogInspector:
     ----------
     consumer : RenewedConsumer
         Of the workers' group, which it does not join. Without an answer it is replaced.
-    settings : Settings
-    clock : callable
-        Monotonic seconds.
     """
 
     def __init__(
@@ -54,7 +51,6 @@ class LogInspector:
         Parameters
         ----------
         number : int
-            The partition's.
         known_progress : tuple of KnownProgress
             What this worker itself remembers of it.
         """
@@ -64,49 +60,51 @@ class LogInspector:
             lambda: (*known_progress, *self.committed([number]).values()),
         )
 
-    def place(self) -> Place:
+    def place(self) -> ClusterTopic:
         """Return where the reports topic is."""
         try:
-            found = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
+            metadata = self._consumer.current.list_topics(self._topic, clients.ANSWER_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        return Place(found.cluster_id or "", sorted(found.topics[self._topic].partitions))
+        return ClusterTopic(
+            metadata.cluster_id or "", sorted(metadata.topics[self._topic].partitions)
+        )
 
     def committed(self, numbers: Sequence[int]) -> dict[int, KnownProgress]:
         """Return what the group has committed of partitions; nothing of those it has not."""
         if not numbers:
             return {}
-        places = [TopicPartition(self._topic, number) for number in numbers]
+        positions = [TopicPartition(self._topic, number) for number in numbers]
         try:
-            committed = self._consumer.current.committed(places, timeout=clients.ANSWER_SECONDS)
+            committed = self._consumer.current.committed(positions, timeout=clients.ANSWER_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
-        found = {}
-        for place in committed:
-            if place.error is not None:
-                raise self._unreachable(place.error)
-            if progress := KnownProgress.of_group(place.offset, place.metadata):
-                found[place.partition] = progress
-        return found
+        progress_by_partition = {}
+        for position in committed:
+            if position.error is not None:
+                raise self._unreachable(position.error)
+            if progress := KnownProgress.of_group(position.offset, position.metadata):
+                progress_by_partition[position.partition] = progress
+        return progress_by_partition
 
     def close(self) -> None:
         """Close the consumer."""
         self._consumer.close()
 
     def _range(self, number: int) -> tuple[int, int]:
-        place = TopicPartition(self._topic, number)
+        position = TopicPartition(self._topic, number)
         try:
             return self._consumer.current.get_watermark_offsets(
-                place, timeout=clients.ANSWER_SECONDS
+                position, timeout=clients.ANSWER_SECONDS
             )
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from None
 
     def _mark(self, number: int, offset: int) -> Mark | None:
-        place = TopicPartition(self._topic, number, offset)
+        position = TopicPartition(self._topic, number, offset)
         consumer, last = self._consumer.current, None
         deadline = self._clock() + clients.ANSWER_SECONDS
-        consumer.incremental_assign([place])
+        consumer.incremental_assign([position])
         try:
             while (left := deadline - self._clock()) > 0 and not _was_cut(last):
                 for event in consumer.consume(1, timeout=left):
@@ -121,7 +119,7 @@ class LogInspector:
         raise self._unreachable(last)
 
     def _unreachable(self, error: KafkaError | None) -> BrokerUnreachable:
-        if error is not None and error.code() in topic_admin.NO_TOPIC:
+        if error is not None and error.code() in topic_admin.NO_TOPIC_CODES:
             return TopicGone(self._topic)
         self._consumer.renew()
         why = "no answer in time" if error is None else describe_kafka_error(error, self._topic)

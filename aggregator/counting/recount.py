@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from aggregator.counting.continuity import VANISHED, is_another
+from aggregator.counting.continuity import VANISHED_FIELD, is_another
 from aggregator.errors import DitherError, StateUnreadable, recount_command
 from aggregator.storage.commands import script
 from aggregator.storage.partition_store import TOKEN_BYTES
@@ -37,7 +37,7 @@ def read_owner(store: Store, number: int) -> dict[str, str]:
         return {}
 
 
-def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
+def describe_loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     """Return what of a partition could not be counted again, in words; empty if all can.
 
     Parameters
@@ -51,24 +51,24 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
 
     Examples
     --------
-    >>> loss({"begin": "0", "next": "90"}, 0, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90"}, 0, 100, "")
     ''
-    >>> loss({"begin": "0", "next": "90"}, 10, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90"}, 10, 100, "")
     'the offsets 0 to 9 are gone from the log, which begins at 10'
-    >>> loss({"begin": "10", "next": "90"}, 10, 80, "")
+    >>> describe_loss({"begin": "10", "next": "90"}, 10, 80, "")
     'the log ends at 80, before the counted 90'
-    >>> loss({"begin": "0", "next": "90", "vanished": "7"}, 0, 100, "")
+    >>> describe_loss({"begin": "0", "next": "90", "vanished": "7"}, 0, 100, "")
     '7 offsets that were counted had left the log before (aggregate.on_gap=skip accepted it)'
     """
     begin, following = int(owner.get("begin", 0)), int(owner.get("next", UNSET))
-    known = owner.get("topic_id", "")
-    if is_another(known, topic_id):
-        return f"the topic was deleted and created again (id {known}, now {topic_id})"
+    stored_topic_id = owner.get("topic_id", "")
+    if is_another(stored_topic_id, topic_id):
+        return f"the topic was deleted and created again (id {stored_topic_id}, now {topic_id})"
     if begin < low:
         return f"the offsets {begin} to {low - 1} are gone from the log, which begins at {low}"
     if following > high:
         return f"the log ends at {high}, before the counted {following}"
-    if vanished := int(owner.get(VANISHED, 0)):
+    if vanished := int(owner.get(VANISHED_FIELD, 0)):
         return (
             f"{vanished} offsets that were counted had left the log before (aggregate.on_gap=skip "
             "accepted it)"
@@ -76,7 +76,7 @@ def loss(owner: Mapping[str, str], low: int, high: int, topic_id: str) -> str:
     return ""
 
 
-def delete(store: Store, number: int) -> int:
+def delete_counts(store: Store, number: int) -> int:
     """Delete all that was counted of a partition; return how many keys that were.
 
     If it is interrupted, the partition stays halted until it is called again.
@@ -114,15 +114,17 @@ class _Deletion:
         self._mark()
         indexes: list[str] = []
         with contextlib.suppress(StateUnreadable):
-            found = self._store.panes.indexed(self._number)
-            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in found]
+            indexed = self._store.panes.indexed(self._number)
+            indexes = [f"{self._prefix}:index:{grain}:{key}" for grain, key in indexed]
         first = [
             f"{self._prefix}:{name}"
             for name in ("watermarks", "counts", "open", "indexed", "sizes")
         ]
-        deleted = self._pass([*first, *indexes])  # readers then find nothing, instead of a part
+        deleted = self._delete_keys(
+            [*first, *indexes]
+        )  # readers then find nothing, instead of a part
         client: Any = self._store.client
-        while more := self._pass(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
+        while more := self._delete_keys(client.scan_iter(f"{self._prefix}:*", count=CHUNK_KEYS)):
             deleted += more
         return deleted + self._unlink([self._owner])
 
@@ -135,11 +137,11 @@ class _Deletion:
         except StateUnreadable:  # another type
             self._store.ask([("UNLINK", self._owner), mark])
 
-    def _pass(self, keys: Iterable[bytes | str]) -> int:
+    def _delete_keys(self, keys: Iterable[bytes | str]) -> int:
         """Delete the keys but the owner's; return how many there were."""
-        own, deleted = (self._owner, self._owner.encode()), 0
-        others = (key for key in keys if key not in own)
-        while chunk := [*itertools.islice(others, CHUNK_KEYS)]:
+        owner_keys, deleted = (self._owner, self._owner.encode()), 0
+        other_keys = (key for key in keys if key not in owner_keys)
+        while chunk := [*itertools.islice(other_keys, CHUNK_KEYS)]:
             deleted += self._unlink(chunk)
         return deleted
 

@@ -35,10 +35,10 @@ def single_worker_command(arguments: list[str], memory: int | None) -> list[str]
     >>> single_worker_command(["aggregate", "--workers", "3"], None)[3:]
     ['aggregate', '--workers', '3', '--set', 'aggregate.health_port=0', '--workers', '1']
     """
-    own = ["--set", "aggregate.health_port=0"]
+    worker_options = ["--set", "aggregate.health_port=0"]
     if memory is not None:
-        own += ["--set", f"aggregate.memory={memory}"]
-    return [sys.executable, "-m", "aggregator", *arguments, *own, "--workers", "1"]
+        worker_options += ["--set", f"aggregate.memory={memory}"]
+    return [sys.executable, "-m", "aggregator", *arguments, *worker_options, "--workers", "1"]
 
 
 def own_instance(instance: str, number: int) -> list[str]:
@@ -57,7 +57,6 @@ class Supervisor:
 
     Parameters
     ----------
-    workers : int
     command : list of str
         What one worker is started with.
     died : callable

@@ -28,7 +28,7 @@ class Watchdog:
 
     Parameters
     ----------
-    after, end_after : float
+    stuck_seconds, exit_seconds : float
         Seconds in one step until it is logged, with the stack, and until the process ends.
         0: never.
     report : callable
@@ -40,12 +40,12 @@ class Watchdog:
 
     def __init__(
         self,
-        after: float,
-        end_after: float,
+        stuck_seconds: float,
+        exit_seconds: float,
         report: Callable[[str, float], object] = lambda *_: None,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._after, self._end_after = after, end_after
+        self._stuck_seconds, self._exit_seconds = stuck_seconds, exit_seconds
         self._report, self._end = report, end
         self._step: tuple[str, int | None, int | None] = ("starting", None, None)
         self._beats, self._entered_at = 0, time.monotonic()
@@ -76,13 +76,13 @@ class Watchdog:
         a step counts, whether the process ran or not. "" if it is not stuck.
         """
         seconds = time.monotonic() - self._entered_at
-        is_stuck = self._end_after and seconds > self._end_after
+        is_stuck = self._exit_seconds and seconds > self._exit_seconds
         return f"{self._step[0]} for {seconds:.0f} seconds" if is_stuck else ""
 
     def __enter__(self) -> Self:
         """Begin to watch this thread."""
         self._watched = threading.get_ident()
-        if self._after or self._end_after:
+        if self._stuck_seconds or self._exit_seconds:
             self._thread.start()
         return self
 
@@ -105,14 +105,18 @@ class Watchdog:
                 beats, silent, reported_at = self._beats, 0.0, 0.0
                 continue
             silent += ran
-            place = {"step": step, "partition": partition, "offset": offset}
-            if self._end_after and silent >= self._end_after:
-                log.error("terminated", **place, seconds=round(silent), stack=self._stack())
+            log_fields = {"step": step, "partition": partition, "offset": offset}
+            if self._exit_seconds and silent >= self._exit_seconds:
+                log.error("terminated", **log_fields, seconds=round(silent), stack=self._stack())
                 self._end(EXIT_CODE)
                 return
-            if self._after and silent >= self._after and silent >= reported_at + REPEAT_SECONDS:
+            if (
+                self._stuck_seconds
+                and silent >= self._stuck_seconds
+                and silent >= reported_at + REPEAT_SECONDS
+            ):
                 if not reported_at:
-                    log.error("stuck", **place, seconds=round(silent), stack=self._stack())
+                    log.error("stuck", **log_fields, seconds=round(silent), stack=self._stack())
                 reported_at = silent
                 self._report(step, silent)
 

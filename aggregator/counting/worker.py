@@ -16,7 +16,7 @@ from aggregator.config.live_metrics import UNUSABLE, LiveMetrics, current
 from aggregator.config.settings import Settings
 from aggregator.counting.assigned_partition import AssignedPartition
 from aggregator.counting.assignment import Assignment
-from aggregator.counting.backoff import TRANSIENT, Backoff
+from aggregator.counting.backoff import TRANSIENT_ERRORS, Backoff
 from aggregator.counting.committer import Committer
 from aggregator.counting.isolation import Isolator
 from aggregator.counting.watchdog import Watchdog
@@ -59,15 +59,12 @@ class Worker:
 
     Parameters
     ----------
-    settings : Settings
     metrics : mapping of str to Metric
         Those of :class:`LiveMetrics` may change while it runs.
-    store : Store
     name : str
         Shown as the owner of its partitions.
-    clients : worker_clients.Clients, optional
+    clients : worker_clients.WorkerClients, optional
         Those of the settings' cluster if left out.
-    clock : Clock
     end : callable
         Ends the process if the worker is stuck for good.
     tracer : Tracer, optional
@@ -84,14 +81,14 @@ class Worker:
         metrics: Mapping[str, Metric],
         store: Store,
         name: str,
-        clients: worker_clients.Clients | None = None,
+        clients: worker_clients.WorkerClients | None = None,
         clock: Clock = SYSTEM,
         end: Callable[[int], object] = os._exit,
         tracer: Tracer | None = None,
     ) -> None:
         self.metrics, self.store, self.name = metrics, store, name
         self.topic, self._settings = settings.topics.reports, settings.aggregate
-        self._instance = str(settings.kafka.get(worker_clients.INSTANCE, ""))
+        self._instance = str(settings.kafka.get(worker_clients.INSTANCE_PROPERTY, ""))
         self._defined = current(metrics)
         self._slice = slice_messages(self._defined, self._settings.memory)
         self._stopping = False  # no Event: its lock is not safe in a signal handler
@@ -99,15 +96,15 @@ class Worker:
         self._interval = milliseconds(self._settings.commit_interval) / 1000
         self._clock = clock
         self._next_commit = clock.monotonic() + self._interval
-        clients = clients or worker_clients.Clients.of(settings)
+        clients = clients or worker_clients.WorkerClients.of(settings)
         self._consumer = clients.consumer
         self._isolator = Isolator(self._settings, clock, clients.probe)
         self._backoff = Backoff(clock)
-        after, end_after = (
+        stuck_seconds, exit_seconds = (
             milliseconds(text) / 1000
             for text in (self._settings.stuck_after, self._settings.stuck_exit)
         )
-        self._watchdog = Watchdog(after, end_after, self._report_stuck, end)
+        self._watchdog = Watchdog(stuck_seconds, exit_seconds, self._report_stuck, end)
         self._trace = CommitTrace(tracer or Tracer(), self.topic)
         self._committer = Committer(
             settings,
@@ -184,19 +181,21 @@ class Worker:
                 self._commit_all()
                 self._refresh_definitions()
                 self._assignment.reacquire_fenced()
-        except TRANSIENT as error:
+        except TRANSIENT_ERRORS as error:
             self._backoff.fail(error)
             self._assignment.pause(self.owned)
         else:
             if self._backoff.is_waiting:
                 self._backoff.recover()
-                self._committer.check_eviction_again()
+                self._committer.recheck_eviction()
                 self._assignment.resume()
 
     def _commit_all(self) -> None:
         with self._trace.committing():
             self._committer.commit_all(list(self.owned.values()))
-        self._next_commit = _next_beat(self._next_commit, self._clock.monotonic(), self._interval)
+        self._next_commit = _next_commit_time(
+            self._next_commit, self._clock.monotonic(), self._interval
+        )
 
     def _is_full(self) -> bool:
         """Whether what was counted, or refused, since the last commit should be saved."""
@@ -213,7 +212,7 @@ class Worker:
         while True:
             try:
                 self._commit_all()
-            except TRANSIENT as error:
+            except TRANSIENT_ERRORS as error:
                 self._backoff.fail(error)
             else:
                 return
@@ -229,20 +228,20 @@ class Worker:
             self.store.registry.note_stuck(self.name, step, seconds, self._clock.now_ms())
 
     def _count(self, events: Sequence[Any], fetch: Span) -> None:
-        messages, ends, errors = worker_clients.sort_out(events)
+        messages, ends, errors = worker_clients.sort_events(events)
         for event in errors:
             self._handle_error(event)
         if messages:
-            self._trace.fetched(fetch, len(events) - len(errors))
+            self._trace.end_fetch(fetch, len(events) - len(errors))
         with self._trace.step("count", bool(messages)):
             for number, batch in messages.items():
-                if not self._follows(number, batch[0].offset(), batch[-1].offset()):
+                if not self._is_expected(number, batch[0].offset(), batch[-1].offset()):
                     ends.pop(number, None)
                     continue
                 if not self._count_batch(self.owned[number], batch):
                     ends.pop(number, None)
         for number, end in ends.items():
-            if self._follows(number, end, end):
+            if self._is_expected(number, end, end):
                 self.owned[number].state.advance_to(end)
 
     def _count_batch(self, owned: AssignedPartition, batch: Sequence[Any]) -> bool:
@@ -256,9 +255,12 @@ class Worker:
                 return False
             part = batch[first : first + self._slice]
             self._watchdog.enter("counting", owned.number, part[0].offset())
-            known = len(owned.rejections)
+            rejections_before = len(owned.rejections)
             is_counted = self._isolator.count(owned, part)
-            if any(rejection.reason in OTHER_DEFINITIONS for rejection in owned.rejections[known:]):
+            if any(
+                rejection.reason in OTHER_DEFINITIONS
+                for rejection in owned.rejections[rejections_before:]
+            ):
                 self._refresh_definitions()
             if not is_counted and owned.trouble.is_blocked:
                 self._assignment.pause([owned.number])
@@ -281,7 +283,7 @@ class Worker:
                 owned.excess = ""
                 owned.fence(self._clock.monotonic())
 
-    def _follows(self, number: int, first: int, last: int) -> bool:
+    def _is_expected(self, number: int, first: int, last: int) -> bool:
         """Whether what came of a partition may be counted; it is sought again if it jumped."""
         owned = self.owned.get(number)
         if owned is None or not owned.is_counting:
@@ -308,19 +310,16 @@ class Worker:
             log.warning("kafka error", partition=number, error=why)
 
 
-def _next_beat(due: float, now: float, interval: float) -> float:
+def _next_commit_time(due: float, now: float, interval: float) -> float:
     """Return when to commit again, after a commit that was due then and is done now.
 
     Examples
     --------
     On the beat, whatever a commit takes, but counting has half of the time at least:
-
-    >>> _next_beat(10.0, 10.2, 1.0), _next_beat(10.0, 10.9, 1.0)
+    >>> _next_commit_time(10.0, 10.2, 1.0), _next_commit_time(10.0, 10.9, 1.0)
     (11.0, 11.4)
-
     After one that came early, because much had been counted, an interval later:
-
-    >>> _next_beat(10.0, 9.25, 1.0)
+    >>> _next_commit_time(10.0, 9.25, 1.0)
     10.25
     """
     return max(min(due, now) + interval, now + interval / 2)

@@ -20,15 +20,15 @@ from aggregator.kafka.headers import Header, read
 from aggregator.state.decoder import Message, Rejection
 from producers.kafka.kafka_errors import describe_kafka_error, of_topic
 
-CONTEXT = "__connect.errors."
-STAGE = "VALUE_CONVERTER"
-ARRIVED = "dither.arrived"
+HEADER_PREFIX = "__connect.errors."
+CONVERSION_STAGE = "VALUE_CONVERTER"
+ARRIVED_HEADER = "dither.arrived"
 """Header with Kafka's timestamp of the original, in ms since the epoch, if it had one."""
-TRUNCATED = "dither.truncated.from"
+TRUNCATED_HEADER = "dither.truncated.from"
 """Header with the original size of a message that the broker would not take whole."""
-REPLAYS = "dither.replays"
+REPLAYS_HEADER = "dither.replays"
 """Header with how often a message was sent again from the dead letters."""
-UNREADABLE = "dither.headers.unreadable"
+UNREADABLE_HEADER = "dither.headers.unreadable"
 """Header of a letter without those of its original, which could not be read."""
 KEPT_BYTES = 100_000
 POLL_SECONDS = 0.1
@@ -56,7 +56,7 @@ class Letter:
     headers: list[Header]
 
 
-def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
+def letter_alternatives(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     """Return what to send: the message as it came, then what is left if that is too large.
 
     The second keeps the key and the beginning of the payload, the last one nothing but the reason
@@ -66,7 +66,6 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     Parameters
     ----------
     message : RefusedMessage
-        As it was consumed.
     reason : str
         One of those in `aggregator.dead_letters.reasons`.
     detail : str
@@ -74,23 +73,23 @@ def letters(message: RefusedMessage, reason: str, detail: str) -> list[Letter]:
     """
     key, value, headers = message.key(), message.value(), read(message)
     why: list[Header] = [
-        (CONTEXT + "topic", (message.topic() or "").encode()),
-        (CONTEXT + "partition", str(message.partition()).encode()),
-        (CONTEXT + "offset", str(message.offset()).encode()),
-        (CONTEXT + "stage", STAGE.encode()),
-        (CONTEXT + "class.name", b"aggregator.state.partition.Partition"),
-        (CONTEXT + "exception.class.name", reason.encode()),
-        (CONTEXT + "exception.message", detail.encode()),
+        (HEADER_PREFIX + "topic", (message.topic() or "").encode()),
+        (HEADER_PREFIX + "partition", str(message.partition()).encode()),
+        (HEADER_PREFIX + "offset", str(message.offset()).encode()),
+        (HEADER_PREFIX + "stage", CONVERSION_STAGE.encode()),
+        (HEADER_PREFIX + "class.name", b"aggregator.state.partition.Partition"),
+        (HEADER_PREFIX + "exception.class.name", reason.encode()),
+        (HEADER_PREFIX + "exception.message", detail.encode()),
     ]
     if (arrived := message.timestamp()[1]) >= 0:
-        why.append((ARRIVED, str(arrived).encode()))
+        why.append((ARRIVED_HEADER, str(arrived).encode()))
     if headers is None:
-        headers, why = [], [*why, (UNREADABLE, b"a name is not UTF-8")]
-    whole = Letter(key, value, [*headers, *why])
-    why = [*why, (TRUNCATED, str(len(value or b"")).encode())]
+        headers, why = [], [*why, (UNREADABLE_HEADER, b"a name is not UTF-8")]
+    whole_letter = Letter(key, value, [*headers, *why])
+    why = [*why, (TRUNCATED_HEADER, str(len(value or b"")).encode())]
     short = Letter(key, value and value[:KEPT_BYTES], why)
-    least = [short, Letter(None, None, why)]
-    return least if reason == "too_large" else [whole, *least]
+    shorter_letters = [short, Letter(None, None, why)]
+    return shorter_letters if reason == "too_large" else [whole_letter, *shorter_letters]
 
 
 class DeadLettersUndelivered(DitherError):  # noqa: N818
@@ -98,14 +97,7 @@ class DeadLettersUndelivered(DitherError):  # noqa: N818
 
 
 class DeadLetters:
-    """Sends refused messages to the dead-letter topic.
-
-    Parameters
-    ----------
-    producer : confluent_kafka.Producer
-    topic : str
-    clock : Clock
-    """
+    """Sends refused messages to the dead-letter topic."""
 
     def __init__(self, producer: Producer, topic: str, clock: Clock = SYSTEM) -> None:
         self.topic = topic
@@ -118,7 +110,7 @@ class DeadLetters:
         """Take a refused message without waiting; :meth:`flush` sends it."""
         message: Any = rejection.message
         self._undelivered += 1
-        self._waiting.append(letters(message, rejection.reason, rejection.detail))
+        self._waiting.append(letter_alternatives(message, rejection.reason, rejection.detail))
 
     def _produce(self, alternatives: list[Letter]) -> None:
         """Send the first alternative, or the next one if it turns out to be too large.

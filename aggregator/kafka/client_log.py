@@ -12,7 +12,7 @@ from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 REPEAT_SECONDS = 60.0
 """Between log lines that say the same."""
-BROKEN = "in state UP"
+OPEN_CONNECTION_STATE = "in state UP"
 """Part of librdkafka's error about a connection that was open, not about one that it opens."""
 
 log = structlog.get_logger("dither.kafka")
@@ -46,7 +46,7 @@ class ThrottledErrorLog:
             self._down, self._down_at = error, now
         elif (
             self._down is not None
-            and BROKEN not in error.str()
+            and OPEN_CONNECTION_STATE not in error.str()
             and now - self._down_at <= 2 * REPEAT_SECONDS
         ):
             self._tell(self._down, now, cause=describe_kafka_error(error))

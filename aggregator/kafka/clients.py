@@ -16,16 +16,16 @@ from aggregator.kafka import diagnosis
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import ExplainingProducer, describe_kafka_error
 
-QUIET = logging.getLogger("aggregator.librdkafka")
+LIBRDKAFKA_LOG = logging.getLogger("aggregator.librdkafka")
 """librdkafka's own lines, hundreds while a broker is away: for whoever adds a handler. What matters
 of them comes as an error, or from :class:`aggregator.kafka.client_log.ThrottledErrorLog`."""
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
+LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
+LIBRDKAFKA_LOG.propagate = False
 
 ANSWER_SECONDS = 10.0
-LOOK_SECONDS = 1.0
+REFUSAL_CHECK_SECONDS = 1.0
 
-CONSUMER: dict[str, Any] = {
+CONSUMER_DEFAULTS: dict[str, Any] = {
     "enable.auto.offset.store": False,
     "session.timeout.ms": 10_000,
     "fetch.queue.backoff.ms": 1,
@@ -44,13 +44,13 @@ beside idle ones the first message comes after 50 ms, for 340 with librdkafka's 
 thousand messages in the queue are no faster; one alone takes half of the speed of large ones.
 """
 
-MANDATORY: dict[str, Any] = {
+MANDATORY_PROPERTIES: dict[str, Any] = {
     "enable.auto.commit": False,
     "auto.offset.reset": "error",
     "partition.assignment.strategy": "cooperative-sticky",
 }
 """Needed for exact sums: offsets are stored with the sums, and never jump silently."""
-TRANSIENT = (
+TRANSIENT_CODES = (
     KafkaError._TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -58,8 +58,8 @@ TRANSIENT = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 """Answers of a cluster that may tell a topic's id later."""
-FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
-CONSUMER_ONLY = (*CONSUMER, *MANDATORY)
+FILE_PROPERTIES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+CONSUMER_ONLY = (*CONSUMER_DEFAULTS, *MANDATORY_PROPERTIES)
 
 
 def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
@@ -70,32 +70,37 @@ def consumer(settings: Settings, group: str, **properties: Any) -> Consumer:
     settings : Settings
         Where Kafka is, and librdkafka's properties.
     group : str
-        The consumer group.
     **properties
         Of librdkafka, above all others.
     """
-    own = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
-    own["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
-    config = {**CONSUMER, **own, "group.id": group, **MANDATORY, **properties}
-    return Consumer(config, logger=QUIET)
+    configured = {k: v for k, v in settings.kafka.items() if k not in PRODUCER_ONLY}
+    configured["message.max.bytes"] = 1_000  # a producer's, and fetch.max.bytes may not be below it
+    config = {
+        **CONSUMER_DEFAULTS,
+        **configured,
+        "group.id": group,
+        **MANDATORY_PROPERTIES,
+        **properties,
+    }
+    return Consumer(config, logger=LIBRDKAFKA_LOG)
 
 
 def producer(settings: Settings, **properties: Any) -> Producer:
     """Return an idempotent producer to the deployment's cluster."""
-    own = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
-    config = {**own, **properties, "enable.idempotence": True, "acks": "all"}
-    return ExplainingProducer(config, logger=QUIET)
+    configured = {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
+    config = {**configured, **properties, "enable.idempotence": True, "acks": "all"}
+    return ExplainingProducer(config, logger=LIBRDKAFKA_LOG)
 
 
-def reporting(settings: Settings) -> dict[str, Any]:
+def reporter_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of [kafka] for a reporter."""
     return {k: v for k, v in settings.kafka.items() if k not in CONSUMER_ONLY}
 
 
-def administrative(settings: Settings) -> dict[str, Any]:
+def admin_properties(settings: Settings) -> dict[str, Any]:
     """Return the properties of [kafka] for whoever only asks."""
-    others = (*CONSUMER_ONLY, *PRODUCER_ONLY)
-    return {k: v for k, v in settings.kafka.items() if k not in others}
+    client_properties = (*CONSUMER_ONLY, *PRODUCER_ONLY)
+    return {k: v for k, v in settings.kafka.items() if k not in client_properties}
 
 
 def admin(settings: Settings, *topics: str) -> AdminClient:
@@ -104,7 +109,6 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     Parameters
     ----------
     settings : Settings
-        Where Kafka is.
     topics : str
         Must be there, and this user have rights on them.
 
@@ -121,8 +125,8 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
     """
     _check_files(settings)
     errors: list[KafkaError] = []
-    config: dict[str, Any] = {"error_cb": errors.append, **administrative(settings)}
-    client = AdminClient(config, logger=QUIET)
+    config: dict[str, Any] = {"error_cb": errors.append, **admin_properties(settings)}
+    client = AdminClient(config, logger=LIBRDKAFKA_LOG)
     deadline = time.monotonic() + ANSWER_SECONDS
     while not _answers(client, deadline):
         client.poll(0)
@@ -143,7 +147,7 @@ def admin(settings: Settings, *topics: str) -> AdminClient:
 def _answers(client: AdminClient, deadline: float) -> bool:
     """Return whether a broker answers; look every now and then whether one has refused."""
     try:
-        left = max(0.05, min(LOOK_SECONDS, deadline - time.monotonic()))
+        left = max(0.05, min(REFUSAL_CHECK_SECONDS, deadline - time.monotonic()))
         client.list_topics(timeout=left)
     except KafkaException:
         return False
@@ -152,7 +156,7 @@ def _answers(client: AdminClient, deadline: float) -> bool:
 
 def _check_files(settings: Settings) -> None:
     """Refuse names of files that cannot be read: librdkafka would not say which."""
-    for name in FILES:
+    for name in FILE_PROPERTIES:
         file = settings.kafka.get(name)
         if isinstance(file, str) and file != "probe" and not os.access(file, os.R_OK):
             key = f"kafka.{name}"

@@ -15,7 +15,7 @@ from aggregator.config.settings import Settings
 from aggregator.errors import TopicCompacted
 from aggregator.kafka import clients
 
-LOOK_SECONDS = 60.0
+POLICY_CHECK_SECONDS = 60.0
 """Between two looks at a topic that is counted."""
 
 
@@ -43,10 +43,6 @@ class CompactionWatch:
 
     Calling it returns why the topic must not be counted, as it was when it was looked at last;
     empty where nothing is known against it.
-
-    Parameters
-    ----------
-    settings : Settings
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -62,7 +58,7 @@ class CompactionWatch:
             self._why = self._read(self.answer)
             self.answer = None
         elif self.answer is None and time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._next_look = time.monotonic() + POLICY_CHECK_SECONDS
             self._ask()
         return self._why
 

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from producers.kafka.kafka_errors import REFUSALS, describe_kafka_error
 
 PROBE_SECONDS = 3.0
-CERTIFICATES = {
+CERTIFICATE_PROBLEMS = {
     "unable to get local issuer": "which is not signed by an authority of {ca}",
     "self-signed": "which is not signed by an authority of {ca}",
     "self signed": "which is not signed by an authority of {ca}",
@@ -32,7 +32,7 @@ def certificate(reason: str, ca: str) -> str:
     >>> certificate("certificate has expired", "ssl.ca.location")
     'shows a certificate which has expired: renew it (certificate has expired)'
     """
-    for sign, meaning in CERTIFICATES.items():
+    for sign, meaning in CERTIFICATE_PROBLEMS.items():
         if sign in reason:
             return f"shows a certificate {meaning.format(ca=ca)} ({reason})"
     return f"shows a certificate that cannot be verified ({reason}): check it, and {ca}"

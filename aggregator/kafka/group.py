@@ -12,12 +12,7 @@ from aggregator.kafka import clients
 
 
 class GroupWatch:
-    """Returns the partitions of the reports topic that the workers' group has given to nobody.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Returns the partitions of the reports topic that the workers' group has given to nobody."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -27,22 +22,22 @@ class GroupWatch:
         """Return those of `partitions`, ascending; None while that is open, or cannot be known."""
         group, topic = self._settings.aggregate.group, self._settings.topics.reports
         if self._client is None:
-            config = clients.administrative(self._settings)
-            self._client = AdminClient(config, logger=clients.QUIET)
+            config = clients.admin_properties(self._settings)
+            self._client = AdminClient(config, logger=clients.LIBRDKAFKA_LOG)
         try:
             answer = self._client.describe_consumer_groups(
                 [group], request_timeout=clients.ANSWER_SECONDS
             )[group]
-            found = answer.result(timeout=clients.ANSWER_SECONDS)
+            group_description = answer.result(timeout=clients.ANSWER_SECONDS)
         except (KafkaException, TimeoutError):
             self._client = None
             return None
-        if found.state != ConsumerGroupState.STABLE:
+        if group_description.state != ConsumerGroupState.STABLE:
             return None
         owned = {
-            place.partition
-            for member in found.members
-            for place in member.assignment.topic_partitions
-            if place.topic == topic
+            assigned.partition
+            for member in group_description.members
+            for assigned in member.assignment.topic_partitions
+            if assigned.topic == topic
         }
         return sorted({*partitions} - owned)

@@ -11,7 +11,7 @@ _ask = operator.methodcaller("headers")
 """Not `message.headers()`: confluent-kafka returns a broken list and sets an exception, which
 CPython checks here, but not in a call that it has specialized. Then the exception would come up in
 whatever is called next, and the list would end the process."""
-_UNREADABLE: list[Header] = []
+_UNREADABLE_HEADERS: list[Header] = []
 """Stands for headers that the client cannot read."""
 
 
@@ -23,11 +23,11 @@ def read(message: Any) -> list[Header] | None:
     when it is looked at, were it not replaced here. Ask for headers nowhere else.
     """
     try:
-        found = _ask(message)
+        headers = _ask(message)
     except (UnicodeError, SystemError):
-        found = _UNREADABLE
-        message.set_headers(found)
-    return None if found is _UNREADABLE else list(found or [])
+        headers = _UNREADABLE_HEADERS
+        message.set_headers(headers)
+    return None if headers is _UNREADABLE_HEADERS else list(headers or [])
 
 
 def message_bytes(message: Any) -> int:

@@ -59,7 +59,7 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
     heard = time.monotonic()
     stopped: dict[int, int] = {}  # where nothing more could be read
     while left:
-        found = []
+        messages = []
         for message in consumer.consume(READ_MESSAGES, timeout=READ_SECONDS):
             heard = time.monotonic()
             number, offset, error = message.partition(), message.offset() or 0, message.error()
@@ -71,12 +71,12 @@ def read_ranges(consumer: Consumer, topic: str, ranges: Ranges) -> Iterator[list
             if error is not None:
                 stopped[number] = offset
             if error is None and offset < left[number]:
-                found.append(message)
+                messages.append(message)
             if offset + (error is None) >= left[number]:
                 del left[number]
                 consumer.pause([TopicPartition(topic, number)])
-        if found:
-            yield found
+        if messages:
+            yield messages
         if left.keys() == stopped.keys() and time.monotonic() - heard > TRANSACTION_SECONDS:
             raise TransactionOpen(topic, stopped)
         if time.monotonic() - heard > SILENCE_SECONDS:

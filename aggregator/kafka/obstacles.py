@@ -23,12 +23,14 @@ from producers.kafka.kafka_errors import REFUSALS
 
 HALT_SECONDS = 20.0
 """An error that repeats at one offset for so long halts the partition."""
-HALT_TIMES = 3
+MIN_HALT_ERRORS = 3
 PROBE_SECONDS = 10.0
 """Until a broker that is asked about one offset is taken to be away."""
-SKIPPED = "skipped"
+SKIPPED_FIELD = "skipped"
 """Field of the owner's hash: the spans of offsets that were passed, as ``8812-8911,9000-9000``."""
-PASSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSALS
+NON_DATA_CODES = (
+    frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE}) | REFUSALS
+)
 """Errors of a cluster or of a right, not of what stands at an offset."""
 
 log = structlog.get_logger("dither.worker")
@@ -36,18 +38,10 @@ log = structlog.get_logger("dither.worker")
 
 @dataclasses.dataclass(frozen=True)
 class Obstacle:
-    """Offsets that cannot be counted.
-
-    Attributes
-    ----------
-    first : int
-    last : int or None
-        None: not known yet.
-    why : str
-    """
+    """Offsets that cannot be counted."""
 
     first: int
-    last: int | None
+    last: int | None  # None: not known yet
     why: str
 
     @property
@@ -78,48 +72,40 @@ class Obstacle:
 
 @dataclasses.dataclass
 class Stall:
-    """An error of Kafka's client that repeats where counting stands.
+    """An error of Kafka's client that repeats where counting stands."""
 
-    Attributes
-    ----------
-    at : int
-        The next offset that was to be counted.
-    base : int
-        Where the client says that the trouble begins.
-    since : float
-        Monotonic seconds.
-    """
-
-    at: int
-    base: int
+    at: int  # the next offset that was to be counted
+    base: int  # where the client says that the trouble begins
     why: str
-    since: float
+    since: float  # monotonic seconds
     times: int = 0
 
     def is_lasting(self, now: float) -> bool:
         """Whether it repeats for long enough to say that it will not pass by itself."""
-        return self.times >= HALT_TIMES and now - self.since >= HALT_SECONDS
+        return self.times >= MIN_HALT_ERRORS and now - self.since >= HALT_SECONDS
 
 
 def is_of_data(error: KafkaError, offset: int | None) -> bool:
     """Whether an error is about the data at an offset, not about the cluster."""
-    transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *PASSING)
+    transient = (KafkaError._PARTITION_EOF, KafkaError._TRANSPORT, *NON_DATA_CODES)
     return offset is not None and offset >= 0 and error.code() not in transient
 
 
-def spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
+def skipped_spans(owner: Mapping[str, str]) -> list[tuple[int, int]]:
     """Return the spans of offsets that a partition's owners have passed, ascending.
 
     Examples
     --------
-    >>> spans({"skipped": "8812-8911,9000-9000"})
+    >>> skipped_spans({"skipped": "8812-8911,9000-9000"})
     [(8812, 8911), (9000, 9000)]
     """
-    found = re.findall(r"(\d+)-(\d+)", owner.get(SKIPPED, ""))
-    return sorted((int(first), int(last)) for first, last in found)
+    matches = re.findall(r"(\d+)-(\d+)", owner.get(SKIPPED_FIELD, ""))
+    return sorted((int(first), int(last)) for first, last in matches)
 
 
-def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def unskipped_ranges(
+    begin: int, end: int, passed: Iterable[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """Yield the stretches [start, stop) of [begin, end) that were not passed.
 
     Parameters
@@ -131,7 +117,7 @@ def between(begin: int, end: int, passed: Iterable[tuple[int, int]]) -> Iterator
 
     Examples
     --------
-    >>> list(between(0, 20, [(5, 9), (19, 30)]))
+    >>> list(unskipped_ranges(0, 20, [(5, 9), (19, 30)]))
     [(0, 5), (10, 19)]
     """
     for first, last in passed:
@@ -153,54 +139,42 @@ def last_offset(consumer: Consumer, topic: str, partition: int, base: int) -> in
     consumer : Consumer
         A consumer with no other use; it is assigned the partition.
     topic : str
-        Its name.
     partition : int
-        Its number.
     base : int
         Where the batch begins.
     """
     end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=PROBE_SECONDS)
-    inside, outside = base, int(end[1])
-    while outside - inside > 1:
-        middle = (inside + outside) // 2
+    last_unreadable, first_readable = base, int(end[1])
+    while first_readable - last_unreadable > 1:
+        middle = (last_unreadable + first_readable) // 2
         consumer.assign([TopicPartition(topic, partition, middle)])
-        deadline, is_inside = time.monotonic() + PROBE_SECONDS, None
-        while is_inside is None:
+        deadline, is_unreadable = time.monotonic() + PROBE_SECONDS, None
+        while is_unreadable is None:
             if time.monotonic() > deadline:
                 return None
             for message in consumer.consume(1, timeout=0.5):
                 error = message.error()
                 if error is None or error.code() == KafkaError._PARTITION_EOF:
-                    is_inside = False
+                    is_unreadable = False
                 elif is_of_data(error, message.offset()):
-                    is_inside = (message.offset() or 0) <= base
-        inside, outside = (middle, outside) if is_inside else (inside, middle)
-    return inside
+                    is_unreadable = (message.offset() or 0) <= base
+        last_unreadable, first_readable = (
+            (middle, first_readable) if is_unreadable else (last_unreadable, middle)
+        )
+    return last_unreadable
 
 
 @dataclasses.dataclass
 class Trouble:
-    """The obstacles that a worker has met in a partition.
+    """The obstacles that a worker has met in a partition."""
 
-    Attributes
-    ----------
-    suspect_until : int
-        Up to this offset messages are counted one at a time: together they failed.
-    culprit : Obstacle or None
-        The one of them that fails by itself.
-    stall : Stall or None
-    probe : Probe or None
-    shown : str
-        Why the partition is halted; empty where it is not.
-    is_blocked : bool
-        Whether nothing is to be counted any more: it stands before the culprit.
-    """
-
+    # Up to this offset messages are counted one at a time: together they failed.
     suspect_until: int = -1
-    culprit: Obstacle | None = None
+    culprit: Obstacle | None = None  # the one of them that fails by itself
     stall: Stall | None = None
     probe: Probe | None = None
-    shown: str = ""
+    shown: str = ""  # why the partition is halted; empty where it is not
+    # Whether nothing is to be counted any more: it stands before the culprit.
     is_blocked: bool = False
 
 

@@ -9,15 +9,15 @@ from confluent_kafka.cimpl import NewTopic
 
 from aggregator.config.settings import Settings
 from aggregator.errors import BrokerUnreachable, DitherError, TopicGone
-from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT, admin
+from aggregator.kafka.clients import ANSWER_SECONDS, TRANSIENT_CODES, admin
 from producers.kafka.connection import PRODUCER_ONLY as PRODUCER_ONLY
 from producers.kafka.kafka_errors import describe_kafka_error
 
 COUNT_SECONDS = 2.0
 """Partitions are never fewer: without an answer in time, the last one holds."""
-LARGEST_BATCH = 262_144
+MAX_RECORD_BATCH_BYTES = 262_144
 """The max.message.bytes of the reports topic where we create it: of what may then be expanded."""
-NO_TOPIC = (
+NO_TOPIC_CODES = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
@@ -51,12 +51,15 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     client = admin(settings)
     if not settings.topics.managed:
         return []
-    there = client.list_topics(timeout=ANSWER_SECONDS).topics
+    existing_topics = client.list_topics(timeout=ANSWER_SECONDS).topics
     topics = settings.topics
     wanted: dict[str, tuple[int, dict[str, str]]] = {
         topics.reports: (
             topics.partitions,
-            {"message.timestamp.type": "LogAppendTime", "max.message.bytes": str(LARGEST_BATCH)},
+            {
+                "message.timestamp.type": "LogAppendTime",
+                "max.message.bytes": str(MAX_RECORD_BATCH_BYTES),
+            },
         ),
         topics.deadletters: (1, {}),
         topics.estimates: (1, {"cleanup.policy": "compact"}),
@@ -65,7 +68,7 @@ def ensure_topics(settings: Settings, *needed: str) -> list[str]:
     missing = [
         NewTopic(name, partitions, topics.replication, config=config)
         for name, (partitions, config) in wanted.items()
-        if name not in there and (not needed or name in needed)
+        if name not in existing_topics and (not needed or name in needed)
     ]
     if not missing:
         return []
@@ -124,9 +127,9 @@ class TopicId:
             raise BrokerUnreachable(servers, "no answer in time") from None
         except KafkaException as error:
             code = error.args[0].code()
-            if code in (*TRANSIENT, *NO_TOPIC):
+            if code in (*TRANSIENT_CODES, *NO_TOPIC_CODES):
                 self._client = None
-                if code in NO_TOPIC:
+                if code in NO_TOPIC_CODES:
                     raise TopicGone(self._topic) from None
                 raise BrokerUnreachable(servers, error.args[0].str()) from None
             return ""
@@ -139,8 +142,8 @@ def topic_id(settings: Settings, topic: str) -> str:
 
 def partition_count(settings: Settings, topic: str) -> int:
     """Return how many partitions a topic has; 0 if there is no such topic."""
-    found = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
-    return 0 if found.error is not None else len(found.partitions)
+    metadata = admin(settings).list_topics(topic, timeout=ANSWER_SECONDS).topics[topic]
+    return 0 if metadata.error is not None else len(metadata.partitions)
 
 
 def ask_partition_count(consumer: Consumer, topic: str) -> int:

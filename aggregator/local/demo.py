@@ -250,7 +250,7 @@ class Demonstration:
             metric, key = self.metrics[name], metric_key(name, self.metrics[name].revision)
             if not isinstance(metric, TrustedMetric):
                 continue
-            last = store.panes.latest(key, [*overview.partitions], closed - metric.pane_ms)
+            last = store.panes.latest_start(key, [*overview.partitions], closed - metric.pane_ms)
             there = Releases(store).latest(metric, key)
             if last is not None and (there is None or (there.start_ms or 0) < last):
                 return False
@@ -263,7 +263,7 @@ class Demonstration:
         A burst is not sent to one partition, as Kafka's client does by default: every partition
         has to get some batches after the end of a pane to close it.
         """
-        return clients.reporting(self.settings) | {"sticky.partitioning.linger.ms": 0}
+        return clients.reporter_properties(self.settings) | {"sticky.partitioning.linger.ms": 0}
 
     def _report(self) -> None:
         def progress(now: Progress, truths: dict[str, Truth]) -> None:

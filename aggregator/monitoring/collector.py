@@ -194,7 +194,7 @@ class Exporter(Collector):
         for exporting in self._of_features:
             for sample in exporting.samples(overview):
                 families.put(sample.what, sample.value, *sample.labels)
-        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.coordinating()))
+        families.put(metric_definitions.COORDINATOR_LEADER, int(registry.is_coordinator_running()))
 
     def _counting(self, families: Families, overview: TopicProgress, ends: LogEnds) -> None:
         """Add how far each partition is counted, and whether somebody counts."""

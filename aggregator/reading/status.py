@@ -15,7 +15,7 @@ from aggregator.config.settings import Settings
 from aggregator.kafka.log_ends import LogEnds
 from aggregator.reading.serialization import Moment
 from aggregator.state.pane_keys import counted_keys
-from aggregator.state.watermark import NEVER
+from aggregator.state.watermark import NO_TIME
 from aggregator.storage.progress import UNSET, PartitionProgress, TopicProgress
 from aggregator.timestamps import iso
 from estimators import Metric, SearchMetric
@@ -310,7 +310,7 @@ def _metric(
     keys, partitions = counted_keys(metric), overview.partitions.values()
     marks = [s.watermarks[key] for s in partitions for key in keys if key in s.watermarks]
     times = (
-        [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NEVER]
+        [] if isinstance(metric, SearchMetric) else [m.latest for m in marks if m.latest != NO_TIME]
     )
     return MetricStatus(
         outcomes,

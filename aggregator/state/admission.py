@@ -27,8 +27,8 @@ from aggregator.state.decoded_batches import DecodedBatches
 from aggregator.state.decoder import Message
 from aggregator.state.pane import Pane, Uses
 from aggregator.state.pane_keys import PaneKey
-from aggregator.state.rows import Integers, Rows, by_start, distinct
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.rows import Integers, RowIndices, by_start, distinct
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.timestamps import LAST_MS, format_time
 from estimators import Metric, ReportError
 
@@ -44,15 +44,9 @@ Bools = NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True)
 class TimeLimits:
-    """The largest distance of a batch's event time from Kafka's timestamp.
+    """The largest distance of a batch's event time from Kafka's timestamp."""
 
-    Attributes
-    ----------
-    future_ms, past_ms : int
-        Ahead of it, and behind it.
-    """
-
-    future_ms: int
+    future_ms: int  # ahead of it, and behind it
     past_ms: int = ANY_AGE
 
 
@@ -78,7 +72,7 @@ def admit(
     watermark: Watermark,
     panes: Mapping[PaneKey, Pane],
     key: str,
-) -> Admission:
+) -> BatchAdmission:
     """Judge a metric's batches in the log's order, and move its watermark by those that count.
 
     Parameters
@@ -100,20 +94,20 @@ def admit(
         The metric's, or its round's, in these.
     """
     watermark.close(metric)  # it may have less lateness than before, or be held open no longer
-    found = Admission(metric, batches, arrived[batches.index], limits, watermark)
-    found.open_panes(panes, key)
-    found.apply_time_limits()
+    admission = BatchAdmission(metric, batches, arrived[batches.index], limits, watermark)
+    admission.open_panes(panes, key)
+    admission.apply_time_limits()
     if metric.max_key_reports is None:
-        found.apply_all_at_once()
+        admission.apply_all_at_once()
     else:
         keys = [digest(messages[i].key()) for i in batches.index.tolist()]
-        found.apply_in_turn(keys, metric.max_key_reports)
+        admission.apply_in_turn(keys, metric.max_key_reports)
     watermark.close(metric)
-    found.find_admitted()
-    return found
+    admission.set_admitted()
+    return admission
 
 
-class Admission:
+class BatchAdmission:
     """The outcome of a metric's batches, a row each, after all rules.
 
     Attributes
@@ -144,10 +138,10 @@ class Admission:
         self.time = np.where(batches.time_ms == 0, kafka_ms, batches.time_ms)
         self.start = self.time - self.time % metric.pane_ms
         self.reached = np.minimum(self.time, kafka_ms)
-        self.beats = batches.are_heartbeats()
+        self.is_heartbeat = batches.are_heartbeats()
         self.rule = np.zeros(len(self.time), dtype=np.uint8)
         self.detail: dict[int, int] = {}
-        self.seen: dict[int, BatchIds] = {}
+        self.counted_ids: dict[int, BatchIds] = {}
         self.used: dict[int, Uses] = {}
         self.uses: defaultdict[int, Uses] = defaultdict(dict)
 
@@ -155,27 +149,27 @@ class Admission:
         """Take over what the open panes of the batches have counted."""
         for begin in distinct(self.start):
             if pane := panes.get(PaneKey("pane", key, begin)):
-                self.seen[begin], self.used[begin] = pane.seen, pane.used
+                self.counted_ids[begin], self.used[begin] = pane.batch_ids, pane.used
 
     def apply_time_limits(self) -> None:
         """Apply the rules that look at a batch alone."""
-        self.rule[~self.beats & (self.time < self.kafka_ms - self.limits.past_ms)] = TOO_OLD
+        self.rule[~self.is_heartbeat & (self.time < self.kafka_ms - self.limits.past_ms)] = TOO_OLD
         self.rule[self.time > self.kafka_ms + self.limits.future_ms] = FUTURE
         self.rule[(self.time < 0) | (self.kafka_ms > LAST_MS)] = BAD_TIME
 
     def apply_all_at_once(self) -> None:
         """Apply the rules that look at the batches before, for a metric without a limit."""
         passed = self.rule == ADMITTED
-        timely = passed & ~self.beats
+        timely = passed & ~self.is_heartbeat
         repeated = self._find_repeats(timely)
         moving = passed & ~repeated
         late = self._late(timely, moving)
         if late.any():
             moving &= ~late
             along = self.watermark.along(self.reached[moving])
-            before = np.cumsum(moving)
+            moving_counts = np.cumsum(moving)
             for row in np.flatnonzero(late).tolist():
-                self.detail[row] = int(along[before[row]])
+                self.detail[row] = int(along[moving_counts[row]])
         self.watermark.advance_all(self.reached[moving])
         self.rule[repeated] = DUPLICATE
         self.rule[late] = LATE
@@ -187,19 +181,19 @@ class Admission:
         moves no watermark, and a copy of it is over the limit again.
         """
         metric, watermark, batches = self.metric, self.watermark, self.batches
-        known = self._find_counted()
+        was_counted = self._find_counted()
         counted_now: defaultdict[int, set[bytes]] = defaultdict(set)
         for row, (begin, key, identity) in enumerate(
             zip(self.start.tolist(), keys, batches.ids.tolist(), strict=True)
         ):
             if self.rule[row]:
                 continue
-            if not self.beats[row]:
+            if not self.is_heartbeat[row]:
                 counted = self.uses[begin].get(key, self.used.get(begin, {}).get(key, 0))
                 reports = counted + batches.size(row)
                 if begin + metric.pane_ms <= watermark.closed:
                     self.rule[row], self.detail[row] = LATE, watermark.time
-                elif known[row] or identity in counted_now[begin]:
+                elif was_counted[row] or identity in counted_now[begin]:
                     self.rule[row] = DUPLICATE
                 elif reports > limit:
                     self.rule[row], self.detail[row] = OVER_LIMIT, counted
@@ -210,15 +204,15 @@ class Admission:
             watermark.advance(int(self.reached[row]))
             watermark.close(metric)
 
-    def refused(self) -> dict[int, ReportError]:
+    def errors_by_row(self) -> dict[int, ReportError]:
         """Return why batches are refused, by row, ascending."""
         return {row: self._error(row) for row in np.flatnonzero(self.rule).tolist()}
 
-    def find_admitted(self) -> None:
+    def set_admitted(self) -> None:
         """Find the rows that are counted; have the watermark know when the last of them arrived."""
-        self.admitted: Rows = np.flatnonzero((self.rule == ADMITTED) & ~self.beats)
+        self.admitted: RowIndices = np.flatnonzero((self.rule == ADMITTED) & ~self.is_heartbeat)
         arrived = self.kafka_ms[self.admitted]
-        self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NEVER)))
+        self.watermark.arrived = max(self.watermark.arrived, int(arrived.max(initial=NO_TIME)))
 
     def _late(self, timely: Bools, moving: Bools) -> Bools:
         """Return which batches come after the watermark has closed their pane.
@@ -230,23 +224,25 @@ class Admission:
         open_still = timely & ~late
         if metric.hold_open or not open_still.any():
             return late
-        latest = max(watermark.latest, int(self.reached[moving].max(initial=NEVER)))
+        latest = max(watermark.latest, int(self.reached[moving].max(initial=NO_TIME)))
         for begin in distinct(start[open_still]):
             close = begin + metric.pane_ms + metric.lateness_ms
             rows = np.flatnonzero(moving & ~late)
-            place = None if latest < close else watermark.reaches(close, self.reached[rows])
-            if place is None:
+            confirming_index = (
+                None if latest < close else watermark.reaches(close, self.reached[rows])
+            )
+            if confirming_index is None:
                 break
-            inside = np.flatnonzero(open_still & (start == begin))
-            late[inside[inside > rows[place]]] = True
+            pane_rows = np.flatnonzero(open_still & (start == begin))
+            late[pane_rows[pane_rows > rows[confirming_index]]] = True
         return late
 
     def _find_repeats(self, timely: Bools) -> Bools:
         """Return which batches were counted in their panes, or come again among these."""
         repeated = np.zeros(len(self.rule), dtype=np.bool_)
         rows = np.flatnonzero(timely)
-        for begin, inside in by_start(self.start[rows], rows):
-            repeated[inside] = self._ids(begin).find_repeats(self.batches.ids[inside])
+        for begin, pane_rows in by_start(self.start[rows], rows):
+            repeated[pane_rows] = self._ids(begin).find_repeats(self.batches.ids[pane_rows])
         return repeated
 
     def _find_counted(self) -> Bools:
@@ -258,7 +254,7 @@ class Admission:
 
     def _ids(self, begin: int) -> BatchIds:
         """Return the ids that were counted in a pane."""
-        return self.seen.get(begin) or BatchIds()
+        return self.counted_ids.get(begin) or BatchIds()
 
     def _error(self, row: int) -> ReportError:
         """Return which rule a batch breaks, and how."""

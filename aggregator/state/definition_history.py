@@ -18,25 +18,19 @@ from estimators import Metric
 from estimators.metrics.loading import definition_of, read_definition
 from producers.wire.decoding import decode_json
 
-FIELD = "definitions:"
+DEFINITIONS_PREFIX = "definitions:"
 """Before the offset, in the owner's hash."""
-RETIRED = "retired:"
+RETIRED_PREFIX = "retired:"
 """The same, of the field that says of which questions open panes were closed, and until when."""
 DIGEST_BYTES = 8
 
 
 @dataclasses.dataclass(frozen=True)
-class Definitions:
-    """The definitions and limits that decide over a batch, besides the log.
-
-    Attributes
-    ----------
-    metrics : mapping of str to Metric
-    rules : dict of str to str
-        Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
-    """
+class CountingDefinitions:
+    """The definitions and limits that decide over a batch, besides the log."""
 
     metrics: Mapping[str, Metric]
+    # Those of the settings in ``[aggregate]`` that do, ``future`` and ``past``.
     rules: dict[str, str]
 
     def encode(self) -> bytes:
@@ -46,7 +40,7 @@ class Definitions:
         return encoder.encode({"metrics": tables, "aggregate": self.rules})
 
     @classmethod
-    def decode(cls, document: bytes) -> Definitions:
+    def decode(cls, document: bytes) -> CountingDefinitions:
         """Return what :meth:`encode` wrote.
 
         Raises
@@ -54,9 +48,9 @@ class Definitions:
         ValueError
             If it is nothing of that kind.
         """
-        found = decode_json(document, dict[str, Any])
+        decoded = decode_json(document, dict[str, Any])
         try:
-            tables, rules = found["metrics"], found["aggregate"]
+            tables, rules = decoded["metrics"], decoded["aggregate"]
             return cls(
                 {name: read_definition(name, table) for name, table in tables.items()}, dict(rules)
             )
@@ -69,45 +63,47 @@ class Definitions:
         return hashlib.blake2b(self.encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def rules(settings: Aggregate) -> dict[str, str]:
+def counting_rules(settings: Aggregate) -> dict[str, str]:
     """Return those of the settings that decide over a batch."""
     return {"future": settings.future, "past": settings.past}
 
 
-def in_force(owner: Mapping[str, str]) -> list[tuple[int, str]]:
+def definitions_by_offset(owner: Mapping[str, str]) -> list[tuple[int, str]]:
     """Return from which offset on which definitions were in force in a partition, ascending."""
-    found = (
-        (name.removeprefix(FIELD), digest)
+    digests_by_offset = (
+        (name.removeprefix(DEFINITIONS_PREFIX), digest)
         for name, digest in owner.items()
-        if name.startswith(FIELD) and digest
+        if name.startswith(DEFINITIONS_PREFIX) and digest
     )
-    return sorted((int(offset), digest) for offset, digest in found if offset.isdecimal())
+    return sorted(
+        (int(offset), digest) for offset, digest in digests_by_offset if offset.isdecimal()
+    )
 
 
-def forgotten(owner: Mapping[str, str]) -> dict[str, str]:
+def cleared_history(owner: Mapping[str, str]) -> dict[str, str]:
     """Return what to add to an owner's facts where offsets begin anew: none was in force."""
-    return {name: "" for name in owner if name.startswith((FIELD, RETIRED))}
+    return {name: "" for name in owner if name.startswith((DEFINITIONS_PREFIX, RETIRED_PREFIX))}
 
 
-def retired(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
+def retired_panes_by_offset(owner: Mapping[str, str]) -> list[tuple[int, dict[str, int]]]:
     """Return at which offsets open panes of old definitions were closed, ascending.
 
     Examples
     --------
-    >>> retired({"retired:7": "delay@0000001f=60000,age@0000002e=0", "retired:9": ""})
-    [(7, {'delay@0000001f': 60000, 'age@0000002e': 0})]
+    >>> retired_panes_by_offset({"retired:7": "delay@0000001f=60000", "retired:9": ""})
+    [(7, {'delay@0000001f': 60000})]
     """
-    found = []
+    retirements = []
     for name, text in owner.items():
-        offset = name.removeprefix(RETIRED)
-        if name.startswith(RETIRED) and offset.isdecimal() and text:
+        offset = name.removeprefix(RETIRED_PREFIX)
+        if name.startswith(RETIRED_PREFIX) and offset.isdecimal() and text:
             pairs = (pair.rpartition("=") for pair in text.split(","))
             ends = {question: int(end) for question, _, end in pairs if end.isdecimal()}
-            found.append((int(offset), ends))
-    return sorted(found, key=lambda one: one[0])
+            retirements.append((int(offset), ends))
+    return sorted(retirements, key=lambda one: one[0])
 
 
-def add_retired(owner: Mapping[str, str], offset: int, until: Mapping[str, int]) -> dict[str, str]:
+def add_retired(owner: Mapping[str, str], offset: int, ends: Mapping[str, int]) -> dict[str, str]:
     """Return what to add to an owner's facts if open panes are closed.
 
     Parameters
@@ -116,7 +112,7 @@ def add_retired(owner: Mapping[str, str], offset: int, until: Mapping[str, int])
         The partition's facts as they are stored.
     offset : int
         The next offset.
-    until : mapping of str to int
+    ends : mapping of str to int
         By question (a metric's key, or its round's): panes that end by then are closed, in ms.
 
     Examples
@@ -124,11 +120,13 @@ def add_retired(owner: Mapping[str, str], offset: int, until: Mapping[str, int])
     >>> add_retired({"retired:7": "delay@0000001f=0"}, 7, {"delay@0000001f": 60_000})
     {'retired:7': 'delay@0000001f=60000'}
     """
-    known = dict(retired(owner)).get(offset, {}) | dict(until)
-    return {f"{RETIRED}{offset}": ",".join(f"{name}={end}" for name, end in known.items())}
+    retired_ends = dict(retired_panes_by_offset(owner)).get(offset, {}) | dict(ends)
+    return {
+        f"{RETIRED_PREFIX}{offset}": ",".join(f"{name}={end}" for name, end in retired_ends.items())
+    }
 
 
-def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
+def changed_definitions(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str]:
     """Return what to add to an owner's facts if definitions are others than those before.
 
     Parameters
@@ -138,12 +136,13 @@ def changed(owner: Mapping[str, str], offset: int, digest: str) -> dict[str, str
     offset : int
         From which on the definitions are in force.
     digest : str
-        Of the definitions.
 
     Examples
     --------
-    >>> changed({"definitions:0": "aa"}, 7, "bb"), changed({"definitions:0": "aa"}, 7, "aa")
-    ({'definitions:7': 'bb'}, {})
+    >>> changed_definitions({"definitions:0": "aa"}, 7, "bb")
+    {'definitions:7': 'bb'}
+    >>> changed_definitions({"definitions:0": "aa"}, 7, "aa")
+    {}
     """
-    known = in_force(owner)
-    return {} if known and known[-1][1] == digest else {f"{FIELD}{offset}": digest}
+    history = definitions_by_offset(owner)
+    return {} if history and history[-1][1] == digest else {f"{DEFINITIONS_PREFIX}{offset}": digest}

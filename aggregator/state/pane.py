@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.decoded_batches import Columns, DecodedBatches
+from aggregator.state.decoded_batches import DecodedBatches, ReportColumns
 from aggregator.state.rows import Integers
 from aggregator.state.slice_tables import encode_chunk
 from estimators import Metric
@@ -25,59 +25,42 @@ PANE_BYTES, KEY_BYTES = 800, 90
 
 @dataclasses.dataclass(eq=False)
 class Pane:
-    """A statistic over one stretch of event time, or a chunk of its slices', open in memory.
-
-    Attributes
-    ----------
-    first_offset : int
-        Offset of the message that opened it.
-    seen : BatchIds
-        Ids of the batches counted in it: until the pane closes a second copy is recognised; after
-        that it is late.
-    unsaved : list of bytes
-        The ids that the store does not know yet, many in each.
-    used : dict of bytes to int
-        Where the metric has a limit: how many reports of each key were counted in it.
-    unsaved_keys : set of bytes
-        Those of which the store has another number.
-    closed : bool
-        Since the last commit.
-    waiting : list of Columns
-        Batches that are put aside for :meth:`settle`.
-    unchunked : int
-        Ids that the store has in one value, as versions before 0.2 wrote them.
-    committed_bytes : int
-        What `nbytes` was at the last commit.
-    """
+    """A statistic over one stretch of event time, or a chunk of its slices', open in memory."""
 
     metric: Metric
-    first_offset: int
+    first_offset: int  # offset of the message that opened it
     statistic: Counts
-    seen: BatchIds = dataclasses.field(default_factory=BatchIds)
+    # Ids of the batches counted in it: until the pane closes a second copy is recognised; after
+    # that it is late.
+    batch_ids: BatchIds = dataclasses.field(default_factory=BatchIds)
+    # The ids that the store does not know yet, many in each.
     unsaved: list[bytes] = dataclasses.field(default_factory=list)
+    # Where the metric has a limit: how many reports of each key were counted in it.
     used: Uses = dataclasses.field(default_factory=dict)
+    # Those of which the store has another number.
     unsaved_keys: set[bytes] = dataclasses.field(default_factory=set)
-    closed: bool = False
-    waiting: list[Columns] = dataclasses.field(default_factory=list)
-    unchunked: int = 0
-    committed_bytes: int = 0
+    closed: bool = False  # since the last commit
+    # Batches that are put aside for `settle`.
+    waiting: list[ReportColumns] = dataclasses.field(default_factory=list)
+    unchunked: int = 0  # ids that the store has in one value, as versions before 0.2 wrote them
+    committed_bytes: int = 0  # what `nbytes` was at the last commit
 
-    def add(self, batches: DecodedBatches, which: NDArray[np.intp], uses: Uses) -> None:
+    def add(self, batches: DecodedBatches, rows: NDArray[np.intp], uses: Uses) -> None:
         """Add the ids of admitted batches; put their reports aside for :meth:`settle`.
 
         Parameters
         ----------
         batches : DecodedBatches
             Admitted and others.
-        which : ndarray of intp
+        rows : ndarray of intp
             Those of this pane that are admitted.
         uses : Uses
             The new numbers of reports of their keys.
         """
-        ids = batches.ids if which.size == batches.ids.size else batches.ids[which]
-        self.seen.add(ids)
+        ids = batches.ids if rows.size == batches.ids.size else batches.ids[rows]
+        self.batch_ids.add(ids)
         self.unsaved.append(ids.tobytes())
-        self.waiting += batches.columns(which)
+        self.waiting += batches.columns(rows)
         self.used.update(uses)
         self.unsaved_keys.update(uses)
 
@@ -99,11 +82,11 @@ class Pane:
             return len(levels)
         for part in waiting:
             codes, rows = np.unique(part.codes, return_inverse=True)
-            found = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
+            slice_sums = np.zeros((codes.size, self.statistic.size), dtype=np.int64)
             levels, reports = _levels(part.levels), decode(part.values)
-            self.metric.accumulate_slices(found, rows, part.sizes, levels, reports)
-            self.statistic += found.sum(axis=0)
-            add_to_slices(codes, found)
+            self.metric.accumulate_slices(slice_sums, rows, part.sizes, levels, reports)
+            self.statistic += slice_sums.sum(axis=0)
+            add_to_slices(codes, slice_sums)
         return sum(len(part.levels) for part in waiting)
 
     @property
@@ -112,13 +95,13 @@ class Pane:
         if self.closed:
             return 0
         keys = len(self.used) * KEY_BYTES + sum(map(sys.getsizeof, (self.used, self.unsaved_keys)))
-        return PANE_BYTES + self.statistic.nbytes + self.seen.nbytes + keys
+        return PANE_BYTES + self.statistic.nbytes + self.batch_ids.nbytes + keys
 
     @property
     def saved_ids(self) -> int:
         """How many ids the store has in chunks."""
         unsaved = sum(map(len, self.unsaved)) // BATCH_ID_BYTES
-        return len(self.seen) - unsaved - self.unchunked
+        return len(self.batch_ids) - unsaved - self.unchunked
 
     def encode(self, chunk: int | None) -> bytes | memoryview:
         """Return the statistic as it is stored: int64, little endian, or a chunk of slices."""

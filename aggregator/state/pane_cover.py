@@ -8,11 +8,11 @@ from typing import NamedTuple
 from aggregator.state.pane_keys import width_ms
 from estimators import Metric
 
-COARSE = ("day", "hour")
-GRAINS = (*COARSE, "pane")
+COARSE_GRAINS = ("day", "hour")
+COVER_GRAINS = (*COARSE_GRAINS, "pane")
 
 
-class Span(NamedTuple):
+class PaneSpan(NamedTuple):
     """Panes of one grain that begin in [start, end), in ms since the epoch; None: unbounded."""
 
     grain: str
@@ -31,8 +31,8 @@ def spans(
     closed_ms: int,
     start: int | None,
     end: int | None,
-    grains: tuple[str, ...] = GRAINS,
-) -> Iterator[Span]:
+    grains: tuple[str, ...] = COVER_GRAINS,
+) -> Iterator[PaneSpan]:
     """Cut a window into the spans with the fewest panes.
 
     Parameters
@@ -59,7 +59,7 @@ def spans(
         return
     grain, *finer = grains
     if not finer:
-        yield Span(grain, start, end)
+        yield PaneSpan(grain, start, end)
         return
     width, finest = width_ms(grain, metric), width_ms(grains[-1], metric)
     assert width is not None  # noqa: S101
@@ -72,5 +72,5 @@ def spans(
         return
     if first is not None:
         yield from spans(metric, closed_ms, start, first, tuple(finer))
-    yield Span(grain, first, last)
+    yield PaneSpan(grain, first, last)
     yield from spans(metric, closed_ms, last, end, tuple(finer))

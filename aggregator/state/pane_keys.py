@@ -79,22 +79,13 @@ def counted_metric(metrics: Mapping[str, Metric], key: str) -> Metric | None:
 
 
 class PaneKey(NamedTuple):
-    """Names a pane within its partition.
+    """Names a pane within its partition."""
 
-    Attributes
-    ----------
-    grain : str
-        ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes. The
-        same for tables of slices: :data:`SLICES`, :data:`SLICES_DAY`, :data:`SLICES_TOTAL`.
-    metric : str
-        From :func:`metric_key`, :func:`round_key`, or :func:`slices_key`.
-    start : int
-        Milliseconds since the epoch; 0 for totals.
-    """
-
+    # ``pane`` for the metric's own width, ``hour``, ``day``, or ``total``: all closed panes. The
+    # same for tables of slices: `SLICES`, `SLICES_DAY`, `SLICES_TOTAL`.
     grain: str
-    metric: str
-    start: int
+    metric: str  # from `metric_key`, `round_key`, or `slices_key`
+    start: int  # milliseconds since the epoch; 0 for totals
 
     def __str__(self) -> str:
         """Return the key without the partition's tag."""
@@ -125,12 +116,12 @@ def rollups(metric: Metric, key: PaneKey) -> list[PaneKey]:
         coarser = {}
     if key.grain == SLICES:
         coarser = {SLICES_DAY: GRAINS_MS["day"]}
-    own = width_ms(key.grain, metric) or 0
+    pane_width_ms = width_ms(key.grain, metric) or 0
     return [
         *(
             PaneKey(grain, key.metric, key.start - key.start % width)
             for grain, width in coarser.items()
-            if own < width and width % own == 0
+            if pane_width_ms < width and width % pane_width_ms == 0
         ),
         PaneKey(SLICES_TOTAL if key.grain == SLICES else "total", key.metric, 0),
     ]
@@ -143,7 +134,7 @@ def width_ms(grain: str, metric: Metric) -> int | None:
     return metric.pane_ms if grain == "pane" else GRAINS_MS.get(grain.removeprefix("slices-"))
 
 
-def kept_ms(grain: str, metric: Metric) -> int | None:
+def retention_ms(grain: str, metric: Metric) -> int | None:
     """Return how long a closed pane is kept, in milliseconds; None: for ever."""
     return metric.by_retention_ms if grain == SLICES else metric.retention_ms
 

@@ -70,10 +70,10 @@ class Partition:
     def restore(self, key: PaneKey, pane: Pane) -> None:
         """Take over an open pane that was committed before, maybe by another partition."""
         self.panes[key], pane.committed_bytes = pane, 0
-        self._note(key, pane)
+        self._note_end(key, pane)
         self._note_committed(pane)
 
-    def release(self) -> None:
+    def drop_panes(self) -> None:
         """Let go of the panes: nothing more is counted here."""
         self.panes, self.changed, self._waiting = {}, {}, {}
         self._committed_bytes = 0
@@ -86,13 +86,13 @@ class Partition:
         fresh = self._fresh(list(messages))
         if not fresh:
             return []
-        found, rejections = self._decoder.decode(fresh)
+        batches_by_question, rejections = self._decoder.decode(fresh)
         stamps = [message.timestamp()[1] for message in fresh]
         arrived = np.fromiter(stamps, np.int64, len(fresh))
         self.arrivals.frombytes(arrived.tobytes())
-        for (name, number), batches in found.items():
+        for (name, number), batches in batches_by_question.items():
             question = self._question(name, number)
-            rejections += self._place(self.metrics[name], question, batches, fresh, arrived)
+            rejections += self._add_batches(self.metrics[name], question, batches, fresh, arrived)
         for rejection in rejections:
             self.counts[f"{rejection.reason}:{rejection.metric}"] += rejection.reports
             self.unsaved += rejection.reports
@@ -103,7 +103,7 @@ class Partition:
             self.unsaved += counted
         self._waiting.clear()
         self.next_offset = fresh[-1].offset() + 1
-        self._close({self._question(*question) for question in found})
+        self._close_due_panes({self._question(*question) for question in batches_by_question})
         shown = [rejection for rejection in rejections if rejection.reason != "duplicate"]
         return sorted(shown, key=lambda rejection: rejection.message.offset())
 
@@ -134,7 +134,7 @@ class Partition:
         """Close the panes of a metric's key, or its round's, that end by then, as reports would."""
         mark = self.watermarks[question]
         mark.closed = max(mark.closed, end)
-        self._close([question])
+        self._close_due_panes([question])
 
     def _question(self, metric: str, number: int) -> str:
         """Return the key under which a metric, or a round of it, is counted."""
@@ -142,8 +142,8 @@ class Partition:
 
     def _fresh(self, messages: list[Message]) -> list[Message]:
         """Return the messages that were not counted before, each offset once, in their order."""
-        found = [message.offset() for message in messages]
-        offsets = np.fromiter(found, np.int64, len(messages))
+        message_offsets = [message.offset() for message in messages]
+        offsets = np.fromiter(message_offsets, np.int64, len(messages))
         if not offsets.size or (offsets[0] >= self.next_offset and (np.diff(offsets) > 0).all()):
             return messages
         fresh, following = [], self.next_offset
@@ -153,7 +153,7 @@ class Partition:
                 following = offset + 1
         return fresh
 
-    def _place(
+    def _add_batches(
         self,
         metric: Metric,
         name: str,
@@ -176,14 +176,14 @@ class Partition:
             name,
         )
         admitted = admission.admitted
-        for begin, inside in by_start(admission.start[admitted], admitted):
+        for begin, pane_rows in by_start(admission.start[admitted], admitted):
             key = PaneKey("pane", name, begin)
             pane = self.panes.get(key)
             if pane is None:
-                first = messages[batches.index[inside[0]]].offset()
+                first = messages[batches.index[pane_rows[0]]].offset()
                 pane = self.panes[key] = Pane(metric, first, metric.zero())
-                self._note(key, pane)
-            pane.add(batches, inside, admission.uses.get(begin, {}))
+                self._note_end(key, pane)
+            pane.add(batches, pane_rows, admission.uses.get(begin, {}))
             self._waiting[key] = pane
         return [
             Rejection(
@@ -193,7 +193,7 @@ class Partition:
                 metric.name,
                 max(1, batches.size(row)),
             )
-            for row, error in admission.refused().items()
+            for row, error in admission.errors_by_row().items()
         ]
 
     def _add_to_slices(self, key: PaneKey, codes: Integers, rows: Counts) -> None:
@@ -202,7 +202,6 @@ class Partition:
         Parameters
         ----------
         key : PaneKey
-            The pane's.
         codes : ndarray of int64, shape (n,)
             Of the slices.
         rows : ndarray of int64, shape (n, cells)
@@ -210,48 +209,51 @@ class Partition:
         """
         metric = self.panes[key].metric
         start = key.start - key.start % (width_ms(SLICES, metric) or 1)
-        for chunk, places, those in by_chunk(metric, codes, rows):
-            table = self._pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
-            table.statistic[places] += those
+        for chunk, chunk_positions, chunk_rows in by_chunk(metric, codes, rows):
+            table = self._changed_pane(PaneKey(SLICES, slices_key(metric, chunk), start), metric)
+            table.statistic[chunk_positions] += chunk_rows
 
-    def _pane(self, key: PaneKey, metric: Metric) -> Pane:
+    def _changed_pane(self, key: PaneKey, metric: Metric) -> Pane:
         """Return a pane that sums others, to be added to."""
         if key not in self.panes:
             empty = metric.zero() if key.chunk is None else empty_chunk(metric)
             self.panes[key] = Pane(metric, 0, empty)
-            self._note(key, self.panes[key])
+            self._note_end(key, self.panes[key])
         self.changed[key] = self.panes[key]
         return self.panes[key]
 
-    def _note(self, key: PaneKey, pane: Pane) -> None:
+    def _note_end(self, key: PaneKey, pane: Pane) -> None:
         """Note when a new pane ends."""
         width = width_ms(key.grain, pane.metric)
         if width is not None:
-            known = self._ends.get(key.question, key.start + width)
-            self._ends[key.question] = min(known, key.start + width)
+            earliest_end = self._ends.get(key.question, key.start + width)
+            self._ends[key.question] = min(earliest_end, key.start + width)
 
-    def _close(self, questions: Collection[str]) -> None:
+    def _close_due_panes(self, questions: Collection[str]) -> None:
         """Close the panes that the watermark has left behind, adding them to the coarser ones.
 
         There may be a hundred thousand. They are looked at if a watermark of these questions has
         reached the end of the first of its own.
         """
-        if all(self._ends.get(one, ANY_AGE) > self.watermarks[one].closed for one in questions):
+        if all(
+            self._ends.get(question, ANY_AGE) > self.watermarks[question].closed
+            for question in questions
+        ):
             return
         for key, pane in list(self.panes.items()):
             if key.grain in ("pane", SLICES) and self._is_over(key, pane):
-                self._end(key, pane)
+                self._close_pane(key, pane)
                 for coarser in rollups(pane.metric, key):
-                    self._pane(coarser, pane.metric).statistic += pane.statistic
+                    self._changed_pane(coarser, pane.metric).statistic += pane.statistic
         for key, pane in self.panes.items():
             if self._is_over(key, pane):
-                self._end(key, pane)
+                self._close_pane(key, pane)
         self._ends = {}
         for key, pane in self.panes.items():
             if not pane.closed:
-                self._note(key, pane)
+                self._note_end(key, pane)
 
-    def _end(self, key: PaneKey, pane: Pane) -> None:
+    def _close_pane(self, key: PaneKey, pane: Pane) -> None:
         pane.closed = True
         self.changed[key] = pane
 
@@ -278,5 +280,5 @@ class Partition:
 
     def _note_committed(self, pane: Pane) -> None:
         """Note how much of the memory that open panes take is this one's."""
-        before, pane.committed_bytes = pane.committed_bytes, pane.nbytes
-        self._committed_bytes += pane.committed_bytes - before
+        previous_bytes, pane.committed_bytes = pane.committed_bytes, pane.nbytes
+        self._committed_bytes += pane.committed_bytes - previous_bytes

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-Rows = NDArray[np.intp]
+RowIndices = NDArray[np.intp]
 
 
-def by_start(start: Integers, rows: Rows) -> list[tuple[int, Rows]]:
+def by_start(start: Integers, rows: RowIndices) -> list[tuple[int, RowIndices]]:
     """Return the rows of each start, in their order; mostly there is one start."""
     if start.size and (start == start[0]).all():
         return [(int(start[0]), rows)]

@@ -21,7 +21,7 @@ CHUNK_BYTES = 65_000
 """Of a chunk's rows at their widest: with Redis's own header just below 64 KiB, as more than that
 takes 80."""
 CODE_BYTES = 4
-WIDTHS = (1, 2, 4, 8)
+INTEGER_WIDTHS = (1, 2, 4, 8)
 
 
 def chunk_rows(metric: Metric) -> int:
@@ -44,7 +44,6 @@ def by_chunk(
     ----------
     metric : Metric
     codes : ndarray of int64, shape (n,)
-        Of slices, ascending.
     rows : ndarray of int64, shape (n, cells)
         Their statistics.
     """
@@ -67,7 +66,7 @@ def encode_chunk(number: int, statistics: Counts) -> bytes:
     used = np.flatnonzero(statistics.any(axis=1))
     rows = statistics[used]
     low, high = int(rows.min(initial=0)), int(rows.max(initial=0))
-    width = next(w for w in WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
+    width = next(w for w in INTEGER_WIDTHS if -(1 << 8 * w - 1) <= low and high < 1 << 8 * w - 1)
     stored = np.zeros(len(used), dtype=_row_type(width, statistics.shape[1]))
     stored["code"], stored["sums"] = used + number * len(statistics), rows
     return bytes([width]) + stored.tobytes()
@@ -89,7 +88,7 @@ def decode_rows(value: bytes, cells: int) -> tuple[Integers, Counts]:
         If it is none.
     """
     width = value[0] if value else 0
-    if width not in WIDTHS:
+    if width not in INTEGER_WIDTHS:
         raise ValueError(f"integers of {width} bytes")
     row = _row_type(width, cells)
     if (len(value) - 1) % row.itemsize:
@@ -107,7 +106,6 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
     Parameters
     ----------
     number : int
-        The chunk's.
     value : bytes
     metric : Metric
         Whose slices they are.
@@ -127,21 +125,20 @@ def decode_chunk(number: int, value: bytes, metric: Metric) -> Counts:
     return statistics
 
 
-def describe_difference(number: int, found: bytes, expected: Counts, metric: Metric) -> str:
+def describe_difference(number: int, stored_chunk: bytes, expected: Counts, metric: Metric) -> str:
     """Return how a stored chunk of slices differs from what it should be.
 
     Parameters
     ----------
     number : int
-        The chunk's.
-    found : bytes
+    stored_chunk : bytes
         Its stored form.
     expected : ndarray of int64, shape (slices, cells)
     metric : Metric
         Whose slices they are.
     """
     try:
-        stored = decode_chunk(number, found, metric)
+        stored = decode_chunk(number, stored_chunk, metric)
     except ValueError as error:
         return f"no slices in the store: {error}"
     rows = np.flatnonzero((stored != expected).any(axis=1))
@@ -149,7 +146,7 @@ def describe_difference(number: int, found: bytes, expected: Counts, metric: Met
         return "stored in another form than Dither writes"
     first = int(rows[0])
     name = metric.slicing.slice(number * len(stored) + first)
-    reports = [int(metric.counts(each[first]).sum()) for each in (stored, expected)]
+    reports = [int(metric.counts(table[first]).sum()) for table in (stored, expected)]
     return (
         f"{len(rows)} slices differ, the first {name}: stored {reports[0]} reports, replayed "
         f"{reports[1]}"

@@ -17,7 +17,7 @@ from aggregator.state.rows import Integers
 if TYPE_CHECKING:
     from estimators import Metric
 
-NEVER = -1
+NO_TIME = -1
 CONFIRMING_BATCHES = 8
 """The number of batches of a metric that must reach a time before its watermark does."""
 RECENT_BATCHES = 32
@@ -29,26 +29,17 @@ Ahead = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass
 class Watermark:
-    """The watermark of a metric in a partition.
+    """The watermark of a metric in a partition."""
 
-    Attributes
-    ----------
-    time : int
-        The latest event time that CONFIRMING_BATCHES of RECENT_BATCHES counted batches in
-        succession, heartbeats included, have reached (none reaches further than Kafka's own
-        timestamp for it), ms.
-    arrived : int
-        The latest Kafka timestamp of a counted batch, ms.
-    closed : int
-        Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
-    ahead : tuple of (int, int)
-        Those of the last RECENT_BATCHES batches that have reached a later time, in their order:
-        age and time. They are fewer than CONFIRMING_BATCHES.
-    """
-
-    time: int = NEVER
-    arrived: int = NEVER
-    closed: int = NEVER
+    # The latest event time that CONFIRMING_BATCHES of RECENT_BATCHES counted batches in
+    # succession, heartbeats included, have reached (none reaches further than Kafka's own
+    # timestamp for it), ms.
+    time: int = NO_TIME
+    arrived: int = NO_TIME  # the latest Kafka timestamp of a counted batch, ms
+    # Panes that end by then are closed, ms, and stay so if more lateness is allowed later on.
+    closed: int = NO_TIME
+    # Those of the last RECENT_BATCHES batches that have reached a later time, in their order:
+    # age and time. They are fewer than CONFIRMING_BATCHES.
     ahead: Ahead = ()
 
     def __str__(self) -> str:
@@ -70,12 +61,12 @@ class Watermark:
             ahead.append((0, reached))
             if len(ahead) == CONFIRMING_BATCHES:
                 self.time = min(time for _, time in ahead)
-                ahead = [one for one in ahead if one[1] > self.time]
+                ahead = [age_and_time for age_and_time in ahead if age_and_time[1] > self.time]
         self.ahead = tuple(ahead)
 
     def advance_all(self, reached: Integers) -> None:
         """Note the event times that the next counted batches have reached, in their order."""
-        if reached.size < FEW:
+        if reached.size < MIN_VECTOR_BATCHES:
             for time in reached.tolist():
                 self.advance(time)
             return
@@ -83,8 +74,8 @@ class Watermark:
         self.time = max(self.time, _highest(places, times))
         last = reached.size - 1
         is_ahead = (times > self.time) & (places > last - RECENT_BATCHES)
-        kept = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
-        self.ahead = tuple((last - place, time) for place, time in kept)
+        ahead = zip(places[is_ahead].tolist(), times[is_ahead].tolist(), strict=True)
+        self.ahead = tuple((last - position, time) for position, time in ahead)
 
     def reaches(self, time: int, reached: Integers) -> int | None:
         """Return at which of the next counted batches it will be at `time`; None: at none of them.
@@ -100,7 +91,7 @@ class Watermark:
 
     def along(self, reached: Integers) -> Integers:
         """Return its time before each of the next counted batches, and after the last."""
-        recent = np.full(RECENT_BATCHES, NEVER, dtype=np.int64)
+        recent = np.full(RECENT_BATCHES, NO_TIME, dtype=np.int64)
         for age, time in self.ahead:
             recent[-1 - age] = time
         spread = np.lib.stride_tricks.sliding_window_view(
@@ -119,33 +110,33 @@ class Watermark:
         places = np.flatnonzero(reached > self.time)
         times = reached[places]
         if self.ahead:
-            ages, before = np.array(self.ahead, dtype=np.int64).T
+            ages, times_ahead = np.array(self.ahead, dtype=np.int64).T
             places = np.concatenate((-1 - ages, places))
-            times = np.concatenate((before, times))
+            times = np.concatenate((times_ahead, times))
         return places, times
 
 
-FEW = 16
+MIN_VECTOR_BATCHES = 16
 """So few are sooner taken one after the other."""
 
 
 def _confirmed(places: Integers, times: Integers, time: int) -> int | None:
     """Return the place at which enough batches close to each other have reached a time."""
-    there = places[times >= time]
+    reached_positions = places[times >= time]
     more = CONFIRMING_BATCHES - 1
-    enough = np.flatnonzero(there[more:] - there[:-more] < RECENT_BATCHES)
-    return int(there[more + enough[0]]) if enough.size else None
+    enough = np.flatnonzero(reached_positions[more:] - reached_positions[:-more] < RECENT_BATCHES)
+    return int(reached_positions[more + enough[0]]) if enough.size else None
 
 
 def _highest(places: Integers, times: Integers) -> int:
-    """Return the latest time that is confirmed at any of these places; NEVER if none is."""
+    """Return the latest time that is confirmed at any of these places; NO_TIME if none is."""
     if times.size < CONFIRMING_BATCHES:
-        return NEVER
+        return NO_TIME
     falling = np.sort(times)[::-1]
     low, high = CONFIRMING_BATCHES - 2, CONFIRMING_BATCHES - 1  # the first is never confirmed
     while _confirmed(places, times, int(falling[high])) is None:
         if high == falling.size - 1:
-            return NEVER
+            return NO_TIME
         low, high = high, min(2 * high, falling.size - 1)
     while high - low > 1:
         middle = (low + high) // 2

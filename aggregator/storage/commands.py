@@ -18,12 +18,7 @@ Parsed = TypeVar("Parsed")
 
 
 class Commands:
-    """Runs commands.
-
-    Parameters
-    ----------
-    client : redis.Redis
-    """
+    """Runs commands."""
 
     def __init__(self, client: redis.Redis) -> None:
         self.client = client
@@ -45,7 +40,7 @@ class Commands:
         """
         if not commands:
             return []
-        return [*map(_told, commands, run(self.client, commands))]
+        return [*map(_reply_or_error, commands, run(self.client, commands))]
 
     @contextlib.contextmanager
     def stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
@@ -71,7 +66,7 @@ class Commands:
                         reply = connection.read_response()
                     except redis.ResponseError as error:
                         reply = error
-                    yield _told(command, reply)
+                    yield _reply_or_error(command, reply)
 
         unread = replies()
         is_read = False
@@ -85,13 +80,13 @@ class Commands:
 
     def members(self, key: str) -> set[bytes]:
         """Return the members of a set."""
-        (found,) = self.ask([("SMEMBERS", key)])
-        return set(found)
+        (members,) = self.ask([("SMEMBERS", key)])
+        return set(members)
 
     def hash(self, key: str, parse: Callable[[str, dict[bytes, bytes]], Parsed]) -> Parsed:
         """Return the fields of a hash, as one of :mod:`aggregator.storage.parsing` reads them."""
-        (found,) = self.ask([("HGETALL", key)])
-        return parse(key, dict(found))
+        (fields,) = self.ask([("HGETALL", key)])
+        return parse(key, dict(fields))
 
 
 def ask_each(
@@ -116,7 +111,7 @@ def readable(reply: Any) -> Any:
     return reply
 
 
-def _told(command: Command, reply: Any) -> Any:
+def _reply_or_error(command: Command, reply: Any) -> Any:
     """Return a reply; an error that it is, is raised, unless it is about the type of a key."""
     if isinstance(reply, redis.ResponseError) and "WRONGTYPE" in str(reply):
         key, name = str(command[1]), str(command[0])
@@ -145,7 +140,7 @@ def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
         If there is no connection.
     """
     if len(commands) == 1:
-        return [_alone(client, commands[0])]
+        return [_run_single(client, commands[0])]
     with client.pipeline(transaction=False) as pipeline:
         run_later: Any = pipeline.execute_command
         for command in commands:
@@ -155,10 +150,10 @@ def run(client: redis.Redis, commands: Sequence[Sequence[Any]]) -> list[Any]:
         except (*LAYOUT_LOST, AttributeError):
             if not isinstance(client, ClusterClient):
                 raise
-    return [_alone(client, command) for command in commands]  # nodes joined, or left
+    return [_run_single(client, command) for command in commands]  # nodes joined, or left
 
 
-def _alone(client: Any, command: Sequence[Any]) -> Any:
+def _run_single(client: Any, command: Sequence[Any]) -> Any:
     try:
         return client.execute_command(*command)
     except redis.ResponseError as error:

@@ -20,25 +20,31 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 
 from aggregator.config.settings import masked
 from aggregator.errors import SettingsError, StoreUnreachable
-from aggregator.storage.failures import AWAY, WITH_TLS, WITHOUT_TLS, classify, explain_redis_error
+from aggregator.storage.failures import (
+    REDIS_UNREACHABLE,
+    WITH_TLS,
+    WITHOUT_TLS,
+    classify,
+    explain_redis_error,
+)
 
-SENTINEL = "+sentinel"
-RETRIES = 2
+SENTINEL_SUFFIX = "+sentinel"
+COMMAND_RETRIES = 2
 """Of a call that found no connection: short interruptions pass unnoticed, outages soon show.
 
 The client also retries each attempt to connect, so the waits add up to 2.4 s at most.
 """
-OPTIONS: dict[str, Any] = {
+CLIENT_OPTIONS: dict[str, Any] = {
     "socket_connect_timeout": 5,
     "socket_timeout": 20,  # a server that hangs is one that is away
     "health_check_interval": 30,
 }
-FIRST_SECONDS = 2.5
+FIRST_CALL_SECONDS = 2.5
 """The first call at a start waits so long: then it is looked at whether TLS is what is wrong."""
 SENTINEL_PORT = 26_379
-PLACE = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
+HOST_AND_PORT = re.compile(r"(\[[^\[\]]+\]|[^\[\]: ]*)(:[1-9]\d*)?")
 """A host, maybe with a port."""
-EXPECTED = (
+URL_FORMS = (
     "redis://, rediss:// (TLS) or unix://, then USER:PASSWORD@HOST:PORT/0 with the number of a "
     "database, special characters percent-encoded, and redis-py's parameters (ssl_ca_certs=..., "
     "with rediss:// only); or, for Sentinels, redis+sentinel:// or rediss+sentinel://, then "
@@ -75,11 +81,11 @@ class ClusterClient(RedisCluster):
 
     def get_node(self, host: Any = None, port: Any = None, node_name: Any = None) -> Any:
         """Return a node; one that joined after the last look, and is named by an ASK, is new."""
-        found = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
-        if found is None and node_name:
+        node = super().get_node(host, port, node_name)  # type: ignore[no-untyped-call]
+        if node is None and node_name:
             host, _, port = str(node_name).rpartition(":")
-            found = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
-        return found
+            node = ClusterNode(host, int(port), "primary")  # type: ignore[no-untyped-call]
+        return node
 
 
 class Sentinels(Sentinel):
@@ -96,10 +102,17 @@ class Sentinels(Sentinel):
                 failures.append(error)
                 continue
             if master and self.check_master_state(master, service_name):  # type: ignore[no-untyped-call]
-                self.sentinels = [sentinel, *(one for one in sentinels if one is not sentinel)]
+                self.sentinels = [
+                    sentinel,
+                    *(
+                        other_sentinel
+                        for other_sentinel in sentinels
+                        if other_sentinel is not sentinel
+                    ),
+                ]
                 return master["ip"], master["port"]
         if len(failures) == len(sentinels):
-            raise min(failures, key=lambda failure: classify(failure) is AWAY)
+            raise min(failures, key=lambda failure: classify(failure) is REDIS_UNREACHABLE)
         raise MasterNotFoundError(f"none that answers knows a master {service_name!r} that is up")
 
 
@@ -123,26 +136,26 @@ def connect(url: str) -> redis.Redis:
     """
     failure: Exception = ValueError("no address")
     try:
-        places, urls = _read(url)
-        if places.scheme.endswith(SENTINEL):
-            return _by_sentinel(places, urls)
-        for one in urls:
+        parts, host_urls = _split_url(url)
+        if parts.scheme.endswith(SENTINEL_SUFFIX):
+            return _connect_by_sentinel(parts, host_urls)
+        for host_url in host_urls:
             try:
-                return _by_server(one, urls)
+                return _connect_to_server(host_url, host_urls)
             except redis.ConnectionError as error:
                 failure = error
     except (_UnreadableError, TypeError):  # the client's message may have a part of the password
-        raise SettingsError("redis.url", masked("redis.url", url), EXPECTED, "redis") from None
+        raise SettingsError("redis.url", masked("redis.url", url), URL_FORMS, "redis") from None
     except (redis.RedisError, RedisClusterException, ValueError, OSError) as error:
         failure = error
     shown = str(masked("redis.url", url))
-    raise StoreUnreachable(_in_words(shown, failure)) from None
+    raise StoreUnreachable(_explain_failure(shown, failure)) from None
 
 
-def _in_words(url: str, failure: Exception) -> str:
+def _explain_failure(url: str, failure: Exception) -> str:
     """Return why there is no connection, and what to do."""
     yours = "--redis, DITHER_REDIS_URL or [redis] url in dither.toml"
-    if classify(failure) is AWAY:
+    if classify(failure) is REDIS_UNREACHABLE:
         return (
             f"no Redis answers at {url} ({failure}): start one (`redis-server --appendonly yes`), "
             f"or name yours with {yours}"
@@ -156,47 +169,47 @@ class _UnreadableError(Exception):
     """A URL that is none."""
 
 
-def _read(url: str) -> tuple[SplitResult, list[str]]:
+def _split_url(url: str) -> tuple[SplitResult, list[str]]:
     """Return a URL's parts, and a URL for each of its hosts; the client can read them."""
     try:
-        places = urlsplit(url)
-        user, _, hosts = places.netloc.rpartition("@")
-        if "@" in places.path + places.query + places.fragment:  # then what is a password?
+        parts = urlsplit(url)
+        user, _, hosts = parts.netloc.rpartition("@")
+        if "@" in parts.path + parts.query + parts.fragment:  # then what is a password?
             raise _UnreadableError
-        urls = [_of(places, user, host) for host in hosts.split(",")] if hosts else [url]
-        for one in urls:
-            parse_url(one)  # type: ignore[no-untyped-call]
-            if not PLACE.fullmatch(urlsplit(one).netloc.rpartition("@")[2]):
+        host_urls = [_host_url(parts, user, host) for host in hosts.split(",")] if hosts else [url]
+        for host_url in host_urls:
+            parse_url(host_url)  # type: ignore[no-untyped-call]
+            if not HOST_AND_PORT.fullmatch(urlsplit(host_url).netloc.rpartition("@")[2]):
                 raise _UnreadableError  # the client takes its own port for one that is none
-        path = places.path.strip("/")
-        if places.scheme.endswith(SENTINEL):
+        path = parts.path.strip("/")
+        if parts.scheme.endswith(SENTINEL_SUFFIX):
             path = path.partition("/")[2]
-        if places.scheme != "unix" and path:
+        if parts.scheme != "unix" and path:
             int(path)  # the client takes database 0 for anything else
     except ValueError:
         raise _UnreadableError from None
-    return places, urls
+    return parts, host_urls
 
 
-def _of(places: SplitResult, user: str, host: str) -> str:
+def _host_url(parts: SplitResult, user: str, host: str) -> str:
     """Return the URL of one host of several."""
-    scheme = places.scheme.removesuffix(SENTINEL)
-    path = "" if places.scheme.endswith(SENTINEL) else places.path
+    scheme = parts.scheme.removesuffix(SENTINEL_SUFFIX)
+    path = "" if parts.scheme.endswith(SENTINEL_SUFFIX) else parts.path
     netloc = f"{user}@{host}" if user else host
-    return places._replace(scheme=scheme, netloc=netloc, path=path).geturl()
+    return parts._replace(scheme=scheme, netloc=netloc, path=path).geturl()
 
 
 def _retry() -> Retry:
-    return Retry(ExponentialWithJitterBackoff(base=0.1, cap=1), RETRIES)
+    return Retry(ExponentialWithJitterBackoff(base=0.1, cap=1), COMMAND_RETRIES)
 
 
-def _by_server(url: str, nodes: list[str]) -> redis.Redis:
+def _connect_to_server(url: str, nodes: list[str]) -> redis.Redis:
     with contextlib.ExitStack() as closing:
         _check_tls(url)
-        client = redis.Redis.from_url(url, retry=_retry(), **OPTIONS)
+        client = redis.Redis.from_url(url, retry=_retry(), **CLIENT_OPTIONS)
         closing.callback(client.close)
         client.ping()
-        if _mode(client) != "cluster":
+        if _server_mode(client) != "cluster":
             if len(nodes) > 1:
                 raise ValueError(
                     "several addresses: expected nodes of a Redis Cluster, or one server"
@@ -204,33 +217,33 @@ def _by_server(url: str, nodes: list[str]) -> redis.Redis:
             closing.pop_all()
             return client
     startup = [ClusterNode(*_address(node, 6_379)) for node in nodes]  # type: ignore[no-untyped-call]
-    options = {**OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
+    options = {**CLIENT_OPTIONS, "reinitialize_steps": 1, "require_full_coverage": False}
     cluster = ClusterClient.from_url(url, startup_nodes=startup, retry=_retry(), **options)
     return cast(redis.Redis, cluster)
 
 
 def _check_tls(url: str) -> None:
     """Raise an error if TLS is why a server does not answer; the client would ask for a minute."""
-    options = {**OPTIONS, "socket_timeout": FIRST_SECONDS}
+    options = {**CLIENT_OPTIONS, "socket_timeout": FIRST_CALL_SECONDS}
     with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
         try:
             client.ping()
         except redis.RedisError as error:
             scheme = urlsplit(url).scheme
-            if classify(error) is not AWAY or scheme == "unix":
+            if classify(error) is not REDIS_UNREACHABLE or scheme == "unix":
                 return
             with contextlib.suppress(OSError):
                 address = _address(url, 6_379)
                 if scheme == "redis":
-                    ssl.get_server_certificate(address, timeout=FIRST_SECONDS)
+                    ssl.get_server_certificate(address, timeout=FIRST_CALL_SECONDS)
                     raise redis.ConnectionError(WITH_TLS) from None
-                with socket.create_connection(address, FIRST_SECONDS) as plain:
+                with socket.create_connection(address, FIRST_CALL_SECONDS) as plain:
                     plain.sendall(b"PING\r\n")
                     if plain.recv(1) in (b"+", b"-"):
                         raise redis.ConnectionError(WITHOUT_TLS) from None
 
 
-def _mode(client: redis.Redis) -> str:
+def _server_mode(client: redis.Redis) -> str:
     """Return how a server runs: ``cluster``, ``sentinel`` or ``standalone``.
 
     Every user may say HELLO; a proxy, or a Redis before version 6, may not understand it.
@@ -243,17 +256,17 @@ def _mode(client: redis.Redis) -> str:
     return str(pairs.get(b"mode", b"standalone").decode())
 
 
-def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
+def _connect_by_sentinel(parts: SplitResult, urls: list[str]) -> redis.Redis:
     """Return a client of the master that Sentinels name; it follows when the master changes.
 
     ``?sentinel_username=`` and ``?sentinel_password=`` are for Sentinels that require a login.
     """
-    name, _, database = places.path.strip("/").partition("/")
+    name, _, database = parts.path.strip("/").partition("/")
     if not name:
         raise ValueError("no name of a master: expected redis+sentinel://HOST:PORT/NAME")
-    options = {"db": int(database or 0), **OPTIONS, **_options(urls[0])}
+    options = {"db": int(database or 0), **CLIENT_OPTIONS, **_url_options(urls[0])}
     access = {key: options.pop(f"sentinel_{key}", None) for key in ("username", "password")}
-    if places.scheme.startswith("rediss"):
+    if parts.scheme.startswith("rediss"):
         options["ssl"] = True
     shared = {k: v for k, v in options.items() if k.startswith(("socket_", "ssl"))}
     addresses = [_address(url, SENTINEL_PORT) for url in urls]
@@ -264,12 +277,12 @@ def _by_sentinel(places: SplitResult, urls: list[str]) -> redis.Redis:
     return client
 
 
-def _options(url: str) -> dict[str, Any]:
+def _url_options(url: str) -> dict[str, Any]:
     """Return what a URL says besides the address."""
-    found: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
-    return {k: v for k, v in found.items() if k not in ("host", "port", "connection_class")}
+    url_options: dict[str, Any] = parse_url(url)  # type: ignore[no-untyped-call]
+    return {k: v for k, v in url_options.items() if k not in ("host", "port", "connection_class")}
 
 
 def _address(url: str, port: int) -> tuple[str, int]:
-    found = urlsplit(url)
-    return found.hostname or "localhost", found.port or port
+    parts = urlsplit(url)
+    return parts.hostname or "localhost", parts.port or port

@@ -12,7 +12,7 @@ from redis.cluster import RedisCluster
 from aggregator.errors import StoreEvicts
 
 KEEPS_ALL = "noeviction"
-LOOK_SECONDS = 60.0
+CHECK_SECONDS = 60.0
 """Between two checks of a server that is in use."""
 
 
@@ -24,7 +24,7 @@ def refuse_eviction(client: redis.Redis) -> None:
     StoreEvicts
         Naming the server and its policy.
     """
-    if why := eviction(client):
+    if why := eviction_problem(client):
         raise StoreEvicts(why)
 
 
@@ -33,12 +33,6 @@ class EvictionWatch:
 
     Calling it returns why this Redis must not be used. It returns an empty string if Redis evicts
     nothing, or if the user has no right to ask.
-
-    Parameters
-    ----------
-    client : redis.Redis
-    clock : callable
-        Monotonic seconds.
     """
 
     def __init__(self, client: redis.Redis, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,20 +49,20 @@ class EvictionWatch:
         """
         if self._clock() >= self._next_look:
             try:
-                self._why = eviction(self._client)
+                self._why = eviction_problem(self._client)
             except redis.exceptions.NoPermissionError:
                 self._why = ""
-            self._next_look = self._clock() + LOOK_SECONDS
+            self._next_look = self._clock() + CHECK_SECONDS
         return self._why
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Check at the next call: after an outage it may be another Redis."""
         self._next_look = float("-inf")
 
 
-def eviction(client: redis.Redis) -> str:
+def eviction_problem(client: redis.Redis) -> str:
     """Return which server of a store deletes keys when its memory is full; empty: none."""
-    for info in _memory_of_all(client):
+    for info in _memory_infos(client):
         policy, limit = str(info.get("maxmemory_policy", KEEPS_ALL)), int(info.get("maxmemory", 0))
         if limit and policy != KEEPS_ALL:
             return (
@@ -79,10 +73,10 @@ def eviction(client: redis.Redis) -> str:
     return ""
 
 
-def _memory_of_all(client: redis.Redis) -> list[dict[str, Any]]:
+def _memory_infos(client: redis.Redis) -> list[dict[str, Any]]:
     """Return what each server says of its memory: of a Redis Cluster, each primary."""
     if isinstance(client, RedisCluster):
-        found: Any = client.info("memory", target_nodes=RedisCluster.PRIMARIES)
-        return list(found.values()) if "maxmemory" not in found else [found]
-    one: Any = client.info("memory")
-    return [one]
+        infos: Any = client.info("memory", target_nodes=RedisCluster.PRIMARIES)
+        return list(infos.values()) if "maxmemory" not in infos else [infos]
+    info: Any = client.info("memory")
+    return [info]

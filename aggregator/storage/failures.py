@@ -13,38 +13,27 @@ import redis
 from redis.exceptions import RedisClusterException
 from redis.sentinel import MasterNotFoundError
 
-RUNBOOK = "docs/operations.md"
+RUNBOOK_PATH = "docs/operations.md"
 WITH_TLS, WITHOUT_TLS = "it answers a TLS handshake", "it answers without TLS"
 """What a port does that does not answer as its URL asks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RedisFailure:
-    """A state in which Redis does not run a command.
-
-    Attributes
-    ----------
-    meaning, remedy : str
-    section : str
-        Of the runbook.
-    words : str
-        A regular expression for what Redis says.
-    kinds : tuple of exception types
-        Or what the client makes of it.
-    """
+    """A state in which Redis does not run a command."""
 
     meaning: str
     remedy: str
-    section: str
-    words: str = r"(?!)"
-    kinds: tuple[type[Exception], ...] = ()
+    section: str  # of the runbook
+    words: str = r"(?!)"  # a regular expression for what Redis says
+    kinds: tuple[type[Exception], ...] = ()  # or what the client makes of it
 
     def covers(self, error: Exception) -> bool:
         """Return whether an error is of this kind."""
         return isinstance(error, self.kinds) or re.search(self.words, str(error)) is not None
 
 
-CONDITIONS = (
+REDIS_FAILURES = (
     RedisFailure(
         "Redis is full",
         "raise its maxmemory, give metrics a retention, or delete keys that are not Dither's",
@@ -181,18 +170,21 @@ CONDITIONS = (
         kinds=(MasterNotFoundError,),
     ),
 )
-AWAY = RedisFailure(
+REDIS_UNREACHABLE = RedisFailure(
     "Redis does not answer",
     "start it, or check the network",
     "redis-is-away",
     kinds=(redis.ConnectionError, redis.TimeoutError, OSError),
 )
-OTHER = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
+UNKNOWN_FAILURE = RedisFailure("Redis refuses", "see Redis's message", "redis-is-away")
 
 
 def classify(error: Exception) -> RedisFailure:
     """Return the kind of failure that an error of Redis is."""
-    return next((one for one in (*CONDITIONS, AWAY) if one.covers(error)), OTHER)
+    return next(
+        (failure for failure in (*REDIS_FAILURES, REDIS_UNREACHABLE) if failure.covers(error)),
+        UNKNOWN_FAILURE,
+    )
 
 
 def explain_redis_error(error: Exception) -> str:
@@ -208,5 +200,5 @@ docs/operations.md#redis-is-read-only"
     shown = str(error).strip()
     if not isinstance(error, redis.RedisError | RedisClusterException):
         return shown
-    found = classify(error)
-    return f"{found.meaning} ({shown}): {found.remedy}; {RUNBOOK}#{found.section}"
+    failure = classify(error)
+    return f"{failure.meaning} ({shown}): {failure.remedy}; {RUNBOOK_PATH}#{failure.section}"

@@ -14,9 +14,9 @@ import structlog
 from aggregator.storage.commands import script
 from aggregator.storage.failures import explain_redis_error
 
-RENEWALS = 3
+RENEWALS_PER_LEASE = 3
 """How often a lease is renewed within its length: two renewals may be lost."""
-MARGIN = 0.1
+EXPIRY_MARGIN = 0.1
 """The share of its length by which a holder gives up early: clocks need not run alike."""
 
 Word = str | bytes | int
@@ -36,7 +36,6 @@ class Lease:
 
     Parameters
     ----------
-    client : redis.Redis
     key : str
         With a hash tag: `key:lease` and `key:epoch` are in one slot of a Redis Cluster, and so must
         be what :meth:`write` writes.
@@ -44,8 +43,6 @@ class Lease:
         Of this holder, unlike any other's.
     seconds : float
         The length.
-    clock : callable
-        Monotonic seconds.
     """
 
     def __init__(
@@ -61,12 +58,12 @@ class Lease:
         self._script = client.register_script(script("lease"))
         self._clock = clock
         self._token = ""
-        self._until = float("-inf")
+        self._held_until = float("-inf")
 
     @property
     def held(self) -> bool:
         """Whether nobody else can hold the lease now."""
-        return self._clock() < self._until
+        return self._clock() < self._held_until
 
     @property
     def epoch(self) -> int:
@@ -76,8 +73,8 @@ class Lease:
     def acquire(self) -> bool:
         """Take the lease, if nobody holds it."""
         began = self._clock()
-        found = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
-        self._token = found.decode()
+        token = self._script(self._keys, ["acquire", "", self._milliseconds, self.name])
+        self._token = token.decode()
         return self._extend(began, bool(self._token))
 
     def renew(self) -> bool:
@@ -87,7 +84,7 @@ class Lease:
 
     def release(self) -> None:
         """Let go of the lease, so that another need not wait for its end."""
-        self._until = float("-inf")
+        self._held_until = float("-inf")
         self._run("release")
 
     def write(self, commands: Iterable[Sequence[Word]]) -> None:
@@ -112,9 +109,7 @@ class Lease:
         Parameters
         ----------
         key : str
-            Of the hash.
         field : str
-            Which one.
         expected : bytes
             Empty: there is no such field.
         value : bytes
@@ -138,7 +133,7 @@ class Lease:
         over = threading.Event()
 
         def renew() -> None:
-            while not over.wait(self.seconds / RENEWALS) and self.held:
+            while not over.wait(self.seconds / RENEWALS_PER_LEASE) and self.held:
                 try:
                     self.renew()
                 except redis.RedisError as error:
@@ -162,14 +157,14 @@ class Lease:
         """Return what the script says of a change; raise LeaseLost if it was not made."""
         outcome = self._run(verb, *words, keys=keys)
         if not outcome:
-            self._until = float("-inf")
+            self._held_until = float("-inf")
             raise LeaseLost(f"the lease of epoch {self.epoch} is held by another")
         return outcome
 
     def _run(self, verb: str, *words: Word, keys: Sequence[Word] = ()) -> int:
-        known: list[Any] = [*self._keys, *keys]
-        return int(self._script(known, [verb, self._token, self._milliseconds, *words]))
+        all_keys: list[Any] = [*self._keys, *keys]
+        return int(self._script(all_keys, [verb, self._token, self._milliseconds, *words]))
 
     def _extend(self, began: float, granted: bool) -> bool:
-        self._until = began + self.seconds * (1 - MARGIN) if granted else float("-inf")
+        self._held_until = began + self.seconds * (1 - EXPIRY_MARGIN) if granted else float("-inf")
         return granted

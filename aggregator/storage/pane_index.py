@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from aggregator.errors import StateUnreadable
-from aggregator.state.pane_cover import Span
+from aggregator.state.pane_cover import PaneSpan
 from aggregator.state.pane_keys import SLICES, SLICES_TOTAL, PaneKey
 from aggregator.storage import consistent_read, parsing
 from aggregator.storage.commands import Command, Commands, ask_each
@@ -19,35 +19,17 @@ T = TypeVar("T")
 
 
 class Total(NamedTuple, Generic[T]):
-    """A running total that is read.
+    """A running total that is read."""
 
-    Attributes
-    ----------
-    metric : str
-        Name and revision, as in keys.
-    partitions : sequence of int
-        Of which it is read.
-    nbytes : int
-        Of one of its statistics at most.
-    fold : callable
-        Makes one value of a partition's statistics, with their keys; it takes all of them.
-    """
-
-    metric: str
-    partitions: Sequence[int]
-    nbytes: int
+    metric: str  # name and revision, as in keys
+    partitions: Sequence[int]  # of which it is read
+    nbytes: int  # of one of its statistics at most
+    # Makes one value of a partition's statistics, with their keys; it takes all of them.
     fold: Callable[[Iterable[tuple[str, bytes]]], T]
 
 
 class PaneIndex:
-    """Finds and reads the panes of a topic's partitions.
-
-    Parameters
-    ----------
-    commands : Commands
-    topic : str
-        The reports topic.
-    """
+    """Finds and reads the panes of a topic's partitions."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
@@ -59,10 +41,8 @@ class PaneIndex:
         Parameters
         ----------
         partition : int
-            Its number.
         grain : {"pane", "hour", "day"}
         metric : str
-            Name and revision, as in keys.
 
         Raises
         ------
@@ -70,16 +50,18 @@ class PaneIndex:
             If a pane is at another place in the index than its start, so that windows miss it.
         """
         key = self._index(partition, grain, metric)
-        (found,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
+        (members,) = self._commands.ask([("ZRANGEBYSCORE", key, "-inf", "+inf", "WITHSCORES")])
         panes = {}
-        is_paired = all(isinstance(one, list | tuple) for one in found)  # RESP3
-        for member, score in found if is_paired else zip(found[::2], found[1::2], strict=True):
+        is_paired = all(isinstance(member, list | tuple) for member in members)  # RESP3
+        for member, score in (
+            members if is_paired else zip(members[::2], members[1::2], strict=True)
+        ):
             start, panes[start] = parsing.start(key, member)
             if float(score) != start:
                 raise StateUnreadable(key, f"{start} at {float(score):.17g}", "it at its start")
         return panes
 
-    def find(self, metric: str, spans: Sequence[tuple[int, Span]]) -> list[tuple[int, PaneKey]]:
+    def find(self, metric: str, spans: Sequence[tuple[int, PaneSpan]]) -> list[tuple[int, PaneKey]]:
         """Return a metric's panes in spans of partitions: in one round trip, in their order.
 
         Raises
@@ -90,7 +72,8 @@ class PaneIndex:
         numbers = [*dict.fromkeys(number for number, _ in spans)]
         prefixes = {number: tag(self._topic, number) for number in numbers}
         owners: list[Command] = [
-            ("HMGET", f"{prefixes[number]}:owner", *consistent_read.FACTS) for number in numbers
+            ("HMGET", f"{prefixes[number]}:owner", *consistent_read.COMMIT_FIELDS)
+            for number in numbers
         ]
         parts: list[list[Command]] = []
         for partition, span in spans:
@@ -103,7 +86,7 @@ class PaneIndex:
                     (
                         "HMGET",
                         f"{prefix}:sizes",
-                        consistent_read.ALWAYS,
+                        consistent_read.INDEXED_SET,
                         key.removeprefix(f"{prefix}:"),
                     ),
                     ("ZCARD", key),
@@ -111,52 +94,54 @@ class PaneIndex:
                 ]
             )
         facts, *replies = ask_each(self._commands.ask, [owners, *parts])
-        known = dict(zip(numbers, map(consistent_read.are_known, facts), strict=True))
-        found: list[tuple[int, PaneKey]] = []
+        are_sizes_current = dict(
+            zip(numbers, map(consistent_read.are_sizes_current, facts), strict=True)
+        )
+        pane_keys: list[tuple[int, PaneKey]] = []
         for (partition, span), reply in zip(spans, replies, strict=True):
             key = self._index(partition, span.grain, metric)
             is_indexed, (always, size), panes, members = reply
-            if known[partition] and always is None:
-                raise consistent_read.lost(f"{prefixes[partition]}:sizes", 0, 1)
+            if are_sizes_current[partition] and always is None:
+                raise consistent_read.loss_error(f"{prefixes[partition]}:sizes", 0, 1)
             if is_indexed and not panes:
                 raise StateUnreadable(key, "nothing", "an index of panes that were counted")
-            least = parsing.integer(f"{prefixes[partition]}:sizes", size or b"0", 0)
-            if known[partition] and panes < least:
-                raise consistent_read.lost(key, panes, size)
+            min_panes = parsing.integer(f"{prefixes[partition]}:sizes", size or b"0", 0)
+            if are_sizes_current[partition] and panes < min_panes:
+                raise consistent_read.loss_error(key, panes, size)
             starts = [parsing.start(key, member)[0] for member in members]
             if len(starts) > len(set(starts)):
                 raise StateUnreadable(key, "two of a pane", "every pane once")
             if any(not span.has(start) for start in starts):
                 raise StateUnreadable(key, "a pane at another place", "it at its start")
-            found += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
-        return found
+            pane_keys += [(partition, PaneKey(span.grain, metric, start)) for start in starts]
+        return pane_keys
 
     def extent(self, metric: str, partitions: Sequence[int]) -> tuple[int, int] | None:
         """Return where a metric's first and last pane begin, in ms since the epoch; None: none."""
         keys = [self._index(partition, "pane", metric) for partition in partitions]
-        found = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
-        starts = [start for starts in found for start in starts]
+        starts_by_key = self._starts([("ZRANGE", key, end, end) for key in keys for end in (0, -1)])
+        starts = [start for starts in starts_by_key for start in starts]
         return (min(starts), max(starts)) if starts else None
 
-    def latest(self, metric: str, partitions: Sequence[int], last: int | None = None) -> int | None:
+    def latest_start(
+        self, metric: str, partitions: Sequence[int], last: int | None = None
+    ) -> int | None:
         """Return where a metric's newest pane begins, up to `last`; None: there is none.
 
         Parameters
         ----------
         metric : str
-            Name and revision, as in keys.
         partitions : sequence of int
-            Where to look.
         last : int, optional
             The latest start that counts, in ms since the epoch.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
         highest = "+inf" if last is None else last
         newest = (highest, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
-        found = self._starts([("ZRANGE", key, *newest) for key in keys])
-        return max((start for starts in found for start in starts), default=None)
+        starts_by_key = self._starts([("ZRANGE", key, *newest) for key in keys])
+        return max((start for starts in starts_by_key for start in starts), default=None)
 
-    def first(
+    def first_starts(
         self, metric: str, partitions: Sequence[int], first: int, last: int, limit: int
     ) -> list[int]:
         """Return where a metric's panes begin, in [first, last]: of each partition the first ones.
@@ -166,18 +151,15 @@ class PaneIndex:
         Parameters
         ----------
         metric : str
-            Name and revision, as in keys.
         partitions : sequence of int
-            Where to look.
         first, last : int
-            In ms since the epoch, both inside.
         limit : int
             Panes of each partition at most.
         """
         keys = [self._index(partition, "pane", metric) for partition in partitions]
-        some = ("LIMIT", 0, limit)
-        found = self._starts([("ZRANGEBYSCORE", key, first, last, *some) for key in keys])
-        return [start for starts in found for start in starts]
+        limits = ("LIMIT", 0, limit)
+        starts_by_key = self._starts([("ZRANGEBYSCORE", key, first, last, *limits) for key in keys])
+        return [start for starts in starts_by_key for start in starts]
 
     def indexed(self, partition: int) -> list[tuple[str, str]]:
         """Return the (grain, metric key) pairs of which a partition ever had a pane."""
@@ -190,49 +172,47 @@ class PaneIndex:
         Parameters
         ----------
         metric : str
-            Name and revision, as in keys.
         partitions : sequence of int
-            Where to look.
         """
-        places = [f"{tag(self._topic, number)}:indexed" for number in partitions]
-        found = self._commands.ask([("SMEMBERS", place) for place in places])
+        set_keys = [f"{tag(self._topic, number)}:indexed" for number in partitions]
+        members_by_key = self._commands.ask([("SMEMBERS", set_key) for set_key in set_keys])
         start = f":{metric}~".encode()
         return sorted(
             {
                 parsing.indexed(place, member)[1]
-                for place, members in zip(places, found, strict=True)
+                for place, members in zip(set_keys, members_by_key, strict=True)
                 for member in members
                 if start in member
             }
         )
 
-    def lost(self, partition: int) -> list[StateUnreadable]:
+    def find_losses(self, partition: int) -> list[StateUnreadable]:
         """Return which indexes, and sets of what there is, lack some of what was committed."""
         prefix = tag(self._topic, partition)
-        facts, found, names = self._commands.ask(
+        facts, sizes, names = self._commands.ask(
             [
-                ("HMGET", f"{prefix}:owner", *consistent_read.FACTS),
+                ("HMGET", f"{prefix}:owner", *consistent_read.COMMIT_FIELDS),
                 ("HGETALL", f"{prefix}:sizes"),
                 ("SMEMBERS", f"{prefix}:indexed"),
             ]
         )
-        least = {f"index:{name.decode(errors='replace')}": 1 for name in names}
-        if consistent_read.are_known(facts):
-            if not found:
-                return [consistent_read.lost(f"{prefix}:sizes", 0, 1)]
-            growing = parsing.counts(f"{prefix}:sizes", found)
-            least |= {
+        min_sizes = {f"index:{name.decode(errors='replace')}": 1 for name in names}
+        if consistent_read.are_sizes_current(facts):
+            if not sizes:
+                return [consistent_read.loss_error(f"{prefix}:sizes", 0, 1)]
+            growing = parsing.counts(f"{prefix}:sizes", sizes)
+            min_sizes |= {
                 name: size
                 for name, size in growing.items()
                 if name.startswith("index:") or name in ("indexed", "expiring")
             }
         asks = [
             ("ZCARD" if name.startswith("index:") else "SCARD", f"{prefix}:{name}")
-            for name in least
+            for name in min_sizes
         ]
-        entries = zip(least.items(), self._commands.ask(asks), strict=True)
+        entries = zip(min_sizes.items(), self._commands.ask(asks), strict=True)
         return [
-            consistent_read.lost(f"{prefix}:{name}", number, size)
+            consistent_read.loss_error(f"{prefix}:{name}", number, size)
             for (name, size), number in entries
             if number < size
         ]
@@ -255,10 +235,10 @@ class PaneIndex:
         values = dict(zip(by_partition, map(iter, replies), strict=True))
         return [next(values[partition]) for partition, _ in keys]
 
-    def running(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
+    def running_total(self, partitions: Sequence[int], metric: str) -> list[tuple[str, bytes]]:
         """Return the statistics that make up a metric's running total, with their keys."""
-        (found,) = self.totals([Total(metric, partitions, 0, list[tuple[str, bytes]])])
-        return [one for part in found for one in part]
+        (parts,) = self.totals([Total(metric, partitions, 0, list[tuple[str, bytes]])])
+        return [statistic for part in parts for statistic in part]
 
     def totals(self, wanted: Sequence[Total[T]]) -> list[list[T]]:
         """Return the running totals of several metrics, of each partition one, as they are folded.
@@ -272,16 +252,16 @@ class PaneIndex:
             Their metrics differ.
         """
         by_partition: defaultdict[int, list[Total[T]]] = defaultdict(list)
-        for one in wanted:
-            for number in one.partitions:
-                by_partition[number].append(one)
+        for total in wanted:
+            for number in total.partitions:
+                by_partition[number].append(total)
         plans = [_running(tag(self._topic, number), ones) for number, ones in by_partition.items()]
-        found: dict[str, list[T]] = {one.metric: [] for one in wanted}
+        folded: dict[str, list[T]] = {one.metric: [] for one in wanted}
         pieces = consistent_read.read(self._commands.ask, plans, self._stream)
-        for ones, piece in zip(by_partition.values(), pieces, strict=True):
-            for one, value in zip(ones, piece.replies, strict=True):
-                found[one.metric].append(value)
-        return [*found.values()]
+        for totals, piece in zip(by_partition.values(), pieces, strict=True):
+            for total, value in zip(totals, piece.replies, strict=True):
+                folded[total.metric].append(value)
+        return [*folded.values()]
 
     @contextlib.contextmanager
     def _stream(self, groups: Sequence[Sequence[Command]]) -> Iterator[Iterator[Any]]:
@@ -293,21 +273,25 @@ class PaneIndex:
 
     def _starts(self, commands: Sequence[Command]) -> list[list[int]]:
         """Return where the panes begin that commands find in indexes."""
-        found = zip(commands, self._commands.ask(commands), strict=True)
-        return [[parsing.start(str(c[1]), member)[0] for member in members] for c, members in found]
+        replies = zip(commands, self._commands.ask(commands), strict=True)
+        return [
+            [parsing.start(str(c[1]), member)[0] for member in members] for c, members in replies
+        ]
 
 
-def _running(prefix: str, wanted: Sequence[Total[Any]]) -> consistent_read.Plan:
+def _running(prefix: str, totals: Sequence[Total[Any]]) -> consistent_read.ReadPlan:
     """Return what makes up running totals of metrics: closed panes, and open ones."""
 
     def keys(opened: Collection[bytes]) -> list[list[str]]:
         """Return the keys of each total."""
         grains = [
-            (SLICES, SLICES_TOTAL) if "~" in one.metric else ("pane", "total") for one in wanted
+            (SLICES, SLICES_TOTAL) if "~" in one.metric else ("pane", "total") for one in totals
         ]
         panes: dict[bytes, list[str]] = {}
-        for one, (grain, total) in zip(wanted, grains, strict=True):
-            panes[f"{grain}:{one.metric}".encode()] = [f"{total}:{one.metric}:0"]
+        for wanted_total, (grain, total_grain) in zip(totals, grains, strict=True):
+            panes[f"{grain}:{wanted_total.metric}".encode()] = [
+                f"{total_grain}:{wanted_total.metric}:0"
+            ]
         for member in sorted(opened):
             if (mine := panes.get(b":".join(member.split(b":", 2)[:2]))) is not None:
                 mine.append(str(parsing.opened(f"{prefix}:open", member)[0]))
@@ -325,12 +309,12 @@ def _running(prefix: str, wanted: Sequence[Total[Any]]) -> consistent_read.Plan:
                 for key, value in zip(part, values, strict=False)
                 if value is not None or key in names
             )
-            for one, part in zip(wanted, keys(opened), strict=True)
+            for one, part in zip(totals, keys(opened), strict=True)
         ]
 
     def weigh(commands: Sequence[Command]) -> list[int]:
-        sizes = {one.metric: one.nbytes for one in wanted}
+        sizes = {one.metric: one.nbytes for one in totals}
         names = (str(key).removeprefix(f"{prefix}:") for _, key in commands)
         return [sizes[PaneKey.parse(name).metric] for name in names]
 
-    return consistent_read.Plan(prefix, reads, fold, weigh)
+    return consistent_read.ReadPlan(prefix, reads, fold, weigh)

@@ -14,7 +14,7 @@ import numpy as np
 from aggregator.errors import StateUnreadable
 from aggregator.state.pane_keys import GRAINS, PaneKey
 from aggregator.state.slice_tables import decode_chunk
-from aggregator.state.watermark import CONFIRMING_BATCHES, NEVER, RECENT_BATCHES, Ahead, Watermark
+from aggregator.state.watermark import CONFIRMING_BATCHES, NO_TIME, RECENT_BATCHES, Ahead, Watermark
 from estimators import Metric, SearchMetric
 from estimators.estimate import Counts
 from producers.device.rounds import Round, decode
@@ -24,8 +24,8 @@ UNSET = -1
 TORN = -2
 """The next offset of a partition to which a commit was applied by half: its sums are not sound."""
 
-INT64 = 2**63 - 1
-LOWEST = {
+MAX_INT64 = 2**63 - 1
+OWNER_MINIMUMS = {
     "next": TORN,
     "epoch": 0,
     "begin": 0,
@@ -36,11 +36,11 @@ LOWEST = {
     "partitions": 0,
 }
 """The fields of an owner's hash that are numbers, and the least that they can be."""
-MOST_PARTITIONS = 2**31 - 1
+MAX_PARTITIONS = 2**31 - 1
 LAST_COMMIT_MS = 7 * 86_400_000
 """How long a partition's mark of its last commit lives. What is left of it says how long ago that
 was, by the clock of the very server that has both, whatever other clocks say."""
-INTEGER = re.compile(r"-?[0-9]{1,19}")
+INTEGER_PATTERN = re.compile(r"-?[0-9]{1,19}")
 
 
 def text(key: str, value: bytes) -> str:
@@ -57,7 +57,9 @@ def text(key: str, value: bytes) -> str:
         raise StateUnreadable(key, repr(value), "text in UTF-8") from None
 
 
-def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = INT64) -> int:
+def integer(
+    key: str, value: bytes | str, lowest: int = -MAX_INT64, highest: int = MAX_INT64
+) -> int:
     """Return a value as an integer within bounds.
 
     Parameters
@@ -65,7 +67,6 @@ def integer(key: str, value: bytes | str, lowest: int = -INT64, highest: int = I
     key : str
         Where the value stands, for errors.
     value : bytes or str
-        As it was read.
     lowest, highest : int
         What it may be, both inside.
 
@@ -85,31 +86,31 @@ number of at least 0. Restore Redis, or delete the key; \
 docs/operations.md#a-stored-value-cannot-be-read
     """
     shown = value if isinstance(value, str) else text(key, value)
-    if not INTEGER.fullmatch(shown) or not lowest <= int(shown) <= highest:
+    if not INTEGER_PATTERN.fullmatch(shown) or not lowest <= int(shown) <= highest:
         raise StateUnreadable(key, repr(shown), f"a whole number of at least {lowest}")
     return int(shown)
 
 
-def texts(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
+def texts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return a hash of texts."""
-    return {text(key, name): text(key, value) for name, value in found.items()}
+    return {text(key, name): text(key, value) for name, value in fields.items()}
 
 
-def names(key: str, found: Mapping[bytes, bytes]) -> dict[str, bytes]:
+def names(key: str, fields: Mapping[bytes, bytes]) -> dict[str, bytes]:
     """Return a hash of bytes by its fields' names."""
-    return {text(key, name): value for name, value in found.items()}
+    return {text(key, name): value for name, value in fields.items()}
 
 
-def owner(key: str, found: Mapping[bytes, bytes]) -> dict[str, str]:
+def owner(key: str, fields: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return the facts of a partition's owner; those that are numbers are whole numbers."""
-    facts = texts(key, found)
-    for name, lowest in LOWEST.items():
+    facts = texts(key, fields)
+    for name, lowest in OWNER_MINIMUMS.items():
         if name in facts:
             integer(f"{key}, field {name}", facts[name], lowest)
     return facts
 
 
-def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
+def watermarks(key: str, fields: Mapping[bytes, bytes]) -> dict[str, Watermark]:
     """Return watermarks by metric key; where nothing is said of batches ahead, there are none.
 
     Raises
@@ -118,32 +119,38 @@ def watermarks(key: str, found: Mapping[bytes, bytes]) -> dict[str, Watermark]:
         If one is none.
     """
     marks = {}
-    for name, value in texts(key, found).items():
-        (*times, ahead), place = [*value.split(":"), ""][:4], f"{key}, field {name}"
+    for name, value in texts(key, fields).items():
+        (*times, ahead), field_key = [*value.split(":"), ""][:4], f"{key}, field {name}"
         if len(times) != 3 or value.count(":") > 3:
-            raise StateUnreadable(place, repr(value), "three times in ms, with colons between")
-        time, arrived, closed = (integer(place, time, NEVER) for time in times)
-        marks[name] = Watermark(time, arrived, closed, _ahead(place, ahead, time))
+            raise StateUnreadable(field_key, repr(value), "three times in ms, with colons between")
+        time, arrived, closed = (integer(field_key, time, NO_TIME) for time in times)
+        marks[name] = Watermark(time, arrived, closed, _ahead(field_key, ahead, time))
     return marks
 
 
-def _ahead(place: str, value: str, time: int) -> Ahead:
+def _ahead(field_key: str, value: str, time: int) -> Ahead:
     """Return the batches that are ahead of a watermark."""
-    found: list[tuple[int, int]] = []
+    batches: list[tuple[int, int]] = []
     for pair in filter(None, value.split(",")):
-        age, _, beyond = pair.partition("+")
-        most = RECENT_BATCHES - 1 if not found else found[-1][0] - 1
-        found.append((integer(place, age, 0, most), time + integer(place, beyond, 1, INT64 - time)))
-    if len(found) >= CONFIRMING_BATCHES:
+        age, _, ahead_ms = pair.partition("+")
+        max_age = RECENT_BATCHES - 1 if not batches else batches[-1][0] - 1
+        batches.append(
+            (
+                integer(field_key, age, 0, max_age),
+                time + integer(field_key, ahead_ms, 1, MAX_INT64 - time),
+            )
+        )
+    if len(batches) >= CONFIRMING_BATCHES:
         expected = f"fewer than {CONFIRMING_BATCHES} batches ahead of the watermark"
-        raise StateUnreadable(place, repr(value), expected)
-    return tuple(found)
+        raise StateUnreadable(field_key, repr(value), expected)
+    return tuple(batches)
 
 
-def counts(key: str, found: Mapping[bytes, bytes]) -> dict[str, int]:
+def counts(key: str, fields: Mapping[bytes, bytes]) -> dict[str, int]:
     """Return numbers of reports by ``outcome:metric``."""
     return {
-        name: integer(f"{key}, field {name}", value, 0) for name, value in texts(key, found).items()
+        name: integer(f"{key}, field {name}", value, 0)
+        for name, value in texts(key, fields).items()
     }
 
 
@@ -152,9 +159,9 @@ def age(left_ms: int) -> int | None:
     return LAST_COMMIT_MS - left_ms if 0 <= left_ms <= LAST_COMMIT_MS else None
 
 
-def partitions(key: str, found: Iterable[bytes]) -> list[int]:
+def partitions(key: str, members: Iterable[bytes]) -> list[int]:
     """Return numbers of partitions, ascending."""
-    return sorted(integer(key, member, 0, MOST_PARTITIONS) for member in found)
+    return sorted(integer(key, member, 0, MAX_PARTITIONS) for member in members)
 
 
 def start(key: str, member: bytes) -> tuple[int, int]:
@@ -207,7 +214,6 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     key : str
         Where the value stands, for errors.
     value : bytes
-        As it was read.
     metric : Metric
         Whose statistic it is.
 
@@ -226,16 +232,15 @@ def statistic(key: str, value: bytes, metric: Metric) -> Counts:
     return vector
 
 
-def pane(place: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
+def pane(redis_key: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
     """Return the statistic of a pane, or those of a chunk of slices.
 
     Parameters
     ----------
-    place : str
+    redis_key : str
         Where the value stands, for errors.
     key : PaneKey
     value : bytes
-        As it was read.
     metric : Metric
         Whose pane it is.
 
@@ -245,16 +250,16 @@ def pane(place: str, key: PaneKey, value: bytes, metric: Metric) -> Counts:
         If it is none.
     """
     if key.chunk is None:
-        return statistic(place, value, metric)
+        return statistic(redis_key, value, metric)
     try:
-        found = decode_chunk(key.chunk, value, metric)
-        counts = [metric.counts(row) for row in found if row.any()]
+        chunk = decode_chunk(key.chunk, value, metric)
+        counts = [metric.counts(row) for row in chunk if row.any()]
     except ValueError as error:
-        raise StateUnreadable(place, str(error), f"slices of {metric.name!r}") from None
-    if any((each < 0).any() for each in counts):
+        raise StateUnreadable(redis_key, str(error), f"slices of {metric.name!r}") from None
+    if any((row_counts < 0).any() for row_counts in counts):
         expected = f"slices of {metric.name!r}"
-        raise StateUnreadable(place, "a negative number of reports", expected)
-    return found
+        raise StateUnreadable(redis_key, "a negative number of reports", expected)
+    return chunk
 
 
 def open_round(key: str, value: bytes, metric: Metric) -> Round:
@@ -265,9 +270,7 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
     key : str
         Where the value stands, for errors.
     value : bytes
-        As it was read.
     metric : Metric
-        A minimum or maximum.
 
     Raises
     ------
@@ -275,10 +278,10 @@ def open_round(key: str, value: bytes, metric: Metric) -> Round:
         If it is no round of the metric.
     """
     try:
-        found = decode(value)
-        expected = Round.of(SearchMetric.require(metric), found.progress, found.opened_ms)
+        stored = decode(value)
+        expected = Round.of(SearchMetric.require(metric), stored.progress, stored.opened_ms)
     except ValueError as error:
         raise StateUnreadable(key, str(error), f"a round of {metric.name!r}") from None
-    if found != expected:
-        raise StateUnreadable(key, f"{found}", f"the round that its decisions lead to: {expected}")
-    return found
+    if stored != expected:
+        raise StateUnreadable(key, f"{stored}", f"the round that its decisions lead to: {expected}")
+    return stored

@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 
 from aggregator.errors import StateUnreadable
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage import parsing
 from aggregator.storage.parsing import TORN, UNSET
 from aggregator.storage.redis_keys import changed_field
@@ -41,10 +41,10 @@ class PartitionProgress:
         return self.age_ms
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether something was counted, and every commit was applied as a whole."""
-        whole = self.owner.get("begun") == self.owner.get("done")
-        return whole and self.next_offset >= 0
+        has_whole_commits = self.owner.get("begun") == self.owner.get("done")
+        return has_whole_commits and self.next_offset >= 0
 
     @property
     def next_offset(self) -> int:
@@ -56,13 +56,13 @@ class PartitionProgress:
         marked = {key.partition("@")[0] for key in self.watermarks}
         for name, reports in self.counts.items():
             outcome, _, metric = name.partition(":")
-            if outcome == "accepted" and reports and self.is_whole and metric not in marked:
+            if outcome == "accepted" and reports and self.is_intact and metric not in marked:
                 expected = f"a field of {metric}, of which reports were counted"
                 raise StateUnreadable(f"{prefix}:watermarks", "nothing", expected)
 
     def continues_in(self, later: PartitionProgress | None) -> bool:
         """Return whether another look found this state or one counted on from it."""
-        if later is None or not later.is_whole:
+        if later is None or not later.is_intact:
             return False
         same_owner = self.owner.get("token") == later.owner.get("token")
         return same_owner and self.next_offset <= later.next_offset
@@ -70,50 +70,41 @@ class PartitionProgress:
 
 @dataclasses.dataclass(frozen=True)
 class TopicProgress:
-    """The progress of all partitions, and the policies of weights that were set.
-
-    Attributes
-    ----------
-    rounds : dict of str to bytes
-        The rounds that were published last, by metric key:
-        :func:`aggregator.storage.parsing.open_round` reads them.
-    policies_key : str
-        Where the policies are.
-    unreadable : dict of int to StateUnreadable
-        The partitions whose progress cannot be read. No estimate is right without them.
-    """
+    """The progress of all partitions, and the policies of weights that were set."""
 
     partitions: dict[int, PartitionProgress]
     policies: dict[str, str]
+    # The rounds that were published last, by metric key: `open_round` reads them.
     rounds: dict[str, bytes] = dataclasses.field(default_factory=dict)
+    # The partitions whose progress cannot be read. No estimate is right without them.
     unreadable: dict[int, StateUnreadable] = dataclasses.field(default_factory=dict)
-    policies_key: str = "policies"
+    policies_key: str = "policies"  # where the policies are
 
     def changed_ms(self, metric: str) -> int | None:
         """Return when a metric's policy of weights was changed last; None: never."""
         field = changed_field(metric)
-        found = self.policies.get(field)
+        time_ms = self.policies.get(field)
         return (
             None
-            if found is None
-            else parsing.integer(f"{self.policies_key}, field {field}", found, 0)
+            if time_ms is None
+            else parsing.integer(f"{self.policies_key}, field {field}", time_ms, 0)
         )
 
     def outcomes(self) -> Counter[tuple[str, str]]:
         """Return reports by metric and outcome, over partitions; unknown metrics have no name."""
-        found: Counter[tuple[str, str]] = Counter()
-        for one in self.partitions.values():
-            for key, count in one.counts.items():
+        outcomes: Counter[tuple[str, str]] = Counter()
+        for progress in self.partitions.values():
+            for key, count in progress.counts.items():
                 outcome, _, metric = key.partition(":")
-                found[metric, outcome] += count
-        return found
+                outcomes[metric, outcome] += count
+        return outcomes
 
     def check(self) -> None:
         """Raise StateUnreadable if a partition is left out."""
         for error in self.unreadable.values():
             raise error
 
-    def whole(self, partitions: int | None = None) -> list[PartitionProgress]:
+    def intact_partitions(self, partitions: int | None = None) -> list[PartitionProgress]:
         """Return the progress of all of the topic's partitions; none if one of them is missing.
 
         Parameters
@@ -123,11 +114,13 @@ class TopicProgress:
             last; where none of them did, it is not known.
         """
         if partitions is None:
-            known = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
-            partitions = max(*known, 1 + max(self.partitions)) if any(known) else 0
-        found = [self.partitions.get(number) for number in range(partitions)]
-        whole = [one for one in found if one is not None and one.is_whole]
-        return whole if len(whole) == partitions else []
+            topic_sizes = [int(one.owner.get("partitions", 0)) for one in self.partitions.values()]
+            partitions = max(*topic_sizes, 1 + max(self.partitions)) if any(topic_sizes) else 0
+        progresses = [self.partitions.get(number) for number in range(partitions)]
+        complete = [
+            progress for progress in progresses if progress is not None and progress.is_intact
+        ]
+        return complete if len(complete) == partitions else []
 
     def closed(self, key: str, partitions: int | None = None) -> int:
         """Return the event time in ms before which the log has closed every pane of a metric.
@@ -140,15 +133,15 @@ class TopicProgress:
         key : str
             From :func:`aggregator.state.pane_keys.metric_key`.
         partitions : int, optional
-            See :meth:`whole`.
+            See :meth:`intact_partitions`.
 
         Returns
         -------
         int
-            NEVER if a partition is not there, not whole, or has closed nothing.
+            NO_TIME if a partition is not there, not whole, or has closed nothing.
         """
-        marks = (one.watermarks.get(key) for one in self.whole(partitions))
-        return min((NEVER if mark is None else mark.closed for mark in marks), default=NEVER)
+        marks = (progress.watermarks.get(key) for progress in self.intact_partitions(partitions))
+        return min((NO_TIME if mark is None else mark.closed for mark in marks), default=NO_TIME)
 
     def continues_in(self, later: TopicProgress) -> bool:
         """Return whether what was read between two looks is of one history.
@@ -157,7 +150,7 @@ class TopicProgress:
         that were still being counted anew. A change of owner cannot be told from that.
         """
         return all(
-            one.continues_in(later.partitions.get(number))
-            for number, one in self.partitions.items()
-            if one.is_whole
+            progress.continues_in(later.partitions.get(number))
+            for number, progress in self.partitions.items()
+            if progress.is_intact
         )

@@ -33,7 +33,7 @@ def policies_key(topic: str) -> str:
     return f"dither:{topic}:policies"
 
 
-CHANGED = " changed"
+CHANGED_SUFFIX = " changed"
 
 
 def changed_field(metric: str) -> str:
@@ -44,7 +44,7 @@ def changed_field(metric: str) -> str:
     >>> changed_field("delay")  # no metric's name has a space
     'delay changed'
     """
-    return metric + CHANGED
+    return metric + CHANGED_SUFFIX
 
 
 def publisher_key(topic: str) -> str:
@@ -100,7 +100,6 @@ def release_key(publisher: str, metric: str, start: int) -> str:
     publisher : str
         The prefix of the publisher's keys.
     metric : str
-        Name and revision, as in keys.
     start : int
         The pane's, in ms since the epoch.
     """

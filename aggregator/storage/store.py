@@ -15,7 +15,7 @@ from aggregator.storage.pane_index import PaneIndex
 from aggregator.storage.partition_store import PartitionStore
 from aggregator.storage.progress import PartitionProgress, TopicProgress
 from aggregator.storage.redis_keys import partitions_key, policies_key, rounds_key, tag
-from aggregator.storage.registry import Registry
+from aggregator.storage.topic_registry import TopicRegistry
 
 
 class Store(Commands):
@@ -23,7 +23,6 @@ class Store(Commands):
 
     Parameters
     ----------
-    client : redis.Redis
     topic : str
         The reports topic whose partitions are counted.
 
@@ -33,7 +32,7 @@ class Store(Commands):
         A partition's state: acquired, committed, halted.
     panes : PaneIndex
         Which panes there are, and what is in them.
-    registry : Registry
+    registry : TopicRegistry
         Weights, rounds, definitions, and who is at work.
     """
 
@@ -42,7 +41,7 @@ class Store(Commands):
         self.topic = topic
         self.partition = PartitionStore(self, topic)
         self.panes = PaneIndex(self, topic)
-        self.registry = Registry(self, topic)
+        self.registry = TopicRegistry(self, topic)
 
     def __enter__(self) -> Self:
         """Return the store."""
@@ -62,8 +61,8 @@ class Store(Commands):
 
         Where a partition cannot be read they are made again: it may have been deleted in between.
         """
-        found = self._overview()
-        return self._overview() if found.unreadable else found
+        progress = self._overview()
+        return self._overview() if progress.unreadable else progress
 
     def _overview(self) -> TopicProgress:
         numbers, policies = self.partitions(), policies_key(self.topic)
@@ -73,10 +72,12 @@ class Store(Commands):
             [*(("HGETALL", f"{prefix}:{name}") for name in names), ("PTTL", f"{prefix}:committed")]
             for prefix in prefixes
         ]
-        more: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
-        *found, (set_ones, opened) = ask_each(self.replies, [*parts, more])
+        topic_commands: list[Command] = [("HGETALL", policies), ("HGETALL", rounds_key(self.topic))]
+        *partition_replies, (stored_policies, opened) = ask_each(
+            self.replies, [*parts, topic_commands]
+        )
         partitions, unreadable = {}, {}
-        for number, prefix, replies in zip(numbers, prefixes, found, strict=True):
+        for number, prefix, replies in zip(numbers, prefixes, partition_replies, strict=True):
             try:
                 owner, counts, marks, left_ms = map(readable, replies)
                 progress = PartitionProgress(
@@ -91,7 +92,7 @@ class Store(Commands):
                 unreadable[number] = error
         return TopicProgress(
             partitions,
-            parsing.texts(policies, readable(set_ones)),
+            parsing.texts(policies, readable(stored_policies)),
             parsing.names(rounds_key(self.topic), readable(opened)),
             unreadable,
             policies,
@@ -103,12 +104,12 @@ class Store(Commands):
         The same as :meth:`aggregator.storage.progress.TopicProgress.continues_in` of another
         overview. It reads the owners only, which do not grow with the number of metrics.
         """
-        places = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
-        replies = self.replies([("HGETALL", place) for place in places])
+        owner_keys = [f"{tag(self.topic, number)}:owner" for number in overview.partitions]
+        replies = self.replies([("HGETALL", place) for place in owner_keys])
         later = {}
-        for number, place, reply in zip(overview.partitions, places, replies, strict=True):
+        for number, owner_key, reply in zip(overview.partitions, owner_keys, replies, strict=True):
             with contextlib.suppress(StateUnreadable):
-                later[number] = PartitionProgress(parsing.owner(place, readable(reply)), {}, {})
+                later[number] = PartitionProgress(parsing.owner(owner_key, readable(reply)), {}, {})
         return overview.continues_in(TopicProgress(later, {}))
 
     def owner(self, partition: int) -> dict[str, str]:

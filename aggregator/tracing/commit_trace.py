@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping
 
 from aggregator.tracing.spans import NO_SPAN, Span, Tracer, ending
 
-MOST_STEPS = 128
+MAX_STEPS = 128
 """Children of a span; the rest of a long interval is in the sums of the commit's attributes."""
-MESSAGES = "messaging.batch.message_count"
-PARTITION = "messaging.destination.partition.id"
-REPORTS, REFUSED, WRITTEN = "dither.reports", "dither.refused_messages", "dither.bytes_written"
+MESSAGE_COUNT = "messaging.batch.message_count"
+PARTITION_ID = "messaging.destination.partition.id"
+REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN = (
+    "dither.reports",
+    "dither.refused_messages",
+    "dither.bytes_written",
+)
 
 
 class CommitTrace:
@@ -19,12 +23,6 @@ class CommitTrace:
 
     Its children are `fetch` and `count` for each poll that brought messages, `check`, and `store`
     for each partition with reports. A worker without messages has no spans, unless a commit fails.
-
-    Parameters
-    ----------
-    tracer : Tracer
-    topic : str
-        The reports topic.
     """
 
     def __init__(self, tracer: Tracer, topic: str) -> None:
@@ -34,13 +32,13 @@ class CommitTrace:
     def _reset(self) -> None:
         self._root: Span | None = None
         self._steps = 0
-        self._sums = dict.fromkeys((MESSAGES, REPORTS, REFUSED, WRITTEN), 0)
+        self._sums = dict.fromkeys((MESSAGE_COUNT, REPORT_COUNT, REFUSED_COUNT, BYTES_WRITTEN), 0)
 
     def begin(self, step: str) -> Span:
         """Begin a step; one that is not ended is dropped."""
         if self._root is None:
             self._root = self._tracer.begin("commit", self._about)
-        if self._steps >= MOST_STEPS:
+        if self._steps >= MAX_STEPS:
             return NO_SPAN
         return self._tracer.begin(step, None, self._root)
 
@@ -50,10 +48,10 @@ class CommitTrace:
             self._sums[key] += value
         step.put(sums)
 
-    def fetched(self, fetch: Span, messages: int) -> None:
+    def end_fetch(self, fetch: Span, messages: int) -> None:
         """End a fetch that brought messages."""
         self._steps += 1
-        self.add(fetch, {MESSAGES: messages})
+        self.add(fetch, {MESSAGE_COUNT: messages})
         fetch.end()
 
     @contextlib.contextmanager
@@ -74,7 +72,7 @@ class CommitTrace:
         span = self.begin(name)
         self._steps += 1
         if partition is not None:
-            span.put({PARTITION: str(partition)})
+            span.put({PARTITION_ID: str(partition)})
         with ending(span):
             yield span
 

@@ -64,8 +64,8 @@ class Tracer:
         attributes : mapping, optional
         parent : Span, optional
         """
-        with ending(self.begin(name, attributes, parent)) as found:
-            yield found
+        with ending(self.begin(name, attributes, parent)) as open_span:
+            yield open_span
 
     def stop(self) -> None:
         """Send the spans that ended, and stop."""

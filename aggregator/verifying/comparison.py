@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from aggregator.counting.continuity import Mark, is_another
 from aggregator.errors import StateUnreadable
 from aggregator.kafka.log_ends import LogEnds
-from aggregator.kafka.obstacles import SKIPPED, spans
-from aggregator.state.definition_history import Definitions
+from aggregator.kafka.obstacles import SKIPPED_FIELD, skipped_spans
+from aggregator.state.definition_history import CountingDefinitions
 from aggregator.state.pane import Pane
-from aggregator.state.pane_keys import PaneKey, counted_metric, describe, kept_ms, width_ms
+from aggregator.state.pane_keys import PaneKey, counted_metric, describe, retention_ms, width_ms
 from aggregator.state.slice_tables import describe_difference, empty_chunk
 from aggregator.state.watermark import Watermark
 from aggregator.storage import parsing
 from aggregator.storage.progress import UNSET
 from aggregator.storage.snapshot import Snapshot
 from aggregator.storage.store import Store
-from aggregator.verifying.replay import LogReplay
+from aggregator.verifying.log_replay import LogReplay
 from estimators import TrustedMetric
 
 EXPIRY_SLACK_MS = 60_000
@@ -51,18 +51,10 @@ READ_BYTES = 2**24
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """A place where the store is not what the log says.
-
-    Attributes
-    ----------
-    partition : int
-    where : str
-        The pane (or counter) in words, with its key.
-    detail : str
-    """
+    """A place where the store is not what the log says."""
 
     partition: int
-    where: str
+    where: str  # the pane (or counter) in words, with its key
     detail: str
 
     def __str__(self) -> str:
@@ -80,38 +72,25 @@ class Topic(NamedTuple):
 
 @dataclasses.dataclass
 class Verification:
-    """The outcome of a replay.
+    """The outcome of a replay."""
 
-    Attributes
-    ----------
-    partitions, messages, panes : int
-        What was replayed and compared.
-    differences : list of Difference
-    unverifiable : list of Difference
-        Panes, counts and watermarks whose reports are no longer all in the log.
-    unjudged : list of Difference
-        Partitions that have messages in their log, and no state; messages before the offset where
-        counting is said to have begun; and messages whose definitions are lost.
-    uncounted : dict of int to int
-        By partition, how many messages of the log were not counted yet.
-    halted : dict of int to str
-        By partition, why nothing more of it is counted.
-    skipped : dict of int to str
-        By partition, the offsets that were skipped, and are in no sum.
-    definitions : list of str
-        Digests of the definitions by which messages were judged, in the order of their use: those
-        that were in force when the messages were counted.
-    """
-
-    partitions: int = 0
+    partitions: int = 0  # what was replayed and compared
     messages: int = 0
     panes: int = 0
     differences: list[Difference] = dataclasses.field(default_factory=list)
+    # Panes, counts and watermarks whose reports are no longer all in the log.
     unverifiable: list[Difference] = dataclasses.field(default_factory=list)
+    # Partitions that have messages in their log, and no state; messages before the offset where
+    # counting is said to have begun; and messages whose definitions are lost.
     unjudged: list[Difference] = dataclasses.field(default_factory=list)
+    # By partition, how many messages of the log were not counted yet.
     uncounted: dict[int, int] = dataclasses.field(default_factory=dict)
+    # By partition, why nothing more of it is counted.
     halted: dict[int, str] = dataclasses.field(default_factory=dict)
+    # By partition, the offsets that were skipped, and are in no sum.
     skipped: dict[int, str] = dataclasses.field(default_factory=dict)
+    # Digests of the definitions by which messages were judged, in the order of their use: those
+    # that were in force when the messages were counted.
     definitions: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -125,18 +104,16 @@ class Verification:
         Parameters
         ----------
         number : int
-            The partition's.
         snapshot : Snapshot
-            Its state.
         topic : Topic
             That of now.
         """
-        known = snapshot.owner
-        for field, found in (("cluster", topic.cluster), ("topic_id", topic.identity)):
-            if is_another(known.get(field, ""), found):
-                detail = f"{known[field]} in the store, {found} in Kafka"
+        owner = snapshot.owner
+        for field, current_id in (("cluster", topic.cluster), ("topic_id", topic.identity)):
+            if is_another(owner.get(field, ""), current_id):
+                detail = f"{owner[field]} in the store, {current_id} in Kafka"
                 self.differences.append(Difference(number, field, detail))
-        if (stated := int(known.get("partitions", 0))) > topic.partitions:
+        if (stated := int(owner.get("partitions", 0))) > topic.partitions:
             detail = f"{stated} in the store, {topic.partitions} in Kafka"
             self.differences.append(Difference(number, "partitions", detail))
 
@@ -146,16 +123,14 @@ class Verification:
         Parameters
         ----------
         number : int
-            The partition's.
         snapshot : Snapshot
-            Its state.
         log : LogEnds
             Read before the state.
         """
         if why := snapshot.owner.get("halted"):
             self.halted[number] = why
-        if passed := spans(snapshot.owner):
-            self.skipped[number] = snapshot.owner[SKIPPED]
+        if passed := skipped_spans(snapshot.owner):
+            self.skipped[number] = snapshot.owner[SKIPPED_FIELD]
             offsets = sum(last + 1 - first for first, last in passed)
             if offsets > (gap := int(snapshot.owner.get("gap", 0))):
                 detail = f"Redis has {offsets} offsets as skipped, and {gap} as lost"
@@ -178,18 +153,15 @@ class Verification:
             self.unjudged.append(Difference(number, "everything", detail))
 
 
-class Comparison:
+class PartitionComparison:
     """Compares one partition.
 
     Parameters
     ----------
-    store : Store
-    number : int
     stored : mapping of PaneKey to int
         The panes that the store knew of before the snapshot, and their first offsets.
-    definitions : iterable of Definitions
+    definitions : iterable of CountingDefinitions
         Those that were in force at some time: panes of others are left alone.
-    replay : LogReplay
     outcome : Verification
         Where differences are noted.
     """
@@ -199,13 +171,13 @@ class Comparison:
         store: Store,
         number: int,
         stored: Mapping[PaneKey, int],
-        definitions: Iterable[Definitions],
+        definitions: Iterable[CountingDefinitions],
         replay: LogReplay,
         outcome: Verification,
     ) -> None:
         self._store, self._number, self._outcome = store, number, outcome
         self._replay, self._snapshot, self._panes = replay, replay.snapshot, replay.panes
-        tables = [one.metrics for one in definitions]
+        tables = [definition.metrics for definition in definitions]
         self._metrics = {
             key: metric
             for key in {key.metric for key in stored}
@@ -285,16 +257,16 @@ class Comparison:
                 self._outcome.differences, key, "in the store, but no report of it in the log"
             )
         if replayed.keys() - stored.keys():  # what was opened meanwhile is there by now
-            known = stored_panes(self._store, self._number)
-            for key in sorted(replayed.keys() - known.keys()):
+            indexed_panes = stored_panes(self._store, self._number)
+            for key in sorted(replayed.keys() - indexed_panes.keys()):
                 detail = "missing in its index: readers leave it out"
                 self._note(self._outcome.differences, key, detail)
         for key in sorted(stored.keys() & replayed.keys()):
             self._compare_first(key, stored[key])
         keys = sorted(replayed)
         self._outcome.panes += len(keys)
-        for key, found in zip(keys, self._read(keys), strict=True):
-            self._compare(key, replayed[key], found)
+        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
+            self._compare(key, replayed[key], stored_bytes)
 
     def _compare_first(self, key: PaneKey, stored: int) -> None:
         replayed = self._panes[key].first_offset
@@ -304,15 +276,15 @@ class Comparison:
 
     def _check_there(self, keys: list[PaneKey]) -> None:
         """Note panes that cannot be compared, and of which there is no statistic at all."""
-        for key, found in zip(keys, self._read(keys), strict=True):
-            metric, place = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
-            if found:
+        for key, stored_bytes in zip(keys, self._read(keys), strict=True):
+            metric, redis_key = self._metrics[key.metric], f"{self._snapshot.prefix}:{key}"
+            if stored_bytes:
                 try:
-                    parsing.pane(place, key, found, metric)
+                    parsing.pane(redis_key, key, stored_bytes, metric)
                 except StateUnreadable as error:
                     self._note(self._outcome.differences, key, error.fact)
-            elif found is not None or not (
-                kept_ms(key.grain, metric) is not None
+            elif stored_bytes is not None or not (
+                retention_ms(key.grain, metric) is not None
                 or self._store.panes.expires(self._number, key.metric)
             ):
                 self._note(self._outcome.differences, key, "missing in the store")
@@ -344,48 +316,50 @@ class Comparison:
         opened, ends = self._snapshot.open, itertools.accumulate(map(self._size, keys))
         pieces = itertools.groupby(zip(ends, keys, strict=True), lambda one: one[0] // READ_BYTES)
         for _, piece in pieces:
-            together = [key for _, key in piece]
-            closed = [(self._number, key) for key in together if key not in opened]
-            found = iter(self._store.panes.statistics(closed))
-            for key in together:
-                yield opened[key][1] if key in opened else next(found)
+            keys_together = [key for _, key in piece]
+            closed = [(self._number, key) for key in keys_together if key not in opened]
+            statistics = iter(self._store.panes.statistics(closed))
+            for key in keys_together:
+                yield opened[key][1] if key in opened else next(statistics)
 
     def _size(self, key: PaneKey) -> int:
         metric = self._panes[key].metric if key in self._panes else self._metrics[key.metric]
         return metric.zero().nbytes if key.chunk is None else empty_chunk(metric).nbytes
 
-    def _compare(self, key: PaneKey, pane: Pane, found: bytes | None) -> None:
+    def _compare(self, key: PaneKey, pane: Pane, stored_bytes: bytes | None) -> None:
         expected = bytes(pane.encode(key.chunk))
-        if found == expected or (not found and self._is_expired(key, pane)):
+        if stored_bytes == expected or (not stored_bytes and self._is_expired(key, pane)):
             return
-        if not found:
+        if not stored_bytes:
             detail = f"missing in the store; the log has {_reports(pane, pane.statistic)} reports"
         elif key.chunk is not None:
-            detail = describe_difference(key.chunk, found, pane.statistic, pane.metric)
-        elif len(found) != len(expected):
-            detail = f"{len(found)} bytes in the store, {len(expected)} from the log"
+            detail = describe_difference(key.chunk, stored_bytes, pane.statistic, pane.metric)
+        elif len(stored_bytes) != len(expected):
+            detail = f"{len(stored_bytes)} bytes in the store, {len(expected)} from the log"
         else:
-            cells = np.flatnonzero(np.frombuffer(found, "<i8") != np.frombuffer(expected, "<i8"))
+            cells = np.flatnonzero(
+                np.frombuffer(stored_bytes, "<i8") != np.frombuffer(expected, "<i8")
+            )
             first = int(cells[0])
             level, cell = divmod(first, pane.metric.randomizer.columns)
             values = (
-                f"stored {np.frombuffer(found, '<i8')[first]}, "
+                f"stored {np.frombuffer(stored_bytes, '<i8')[first]}, "
                 f"replayed {np.frombuffer(expected, '<i8')[first]} "
             )
             if isinstance(pane.metric, TrustedMetric):  # sums of true values are not told
                 values = ""
             detail = (
                 f"{len(cells)} cells differ, the first at level {level}, cell {cell}: {values}"
-                f"({_reports(pane, np.frombuffer(found, '<i8'))} and "
+                f"({_reports(pane, np.frombuffer(stored_bytes, '<i8'))} and "
                 f"{_reports(pane, pane.statistic)} reports in all)"
             )
         self._note(self._outcome.differences, key, detail)
 
     def _is_expired(self, key: PaneKey, pane: Pane) -> bool:
-        kept = kept_ms(key.grain, pane.metric)
-        if kept is None or key not in self._replay.closed:
+        pane_retention_ms = retention_ms(key.grain, pane.metric)
+        if pane_retention_ms is None or key not in self._replay.closed:
             return False
-        expires = self._replay.closed[key][1] + kept
+        expires = self._replay.closed[key][1] + pane_retention_ms
         return expires <= time.time() * 1000 + EXPIRY_SLACK_MS
 
     def _compare_open(self) -> None:
@@ -396,17 +370,17 @@ class Comparison:
             if (self._is_whole(key) or is_total) and self._is_open(key):
                 detail = "not among the open panes: running totals lack it"
                 self._note(self._outcome.differences, key, detail)
-        for key, (first, _, seen) in self._snapshot.open.items():
+        for key, (first, _, stored_ids) in self._snapshot.open.items():
             pane = self._replay.state.panes.get(key)
             if pane is None or not self._is_whole(key):
                 continue
             if first != self._stored.get(key):
                 self._compare_first(key, first)
-            if pane.seen != seen:
+            if pane.batch_ids != stored_ids:
                 self._note(
                     self._outcome.differences,
                     key,
-                    f"{len(seen)} batch ids in the store, {len(pane.seen)} from the log",
+                    f"{len(stored_ids)} batch ids in the store, {len(pane.batch_ids)} from the log",
                 )
             if pane.used != (used := self._snapshot.used.get(key, {})):
                 keys = sum(used.get(k) != pane.used.get(k) for k in used.keys() | pane.used.keys())
@@ -429,14 +403,16 @@ class Comparison:
                         self._number, f"count {name}", f"stored {stored}, replayed {replayed}"
                     )
                 )
-        marks, known = (
-            {k: v for k, v in found.items() if v != Watermark()}  # not where all was refused
-            for found in (self._replay.state.watermarks, self._snapshot.watermarks)
+        marks, stored_marks = (
+            {k: v for k, v in watermarks.items() if v != Watermark()}  # not where all was refused
+            for watermarks in (self._replay.state.watermarks, self._snapshot.watermarks)
         )
-        if marks != known:
+        if marks != stored_marks:
             self._outcome.differences.append(
                 Difference(
-                    self._number, "watermarks", f"stored {_text(known)}, replayed {_text(marks)}"
+                    self._number,
+                    "watermarks",
+                    f"stored {_text(stored_marks)}, replayed {_text(marks)}",
                 )
             )
 
@@ -446,11 +422,11 @@ class Comparison:
 
 def stored_panes(store: Store, number: int) -> dict[PaneKey, int]:
     """Return the panes of a partition that the store knows of, and their first offsets."""
-    found: dict[PaneKey, int] = {}
+    first_offsets: dict[PaneKey, int] = {}
     for grain, metric in store.panes.indexed(number):
         panes = store.panes.starts(number, grain, metric)
-        found |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
-    return found
+        first_offsets |= {PaneKey(grain, metric, start): first for start, first in panes.items()}
+    return first_offsets
 
 
 def _reports(pane: Pane, statistic: NDArray[np.int64]) -> int:

@@ -57,7 +57,7 @@ def aggregate(settings: Settings, workers: int | None) -> None:
 
         memory = container_share(settings, count)
         command = single_worker_command(sys.argv[1:], memory)
-        instance = settings.kafka.get(worker_clients.INSTANCE, "")
+        instance = settings.kafka.get(worker_clients.INSTANCE_PROPERTY, "")
         runner = Supervisor(count, command, died, functools.partial(own_instance, str(instance)))
         on_hangup(runner.hang_up)
     else:

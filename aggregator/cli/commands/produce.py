@@ -276,7 +276,7 @@ def _run(
             return respond(
                 metric,
                 population,
-                clients.reporting(settings),
+                clients.reporter_properties(settings),
                 mix,
                 topic=settings.topics.reports,
                 schema_id=settings.schemas.schema_id or None,
@@ -289,7 +289,7 @@ def _run(
         return let_report(
             {metric.name: metric},
             population,
-            clients.reporting(settings),
+            clients.reporter_properties(settings),
             mix,
             speed=speed,
             seconds=seconds,

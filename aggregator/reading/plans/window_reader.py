@@ -17,7 +17,7 @@ from aggregator.reading.serialization import definition
 from aggregator.reading.series_plan import SeriesPlan
 from aggregator.reading.windows import Window
 from aggregator.state.pane_keys import metric_key
-from aggregator.state.watermark import NEVER, Watermark
+from aggregator.state.watermark import NO_TIME, Watermark
 from aggregator.storage.progress import TopicProgress
 from aggregator.storage.store import Store
 from estimators import Estimate, Metric, SearchMetric
@@ -206,8 +206,8 @@ class WindowReader:
         overview.check()
         key, numbers = metric_key(metric.name, metric.revision), [*overview.partitions]
         marks = [one.watermarks.get(key, Watermark()) for one in overview.partitions.values()]
-        last = max((mark.closed for mark in marks), default=NEVER) - metric.pane_ms
-        return min(self.store.panes.first(key, numbers, start_ms, last, 1), default=None)
+        last = max((mark.closed for mark in marks), default=NO_TIME) - metric.pane_ms
+        return min(self.store.panes.first_starts(key, numbers, start_ms, last, 1), default=None)
 
     def finality_watermarks(
         self, overview: TopicProgress, partitions: int | None = None
@@ -228,4 +228,4 @@ class WindowReader:
             for name, metric in self.metrics.items()
             if not isinstance(metric, SearchMetric)
         }
-        return {name: closed for name, closed in found.items() if closed != NEVER}
+        return {name: closed for name, closed in found.items() if closed != NO_TIME}

@@ -126,8 +126,8 @@ def count(first, last):
     for start in range(first, last, 1000):
         state.count(log(*some(start, 1000), first=start))
         state.mark_committed()
-    (pane,) = (pane for pane in state.panes.values() if pane.seen)
-    return rss(), pane.seen.nbytes
+    (pane,) = (pane for pane in state.panes.values() if pane.batch_ids)
+    return rss(), pane.batch_ids.nbytes
 before, few = count(0, 300_000)  # what a poll needs meanwhile is there by then
 after, many = count(300_000, 1_200_000)
 print((after - before) / 900_000, (many - few) / 900_000)

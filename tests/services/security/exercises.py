@@ -54,7 +54,7 @@ def open_store(settings: Settings) -> Store:
 
 def report(settings: Settings, metrics: Metrics) -> None:
     topic_admin.ensure_topics(settings, settings.topics.reports)
-    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
     with Reporter(metrics["delay"], properties, topic=settings.topics.reports) as reporter:
         reporter.report([1.0, 2.0], epsilon=1.0, time=EPOCH / 1000)
         reporter.flush(10)
@@ -88,10 +88,10 @@ def coordinate(settings: Settings, metrics: Metrics) -> None:
 
 
 def respond(settings: Settings, metrics: Metrics) -> None:
-    properties = {**clients.reporting(settings), "message.timeout.ms": 5000}
+    properties = {**clients.reporter_properties(settings), "message.timeout.ms": 5000}
     metric, topics = metrics["longest"], settings.topics
     with (
-        Rounds(clients.reporting(settings), topics.rounds) as rounds,
+        Rounds(clients.reporter_properties(settings), topics.rounds) as rounds,
         Reporter(metric, properties, topic=topics.reports) as reporter,
     ):
         rounds.read_to_end([metric])
@@ -193,7 +193,7 @@ def keep(settings: Settings, metrics: Metrics) -> None:
         later = [batch(metrics["delay"], [1.0], 1, EPOCH + i * HOUR, i) for i in hours]
         partition.count(log(*later, first=1))
         store.partition.commit(number, epoch + 1, 1, partition, {"high": 1 + len(later)})
-        store.registry.keep_definitions("digest", b"{}")
+        store.registry.store_definitions("digest", b"{}")
         store.registry.definitions()
         store.owner(number)
         store.registry.count_death()
@@ -236,7 +236,7 @@ def read(settings: Settings, metrics: Metrics) -> None:
         store.panes.extent(key, numbers)
         store.registry.publishing()
         store.client.info("memory")
-        store.registry.coordinating()
+        store.registry.is_coordinator_running()
         store.registry.deaths()
         store.registry.stuck(0)
 

@@ -137,7 +137,7 @@ def test_a_log_that_was_truncated_halts_however_far_it_grew_and_skipping_goes_on
     skipping.commit(store, high)
     assert store.owner(0)["gap"] == str(missing)
     assert sum(store.counts(0).values()) == before + high - fork
-    assert recount.loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
+    assert recount.describe_loss(store.owner(0), 0, high, "").startswith(f"{missing} offsets")
     assert not taken(store, low, high, messages=now).halted
 
 
@@ -157,7 +157,7 @@ def test_what_was_counted_of_a_topic_that_is_gone_is_never_lost_without_a_word(
     owner = store.owner(0)
     assert (owner["begin"], owner["next"], owner["gap"]) == ("0", "5", "0")
     for told in ("B", ""):  # a cluster that names no topic says nothing of another one
-        assert recount.loss(owner, 0, 5, told).startswith("10 offsets that were counted")
+        assert recount.describe_loss(owner, 0, 5, told).startswith("10 offsets that were counted")
     third = taken(store, 0, 3, "C", on_gap="skip")
     third.commit(store, high=3)
     assert store.owner(0)["vanished"] == "15"

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from aggregator.dead_letters.writer import (
     KEPT_BYTES,
-    TRUNCATED,
+    TRUNCATED_HEADER,
     DeadLetters,
     DeadLettersUndelivered,
 )
@@ -150,7 +150,7 @@ def test_a_message_too_large_for_the_producer_is_shortened_or_leaves_its_reason_
     found = only(broker)
     assert (found.key(), found.value()) == left
     headers = dict(found.headers() or [])
-    assert headers[TRUNCATED] == str(len(message.payload or b"")).encode()
+    assert headers[TRUNCATED_HEADER] == str(len(message.payload or b"")).encode()
     assert headers["__connect.errors.offset"] == b"42"
 
 

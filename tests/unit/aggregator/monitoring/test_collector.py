@@ -99,7 +99,10 @@ MOVED = AlarmDefinition(
 METRICS = {m.name: m for m in (DELAY, CARRIER, SILENT, PLACE, WORDS, UNWATCHED, TALL)}
 ALL = {m.name: m for m in (*METRICS.values(), YOUNGEST, WAGE, LATE)}
 MEASURED = (
-    Measurements().committed(0.004, 100).arrived(array("q", [0, 0, 600]), 700).refused("malformed")
+    Measurements()
+    .with_commit(0.004, 100)
+    .with_arrivals(array("q", [0, 0, 600]), 700)
+    .with_refusal("malformed")
 )
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -53,7 +53,7 @@ def close_and_open(counting: Counting) -> None:
 
 
 def total(store: Store, metric: Metric) -> Any:
-    return sorted(store.panes.running([0, 1], metric_key(metric.name, metric.revision)))
+    return sorted(store.panes.running_total([0, 1], metric_key(metric.name, metric.revision)))
 
 
 def streamed(store: Store, metric: Metric) -> Any:

@@ -13,10 +13,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, TopicPartition
 from aggregator.counting.continuity import Mark
 from aggregator.errors import DitherError
 from aggregator.kafka import clients, worker_clients
-from aggregator.kafka.obstacles import between, is_of_data, spans
+from aggregator.kafka.obstacles import is_of_data, skipped_spans, unskipped_ranges
 from aggregator.state.admission import ANY_AGE
 from aggregator.state.batch_ids import BatchIds
-from aggregator.state.definition_history import Definitions, retired
+from aggregator.state.definition_history import CountingDefinitions, retired_panes_by_offset
 from aggregator.state.pane import Pane
 from aggregator.state.pane_keys import PaneKey, counted_metric
 from aggregator.state.partition import Partition
@@ -37,9 +37,7 @@ class LogReplay:
 
     Parameters
     ----------
-    topic : str
-    number : int
-    history : sequence of (int, Definitions)
+    history : sequence of (int, CountingDefinitions)
         From which offset on which were in force.
     snapshot : Snapshot
         What is to be proved: the replay ends at its next offset.
@@ -66,13 +64,16 @@ class LogReplay:
         self,
         topic: str,
         number: int,
-        history: Sequence[tuple[int, Definitions]],
+        history: Sequence[tuple[int, CountingDefinitions]],
         snapshot: Snapshot,
         judged_from: int,
     ) -> None:
         self._position, self.snapshot = TopicPartition(topic, number), snapshot
         self.judged_from = self.begin = judged_from
-        self._history, self._retired = deque(history), deque(retired(snapshot.owner))
+        self._history, self._retired = (
+            deque(history),
+            deque(retired_panes_by_offset(snapshot.owner)),
+        )
         self.state = _start(self._history.popleft()[1])
         self._left: dict[PaneKey, Pane] = {}
         self.closed: dict[PaneKey, tuple[Pane, int]] = {}
@@ -100,21 +101,24 @@ class LogReplay:
             self.messages += len(messages)
             self.last = Mark.of(messages[-1])
             for part in self._by_definitions(messages):
-                before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
+                arrived_before = {key: mark.arrived for key, mark in self.state.watermarks.items()}
                 first = min(message.timestamp()[1] for message in part)
                 self.state.count(part)
                 for key, pane in self.state.mark_committed().items():
-                    pane.seen, pane.used = BatchIds(), {}  # only those of open panes are compared
-                    self.closed[key] = (pane, max(first, before.get(key.question, first)))
+                    pane.batch_ids, pane.used = (
+                        BatchIds(),
+                        {},
+                    )  # only those of open panes are compared
+                    self.closed[key] = (pane, max(first, arrived_before.get(key.question, first)))
         self._change(self.snapshot.next_offset)
 
     def _by_definitions(self, messages: list[Any]) -> Iterator[list[Any]]:
         """Yield messages in parts, the state being that of the definitions of each part's time."""
         while (at := self._next_change) is not None and _offset(messages[-1]) >= at:
-            before = [m for m in messages if _offset(m) < at]
-            if before:
-                yield before
-            messages = messages[len(before) :]
+            earlier_messages = [m for m in messages if _offset(m) < at]
+            if earlier_messages:
+                yield earlier_messages
+            messages = messages[len(earlier_messages) :]
             self._change(at)
         yield messages
 
@@ -164,8 +168,10 @@ class LogReplay:
                     self.state.restore(key, pane)
 
     def _log(self, consumer: Consumer, progress: Progress) -> Iterator[list[Any]]:
-        passed = spans(self.snapshot.owner)
-        for start, stop in between(self.state.next_offset, self.snapshot.next_offset, passed):
+        passed = skipped_spans(self.snapshot.owner)
+        for start, stop in unskipped_ranges(
+            self.state.next_offset, self.snapshot.next_offset, passed
+        ):
             yield from self._stretch(consumer, progress, start, stop)
         consumer.unassign()
 
@@ -174,30 +180,30 @@ class LogReplay:
     ) -> Iterator[list[Any]]:
         """Yield the messages in [start, end); what stands behind may be unreadable."""
         number = self._position.partition
-        here = TopicPartition(self._position.topic, number, start)
-        consumer.assign([here])
+        start_position = TopicPartition(self._position.topic, number, start)
+        consumer.assign([start_position])
         heard = time.monotonic()
         reached = start
         while reached < end:
             wanted = min(CONSUME_MESSAGES, end - reached)
             messages = consumer.consume(wanted, timeout=CONSUME_SECONDS)
             is_over = False
-            found = worker_clients.sort_out(messages)
-            for message in found.errors:
+            sorted_events = worker_clients.sort_events(messages)
+            for message in sorted_events.errors:
                 error = message.error()
                 if error.code() == KafkaError._PARTITION_EOF:
                     continue
                 if not is_of_data(error, message.offset()) or _offset(message) < end:
                     raise of_topic(error, message.topic())
                 is_over = True  # it comes behind all that can be read
-            good = [m for m in found.messages.get(number, ()) if _offset(m) < end]
+            good = [m for m in sorted_events.messages.get(number, ()) if _offset(m) < end]
             if good:
                 heard = time.monotonic()
                 yield good
-            position = consumer.position([here])[0].offset
+            position = consumer.position([start_position])[0].offset
             reached = max(reached, position if position != OFFSET_INVALID else 0)
             reached = end if is_over else reached
-            reached = max(reached, found.ends.get(number, 0))
+            reached = max(reached, sorted_events.ends.get(number, 0))
             progress(number, min(reached, end))
             if time.monotonic() - heard > SILENCE_SECONDS:
                 raise DitherError(
@@ -206,11 +212,11 @@ class LogReplay:
                 )
 
 
-def _start(definitions: Definitions) -> Partition:
+def _start(definitions: CountingDefinitions) -> Partition:
     """Return a partition of which nothing is counted, under some definitions."""
-    found = definitions.rules
-    past_ms = milliseconds(found["past"]) if "past" in found else ANY_AGE
-    return Partition(definitions.metrics, milliseconds(found["future"]), past_ms=past_ms)
+    rules = definitions.rules
+    past_ms = milliseconds(rules["past"]) if "past" in rules else ANY_AGE
+    return Partition(definitions.metrics, milliseconds(rules["future"]), past_ms=past_ms)
 
 
 def _offset(message: Any) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aggregator.storage import parsing
 from aggregator.storage.commands import Commands
 from aggregator.storage.redis_keys import (
-    CHANGED,
+    CHANGED_SUFFIX,
     changed_field,
     coordinator_key,
     deaths_key,
@@ -26,23 +26,18 @@ STUCK_MS = 60_000
 """A stuck worker whose last note is older than this has ended."""
 
 
-class Registry:
-    """The facts of a topic that are not of one partition.
-
-    Parameters
-    ----------
-    commands : Commands
-    topic : str
-        The reports topic.
-    """
+class TopicRegistry:
+    """The facts of a topic that are not of one partition."""
 
     def __init__(self, commands: Commands, topic: str) -> None:
         self._commands, self._topic = commands, topic
 
     def policies(self) -> dict[str, str]:
         """Return the policies of weights that were set, by metric name."""
-        found = self._commands.hash(policies_key(self._topic), parsing.texts)
-        return {name: policy for name, policy in found.items() if not name.endswith(CHANGED)}
+        policies = self._commands.hash(policies_key(self._topic), parsing.texts)
+        return {
+            name: policy for name, policy in policies.items() if not name.endswith(CHANGED_SUFFIX)
+        }
 
     def set_policy(self, metric: str, policy: str, now_ms: int | None = None) -> None:
         """Set a metric's policy of weights: in force from the next read; note when it changed.
@@ -50,7 +45,6 @@ class Registry:
         Parameters
         ----------
         metric : str
-            Its name.
         policy : str
             One of the metric's.
         now_ms : int, optional
@@ -70,7 +64,7 @@ class Registry:
         """Return all definitions by which anything was counted, by their digest."""
         return self._commands.hash(definitions_key(self._topic), parsing.names)
 
-    def keep_definitions(self, digest: str, document: bytes) -> None:
+    def store_definitions(self, digest: str, document: bytes) -> None:
         """Keep definitions, before anything is counted by them."""
         self._commands.ask([("HSET", definitions_key(self._topic), digest, document.decode())])
 
@@ -84,8 +78,8 @@ class Registry:
             [("EXISTS", f"{key}:lease"), ("HGETALL", f"{key}:events")]
         )
         counts = parsing.counts(f"{key}:events", events)
-        found = {name.rpartition(".")[2]: count for name, count in counts.items()}
-        return bool(held), {"final": 0, "provisional": 0} | found
+        events_by_type = {name.rpartition(".")[2]: count for name, count in counts.items()}
+        return bool(held), {"final": 0, "provisional": 0} | events_by_type
 
     def expired(self, metrics: Sequence[str]) -> list[int]:
         """Return how many panes of each metric had expired before their final event."""
@@ -100,7 +94,7 @@ class Registry:
         key = failed_searches_key(publisher_key(self._topic))
         return self._commands.hash(key, parsing.counts)
 
-    def coordinating(self) -> bool:
+    def is_coordinator_running(self) -> bool:
         """Return whether somebody has the lease to open and decide rounds."""
         (held,) = self._commands.ask([("EXISTS", f"{coordinator_key(self._topic)}:lease")])
         return bool(held)
@@ -108,8 +102,8 @@ class Registry:
     def deaths(self) -> int:
         """Return how many workers died and were started again."""
         key = deaths_key(self._topic)
-        (found,) = self._commands.ask([("GET", key)])
-        return parsing.integer(key, found or b"0", 0)
+        (deaths,) = self._commands.ask([("GET", key)])
+        return parsing.integer(key, deaths or b"0", 0)
 
     def count_death(self) -> None:
         """Count a worker that died."""
@@ -117,13 +111,13 @@ class Registry:
 
     def stuck(self, now_ms: int) -> dict[str, tuple[str, float]]:
         """Return the workers that are stuck: in which step, and for how many seconds."""
-        found = {}
+        stuck_workers = {}
         for worker, text in self._commands.hash(stuck_key(self._topic), parsing.texts).items():
-            since_ms, _, rest = text.partition(":")
-            seconds, _, step = rest.partition(":")
+            since_ms, _, remainder = text.partition(":")
+            seconds, _, step = remainder.partition(":")
             if since_ms.isdecimal() and now_ms - int(since_ms) < STUCK_MS and seconds.isdecimal():
-                found[worker] = step, float(seconds)
-        return found
+                stuck_workers[worker] = step, float(seconds)
+        return stuck_workers
 
     def note_stuck(self, worker: str, step: str, seconds: float, now_ms: int) -> None:
         """Note for how long a worker is stuck in a step; 0: no longer.
@@ -131,7 +125,6 @@ class Registry:
         Parameters
         ----------
         worker : str
-            Its name.
         step : str
             In which it is.
         seconds : float
